@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak mutants chart shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak flows mutants chart shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -53,7 +53,7 @@ checks: $(BIN)/.for-development ## Check settings, and that every model change h
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 LIBRARIES := tests/e2e/libraries
-INSTALLED := site/.built tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \
+INSTALLED := site/.built site/.packages tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \
 	.venv/libraries/.installed
 installed: $(INSTALLED)
 	@$(MAKE) --no-print-directory browser
@@ -87,11 +87,14 @@ faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short
 FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
 	$(addprefix webhooks/tests/test_,publish.py replay.py figures.py) messaging/tests/sending/test_send.py \
 	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
-	tenants/tests/test_key_cache.py edge/tests/test_doors.py
+	tenants/tests/test_key_cache.py web/tests
 
 soak: $(BIN)/.for-development ## Send events and messages through all faults in random order, and reconcile (EVENTS=1000000 SENDS=200000 SEED=7 FAULTS=500)
 	$(BIN)/python -m tests.soak $(if $(EVENTS),--events $(EVENTS)) $(if $(SENDS),--sends $(SENDS)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+
+flows: $(BIN)/.for-development ## List the files that each flow executes: send, notification, delivery, message page, invoice
+	$(BIN)/pytest -n 0 -q tests/flow_files.py
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4)
 	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1)
@@ -107,11 +110,13 @@ chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its obje
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
-sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs and the collections anew, and the packages into sdks/dist
-	cd sdks && ../$(BIN)/python -m generator && ../$(BIN)/python -m generator.packages dist
+sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs and the collections anew, and the packages that the service serves at /packages/
+	cd sdks && ../$(BIN)/python -m generator
+	@$(MAKE) --no-print-directory site/.packages
 
-clients: $(BIN)/.for-development ## Compile the Go and Java clients that OpenAPI Generator makes (needs Go, Java and Maven)
+clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go and Java clients that OpenAPI Generator makes, and run Meta's Java SDK (needs Go, Java and Maven)
 	cd sdks && ../$(BIN)/python -m generator.other_clients
+	$(BIN)/pytest -n 0 tests/e2e/java_calls.py
 
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
@@ -140,6 +145,9 @@ $(BIN)/.to-run: requirements.txt $(BIN)/.made
 
 site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --clean && touch $@
+
+site/.packages: $(wildcard sdks/*/pyproject.toml sdks/*/package.json sdks/*/src/* sdks/*/src/*/* sdks/*/src/*/*/* sdks/generator/*.py) tests/node/node_modules/.installed
+	@cd sdks && ../$(BIN)/python -m generator.package_index ../site/public/packages && touch ../$@
 
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)

@@ -27,7 +27,7 @@ from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from tests import migrated_cluster
 
-# Collecting makes half a million objects that live to the end: looking through them meanwhile takes 5 s of CPU.
+# Collecting makes half a million objects that live to the end: looking through them meanwhile takes long.
 gc.set_threshold(100_000, 50, 100)
 
 
@@ -61,6 +61,9 @@ if "DATABASE_URL" in _STARTED_HERE:
     # The database of the tests is a copy of the migrated one.
     connections["default"].settings_dict["TEST"]["TEMPLATE"] = embedded_addresses.DATABASE
 
+# As in a web process, whose pool keeps them: threads of the front would hold theirs when the database is removed.
+connections["default"].settings_dict["CONN_MAX_AGE"] = 0
+
 # A property holds or not however busy the machine is.
 hypothesis.settings.register_profile(
     "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -86,7 +89,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: 40 % of the time of a test is spent waiting."""
+    """One process more than cores: tests wait much of their time."""
     return len(os.sched_getaffinity(0)) + 1
 
 
@@ -108,12 +111,16 @@ def pytest_xdist_setupnodes() -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """The migrated database; tests that commit delete their rows."""
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The migrated database; tests that commit delete their rows, and the listener's connections end before it does."""
     from tests import emptying
+    from tests.front import install, running
 
     with django_db_blocker.unblock():
         emptying.delete_instead_of_truncating()
+    install()
+    yield
+    running.close()
 
 
 @pytest.fixture(scope="session")

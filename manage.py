@@ -6,9 +6,16 @@ import sys
 
 
 def main() -> None:
+    """Run a command. Settings that do not load end it before: Django would run some commands without them."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
+    try:
+        settings.ENVIRONMENT  # noqa: B018 - the first look loads them
+    except ImproperlyConfigured as error:
+        sys.exit(str(error))
     execute_from_command_line(sys.argv)
 
 

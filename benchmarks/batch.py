@@ -37,8 +37,8 @@ def run(harness: Harness) -> list[Result]:
             "accounts",
             {"waba_id": each.waba_id, "access_token": token, "numbers": [number]},
         )
-    url = harness.web(1, META_GRAPH_URL=upstream)
-    harness.worker(name="batches", queue="batches", META_GRAPH_URL=upstream)
+    url = harness.web(META_GRAPH_URL=upstream)
+    harness.worker(name="batches", role="batches", META_GRAPH_URL=upstream)
     return [
         _measure(harness, upstream, url, slow, count=1_600, rate=80),
         _measure(harness, upstream, url, fast, count=10_000, rate=1_000),

@@ -32,12 +32,11 @@ def run(harness: Harness) -> list[Result]:
     with partly_hanging_upstream(hanging.phone_number_id) as upstream, silent_endpoint() as silent_url:
         rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
         web = harness.web(META_GRAPH_URL=upstream, **rate)
-        edge = harness.edge(META_GRAPH_URL=upstream, **rate)
         delivery = dead_delivery(replaying, silent_url)
         sends = [send_request(other, number) for number in range(SENDS * SECONDS)]
         raw_client.post_steadily(f"{web}/v1/messages", sends[:40], concurrency=8, rate=SENDS)
         alone = raw_client.post_steadily(f"{web}/v1/messages", sends, concurrency=32, rate=SENDS)
-        results = uvloop.run(beside(web, edge, hanging, replaying, delivery, other, sends))
+        results = uvloop.run(beside(web, hanging, replaying, delivery, other, sends))
     names = ("notifications", "health", "other tenants' sends")
     rows = [
         _row(name, load, rate)
@@ -55,7 +54,6 @@ def run(harness: Harness) -> list[Result]:
 
 async def beside(
     web: str,
-    edge: str,
     hanging: Business,
     replaying: Business,
     delivery: str,
@@ -90,13 +88,13 @@ async def beside(
     await asyncio.sleep(1)
     loads = await asyncio.gather(
         raw_client.drive(
-            f"{edge}/upstream/webhook",
+            f"{web}/upstream/webhook",
             [notification(other, 1) for _ in range(NOTIFICATIONS * seconds)],
             concurrency=16,
             rate=NOTIFICATIONS,
         ),
         raw_client.drive(
-            f"{edge}/v1/health",
+            f"{web}/v1/health",
             [Request(b"", {})] * (HEALTH * seconds),
             concurrency=8,
             rate=HEALTH,
@@ -155,16 +153,18 @@ async def _drip(web: str) -> asyncio.StreamWriter:
 
 def dead_delivery(of: Business, url: str) -> str:
     """A delivery to a silent endpoint that can be replayed; its public id."""
-    from webhooks.events.new_event import NewEvent
+    from django.db import transaction
+
+    from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery
 
     endpoint(of.tenant_id, url)
-    publish(
-        tenant_id=of.tenant_id,
-        events=[NewEvent(type="message.status", dedupe_key="bench:1", data=b"{}", environment="live")],
-        alone=True,
-    )
+    with transaction.atomic():
+        publish(
+            tenant_id=of.tenant_id,
+            events=[NewEvent(type="message.status", dedupe_key="bench:1", data=b"{}", environment="live")],
+        )
     Delivery.objects.update(status="dead", next_attempt_at=None)
     return Delivery.objects.get(tenant_id=of.tenant_id).public_id
 

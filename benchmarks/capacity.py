@@ -1,31 +1,29 @@
-"""CPU of a notification, a send and their deliveries with 1, 2, 4 and 8 edge processes and delivery workers.
+"""CPU of a notification, a send and their deliveries with 1, 2, 4 and 8 web processes and delivery workers.
 
 Three loads: 200 units a second over all processes, so each wakes more seldom the more there are; as many as they take
 with 64 in flight over all; and with 64 in flight at each, as where the load has grown with the processes. The machine
 has fewer cores than there are processes, so the CPU of a unit is compared, not what the machine can take.
 Notifications and sends are parts of their own, each on fresh servers: `NAME=capacity:sends` runs one of them.
 
-The floor beside each is as many pairs of bare processes (`equipment/bare_edge.py`, `equipment/relay.py`) under the
+The floor beside each is as many pairs of bare processes (`equipment/bare_listener.py`, `equipment/relay.py`) under the
 same load: what they cost more than one pair is the machine's part, which no design takes away. What processes cost at
 rest is a line of its own. Every event must have been delivered exactly once. docs/capacity.md reckons with these
 figures.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.equipment import raw_client
-from benchmarks.equipment.harness import READY_SECONDS, Harness, Load, Request, cursor, free_port
+from benchmarks.equipment import floors, raw_client
+from benchmarks.equipment.harness import Harness, Load, Request, cursor
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import business, endpoint
 from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
 from benchmarks.send import message
-from gateway.local_run import local_ports
 
 PARTS = ("notifications", "sends")
 PROCESSES = (1, 2, 4, 8)
@@ -38,7 +36,7 @@ IN_FLIGHT = 64
 SECONDS_AT_REST = 4
 BUSINESSES = 64
 MOST_OF_ONE = 1.2
-SERVICE = ("edge", "worker", "postgres", "valkey")
+SERVICE = ("web", "worker", "postgres", "valkey")
 FLOOR = ("floor", "relay", "postgres")
 
 
@@ -88,7 +86,7 @@ def run(harness: Harness, part: str) -> list[Result]:
         of_one: dict[tuple[str, _Load], float] = {}
         for processes in PROCESSES:
             for number in range(len(floor.urls), processes):
-                unit.urls.append(harness.edge(name=f"edge{number}", **limits))
+                unit.urls.append(harness.web(name=f"web{number}", **limits))
                 harness.worker(name=f"worker{number}")
                 floor.urls.append(_bare_pair(harness, sink, number))
             results.append(_at_rest(harness, processes))
@@ -136,19 +134,9 @@ def _beside_floor(
 
 
 def _bare_pair(harness: Harness, sink: Sink, number: int) -> str:
-    """Start a bare edge and its relay; returns the edge's URL."""
-    from django.conf import settings
-
-    path, port = harness.data_dir / f"relay{number}", free_port()
-    harness.start(
-        f"relay{number}",
-        [sys.executable, "-m", "benchmarks.equipment.relay", str(path), sink.url.rpartition(":")[2]],
-    )
-    harness.wait_until(path.exists, harness.log(f"relay{number}"))
-    command = [sys.executable, "-m", "benchmarks.equipment.bare_edge", str(port), str(path)]
-    harness.start(f"floor{number}", command, META_APP_SECRET=settings.META_APP_SECRET)
-    local_ports.wait_for_answer(port, "/", seconds=READY_SECONDS, check_alive=lambda: None)
-    return f"http://127.0.0.1:{port}"
+    """Start a bare listener and its relay; returns the listener's URL."""
+    path = floors.relay(harness, sink.url, name=f"relay{number}")
+    return floors.listener(harness, name=f"floor{number}", relay_path=path)
 
 
 def _at_rest(harness: Harness, processes: int) -> Result:

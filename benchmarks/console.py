@@ -83,11 +83,11 @@ def _browser(tenant_id: UUID) -> Any:
 
 
 def _paths(client: Any, own: Business, batch_id: str) -> list[str]:
-    from messaging.csv_batches import uploads
+    from messaging import csv_batches
     from messaging.models import MessageTemplate
 
     rows = "".join(f"9198{n:08d},Asha {n}\n" for n in range(ROWS))
-    stored = uploads.store(
+    stored = csv_batches.store_file(
         tenant_id=own.tenant_id, environment="live", name="a.csv", content=f"to,name\n{rows}".encode()
     )
     template = MessageTemplate.objects.order_by("name", "language", "id").first()

@@ -114,10 +114,10 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
 
     from gateway.monitoring import admin_health
     from webhooks import replay
-    from webhooks.delivery.caps.fair_shares import Room
-    from webhooks.delivery.claiming.claim_statements import claim
+    from webhooks.delivery.caps import Room
+    from webhooks.delivery.claim_statements import claim
     from webhooks.events import message_search
-    from webhooks.events.new_event import NewEvent
+    from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery, Event
 

@@ -1,20 +1,34 @@
-"""Hostile requests, one after another: the CPU and memory that each takes of the process that it reaches.
+"""What strangers and callers can do to cost a process more than their share.
 
-One web process and one edge process. Peak memory is the kernel's own (`VmHWM`), reset before each request.
+- `requests`: hostile requests one after another, and the CPU and memory that each takes of a web process. Peak memory
+  is the kernel's own (`VmHWM`), reset before each request.
+- `strangers`: a business's sends and notifications beside what strangers hold at a web process.
+- `compose`: the same at the services of docker-compose.yml, nginx in front, against both alone.
 """
 
+import asyncio
 import contextlib
+import os
 import socket
+import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.equipment.harness import Harness
-from benchmarks.equipment.hostile_requests import CLOSED, MIB, Hostile, requests, tools_of_agents
-from benchmarks.equipment.results import Result
-from benchmarks.equipment.seed import business
+import uvloop
 
+from benchmarks.bulkhead import send_request
+from benchmarks.equipment import raw_client, stranger
+from benchmarks.equipment.harness import Harness, Load
+from benchmarks.equipment.hostile_requests import CLOSED, MIB, Hostile, requests, tools_of_agents
+from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment.seed import business
+from benchmarks.incoming import notification
+
+PARTS = ("requests", "strangers", "compose")
 MOST_CPU_MS, MOST_MEGABYTES = 250, 100
 ANSWER_SECONDS = 40.0
 NO_ANSWER = -1
@@ -32,32 +46,156 @@ class Cost:
     seconds: float
 
 
-def run(harness: Harness) -> list[Result]:
+A_SECOND = 40
+"""Notifications, and sends."""
+SECONDS = 15
+MOST_MS = 5_000.0
+"""Without the proxy, which lets an address hold 400: new connections are accepted behind those of strangers."""
+TIMES_ALONE = 1.5
+LEAST_MS = 20.0
+"""A p99 below this is taken as this: single milliseconds are the machine's noise."""
+AT_WEB = {
+    "1,100 connections with unknown keys": {"keys": 1_100},
+    "5,200 bodies that drip": {"bodies": 4_200, "forms": 1_000},
+    "1,100 unsigned notifications": {"unsigned": 1_100},
+}
+AT_PROXY = {
+    "2,100 idle sockets and headers that drip": {"idle": 1_100, "headers": 1_000},
+    "1,500 bodies that drip, 300 readers": {"bodies": 1_000, "forms": 500, "readers": 300},
+    "200 connections with unknown keys, 100 unsigned": {"keys": 200, "unsigned": 100},
+}
+
+
+def run(harness: Harness, part: str) -> list[Result]:
+    """One of the parts."""
+    return {"requests": _requests, "strangers": _strangers, "compose": _compose}[part](harness)
+
+
+def _requests(harness: Harness) -> list[Result]:
     """Every request of the table, to processes that a normal request has warmed."""
     from django.conf import settings
 
     caller = business(1)
     rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
     upstream = harness.bare_upstream()
-    addresses = {
-        "web": harness.web(1, META_GRAPH_URL=upstream, **rate),
-        "edge": harness.edge(META_GRAPH_URL=upstream, **rate),
-    }
+    web = harness.web(META_GRAPH_URL=upstream, **rate)
     table = requests(
         key=caller.api_key,
         number=caller.phone_number_id,
         app_secret=settings.META_APP_SECRET,
-        csrf=csrf_token(addresses["web"]),
+        csrf=csrf_token(web),
     )
-    _talk(tools_of_agents(caller.api_key), addresses["web"])
-    return [
-        _row(hostile, cost_of(hostile, addresses[hostile.door], harness.process_ids(hostile.door)))
-        for hostile in table
-    ]
+    _talk(tools_of_agents(caller.api_key), web)
+    return [_row(hostile, cost_of(hostile, web, harness.process_ids("web"))) for hostile in table]
+
+
+def _strangers(harness: Harness) -> list[Result]:
+    rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
+    known = Known(harness.web(META_GRAPH_URL=harness.bare_upstream(), **rate), most_ms=MOST_MS)
+    known.measure("alone")
+    for what, held in AT_WEB.items():
+        with _held(harness, known.url, held):
+            known.measure(f"beside {what}")
+    with _held(harness, known.url, {"keys": 1_100}, [f"127.0.1.{number}" for number in range(1, 101)]):
+        known.measure("beside 1,100 connections with unknown keys of 100 addresses")
+    return known.results
+
+
+def _compose(harness: Harness) -> list[Result]:
+    from django.conf import settings
+
+    from tests.certificates import self_signed
+    from tests.operating import composed
+
+    variables = composed.documented_settings() | {"META_GRAPH_URL": harness.bare_upstream()}
+    # The rows of this process are read by that of the services.
+    settings.ENCRYPTION_KEYS = [variables["ENCRYPTION_KEYS"]]
+    settings.META_APP_SECRET = variables["META_APP_SECRET"]
+    with tempfile.TemporaryDirectory(prefix="gateway-composed-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        services = composed.Composed(
+            directory, variables, database_url=os.environ["DATABASE_URL"], redis_url=os.environ["REDIS_URL"]
+        )
+        with contextlib.closing(services):
+            services.start("gateway")
+            known = Known(services.start_proxy(self_signed(directory)).url)
+            harness.wait_until(lambda: services.is_healthy("gateway"), "the services do not answer")
+            known.measure("alone")
+            for what, held in AT_PROXY.items():
+                with _held(harness, known.url, held):
+                    known.measure(f"beside {what}")
+            everything = {kind: count // 2 for held in AT_PROXY.values() for kind, count in held.items()}
+            with _held(harness, known.url, everything):
+                known.measure("beside half of all that")
+    return known.results
+
+
+@contextlib.contextmanager
+def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[str] = ()) -> Iterator[None]:
+    """Strangers hold these connections in the block."""
+    name = f"stranger-{'-'.join(held)}-{len(addresses)}"
+    kinds = [f"{kind}={count}" for kind, count in held.items()]
+    own = [f"--address={address}" for address in addresses]
+    harness.start(name, [sys.executable, "-m", stranger.__name__, url, *kinds, *own])
+    harness.wait_until(lambda: stranger.READY in harness.log(name), "the stranger is not ready")
+    yield
+    harness.stop(name)
+
+
+class Known:
+    """A business that sends, and notifications about it, first alone and then beside strangers.
+
+    `most_ms` is the limit of the p99; without it the limit is a multiple of the p99 alone.
+    """
+
+    def __init__(self, url: str, *, most_ms: float | None = None) -> None:
+        self.url, self.results, self._most_ms = url, list[Result](), most_ms
+        self._caller = business(1)
+
+    def measure(self, what: str) -> None:
+        """Add a row of each load, and judge it by that of the first measurement."""
+        if not self.results:
+            uvloop.run(self._loads(2))
+        for place, (name, load) in enumerate(uvloop.run(self._loads(SECONDS)).items()):
+            count = len(load.milliseconds)
+            row = Result(
+                f"{name}, {what}",
+                count,
+                A_SECOND,
+                unit="requests",
+                percentiles=percentiles(load.milliseconds),
+            )
+            row.expect(load.statuses == {200: count}, f"answered {load.statuses}")
+            if self._most_ms is not None:
+                p99 = (row.percentiles or {}).get("p99", 0.0)
+                row.target = f"p99 ≤ {self._most_ms:,.0f} ms"
+                row.expect(p99 <= self._most_ms, f"p99 {p99:.0f} ms, not {self._most_ms:,.0f}")
+            elif len(self.results) > place:
+                row.expect_times(self.results[place], TIMES_ALONE, least_ms=LEAST_MS)
+            self.results.append(row)
+
+    async def _loads(self, seconds: int) -> dict[str, Load]:
+        count = A_SECOND * seconds
+        notifications, sends = await asyncio.gather(
+            raw_client.drive(
+                f"{self.url}/upstream/webhook",
+                [notification(self._caller, 1) for _ in range(count)],
+                concurrency=16,
+                rate=A_SECOND,
+            ),
+            raw_client.drive(
+                f"{self.url}/v1/messages",
+                [send_request(self._caller, number) for number in range(count)],
+                concurrency=16,
+                rate=A_SECOND,
+            ),
+        )
+        return {"notifications": notifications, "sends": sends}
 
 
 def _row(hostile: Hostile, cost: Cost) -> Result:
-    what = f"{hostile.door}: {hostile.what}: {cost.status or 'closed'}, {cost.megabytes:.0f} MB"
+    what = f"{hostile.what}: {cost.status or 'closed'}, {cost.megabytes:.0f} MB"
     row = Result(
         what,
         1,
@@ -128,7 +266,6 @@ def _status(process_id: int, name: str) -> int:
 
 
 def csrf_token(address: str) -> str:
-    """A CSRF token as anybody gets it with the log-in page."""
     """A CSRF token as anybody gets it with the log-in page."""
     with urlopen(f"{address}/login") as answer:  # noqa: S310 - the benchmark's own server
         cookie: str = answer.headers["Set-Cookie"]

@@ -1,7 +1,7 @@
-"""Notifications over HTTP, signed, to two web processes: with 1 item each, and with 100.
+"""Notifications of 100 items through one web process, beside a bare listener. `intake` is of those with one item.
 
-The floor is the same route in the same web processes with a view that checks the signature and answers. Every item
-must be an event, its body and a delivery when the run is over: exactly once.
+The floor checks the signature and inserts the body as one row. Every item must be an event, its body and a delivery
+when the run is over: exactly once.
 """
 
 import hashlib
@@ -10,89 +10,56 @@ import itertools
 
 import orjson
 
-from benchmarks.equipment.harness import WARM_UP, Harness, Request, cursor
-from benchmarks.equipment.results import Result, percentiles
+from benchmarks.equipment import floors
+from benchmarks.equipment.harness import Harness, Request, cursor
+from benchmarks.equipment.raw_client import WARM_UP, Requests
+from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import Business, business, endpoint
 
-SMALL_COUNT, SMALL_CONCURRENCY = 8_000, 32
-LARGE_COUNT, LARGE_CONCURRENCY, LARGE_ITEMS = 320, 4, 100
+COUNT, CONCURRENCY, ITEMS = 320, 4, 100
 BUSINESSES = 20
-OF_FLOOR = 0.40
-ITEMS_PER_SECOND = 5_000
+OF_FLOOR, CPU_OF_FLOOR, POSTGRES_OF_FLOOR = 0.08, 9.0, 20.0
+"""Of the bare listener's rate, its CPU and the CPU of its Postgres."""
 
 _numbers = itertools.count(1)
 
 
 def run(harness: Harness) -> list[Result]:
-    """Both sizes, each beside its floor."""
+    """One load, in turns with the floor."""
+    notifications = notifications_of(ITEMS)
+    url = f"{harness.web()}/upstream/webhook"
+    before = stored()
+    result = floors.beside(
+        harness,
+        (floors.listener(harness), notifications),
+        (url, notifications),
+        what=f"{ITEMS} items, {CONCURRENCY} in flight",
+        unit="items",
+        count=COUNT,
+        concurrency=CONCURRENCY,
+        units=ITEMS,
+    )
+    result.expect_rate(OF_FLOOR)
+    result.expect_cpu(("web",), CPU_OF_FLOOR, floor=(floors.LISTENER,))
+    result.expect_cpu(("postgres",), POSTGRES_OF_FLOOR, floor=(floors.POSTGRES,))
+    expect_stored(result, before, COUNT + COUNT // WARM_UP, items=ITEMS)
+    return [result]
+
+
+def notifications_of(items: int) -> Requests:
+    """What makes notifications of `items` messages, to new businesses in turn, each with an endpoint."""
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     for each in businesses:
         endpoint(each.tenant_id, "http://127.0.0.1:9/nobody")
-    floor_url = harness.web(
-        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.equipment.floor_settings"
-    )
-    url = harness.web()
-    small = _measure(
-        harness, url, floor_url, businesses, items=1, count=SMALL_COUNT, concurrency=SMALL_CONCURRENCY
-    )
-    small.target = f"≥ {OF_FLOOR:.2f} of floor"
-    small.expect((small.ratio or 0) >= OF_FLOOR, f"{small.ratio:.2f} of the floor, not {OF_FLOOR:.2f}")
-    large = _measure(
-        harness,
-        url,
-        floor_url,
-        businesses,
-        items=LARGE_ITEMS,
-        count=LARGE_COUNT,
-        concurrency=LARGE_CONCURRENCY,
-    )
-    large.target = f"≥ {ITEMS_PER_SECOND:,} items/s"
-    large.expect(large.rate >= ITEMS_PER_SECOND, f"{large.rate:,.0f} items/s, not {ITEMS_PER_SECOND:,}")
-    return [small, large]
+    return lambda count: [notification(businesses[n % BUSINESSES], items) for n in range(count)]
 
 
-def _measure(
-    harness: Harness,
-    url: str,
-    floor_url: str,
-    businesses: list[Business],
-    *,
-    items: int,
-    count: int,
-    concurrency: int,
-) -> Result:
-    def notifications(number: int) -> list[Request]:
-        return [notification(businesses[n % BUSINESSES], items) for n in range(number)]
-
-    before = stored()
-    floor, service = harness.in_turns(
-        f"{floor_url}/upstream/webhook",
-        f"{url}/upstream/webhook",
-        notifications,
-        count=count,
-        concurrency=concurrency,
-    )
-    result = Result(
-        f"{items} item{'s' * (items > 1)}",
-        count * items,
-        count * items / service.seconds,
-        unit="items",
-        percentiles=percentiles(service.load.milliseconds),
-        cpu=service.cpu_per(count * items),
-        floor=count * items / floor.seconds,
-    )
-    result.expect(floor.load.statuses == {200: count}, f"the floor answered {floor.load.statuses}")
-    result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
+def expect_stored(result: Result, before: dict[str, int], notifications: int, *, items: int) -> None:
+    """Record a failure unless each item of the notifications is an event, its body and a delivery, once."""
     found = {name: rows - before[name] for name, rows in stored().items()}
-    taken = count + count // WARM_UP
-    expected = {
-        "events": taken * items,
-        "payloads": taken * items + taken,
-        "deliveries": taken * items,
-        "distinct": taken * items,
-    }
+    taken = notifications * items
+    expected = {"events": taken, "payloads": taken + notifications, "deliveries": taken, "distinct": taken}
     result.expect(found == expected, f"stored {found}, not {expected}")
-    return result
 
 
 def stored() -> dict[str, int]:

@@ -53,12 +53,12 @@ def run(harness: Harness) -> list[Result]:
 def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, float]:
     """Publish an event of each tenant in turn at a steady rate; the moments of the commits, by event id.
 
-    As the edge takes in a notification: the statement is its own transaction, and then the signal is sent.
+    As a web process takes in a notification: the statement is its own transaction, and then the signal is sent.
     """
     from gateway import ids
     from gateway.database.statements import run
     from webhooks import wake_up
-    from webhooks.events.new_event import NewEvent
+    from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import Publication, publishing
 
     committed = {}
@@ -97,7 +97,7 @@ def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.new_event import NewEvent
+    from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import publish
 
     with transaction.atomic():

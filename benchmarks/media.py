@@ -13,7 +13,7 @@ from requests.models import Response
 from benchmarks.equipment.harness import Harness
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import Business, business
-from gateway.upstream.file_bodies import MultipartFile
+from gateway.upstream.client import MultipartFile
 
 SIZE = 100 * 1024 * 1024 - 1024
 GROWTH_MEGABYTES = 30
@@ -29,7 +29,7 @@ def run(harness: Harness) -> list[Result]:
         "numbers": [{"phone_number_id": each.phone_number_id}],
     }
     requests.post(f"{upstream}/sim/accounts", json=account, timeout=10).raise_for_status()
-    url = harness.web(1, META_GRAPH_URL=upstream)
+    url = harness.web(META_GRAPH_URL=upstream)
     web = _children(harness.running["web"].pid)[0]
     content = hashlib.sha256(b"a file").digest() * (SIZE // 32)
     _upload(url, each, content[: 1024 * 1024])  # what is loaded at the first use is no growth

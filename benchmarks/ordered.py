@@ -1,19 +1,23 @@
-"""Ordered endpoints beside unordered ones: the same events of the same customers, delivered by one worker process.
+"""Ordered endpoints: beside unordered ones, at the receiver's own pace, and beside the burst of one customer.
 
-Every event must arrive exactly once, and at the ordered endpoints each customer's events in the order in which they
-were published.
+The same events of the same customers are delivered by one worker process to unordered and to ordered endpoints: every
+event must arrive exactly once, and at the ordered endpoints each customer's events in the order in which they were
+published. One customer's events go to a receiver that takes 30 ms for each: the floor is a receiver that never waits.
+Another customer's events arrive, one at a time, beside a burst of one customer at the same endpoint as they do alone.
 """
 
+import statistics
 import time
 from collections import defaultdict
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from benchmarks.delivery import open_deliveries, wake, warm_up
 from benchmarks.equipment.harness import Harness, cursor
-from benchmarks.equipment.results import Result
+from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import business, endpoint
-from benchmarks.equipment.sink import Sink
+from benchmarks.equipment.sink import LATER_SECONDS, Sink
 
 BUSINESSES = 20
 CUSTOMERS = 100
@@ -24,14 +28,98 @@ COUNT = BUSINESSES * CUSTOMERS * EVENTS_EACH
 _BODY = b'{"messaging_product":"whatsapp","message":{"text":{"body":"Is my order on its way?"}}}'
 
 
+ONE_CUSTOMERS = 300
+"""Events of the customer whose pace is measured."""
+PACE_OF_RECEIVER = 0.80
+BURST = 100_000
+BESIDE_BURST = 1.5
+ONE_AT_A_TIME = 60
+
+
 def run(harness: Harness) -> list[Result]:
     """The unordered endpoints first, then the ordered ones, in one worker."""
     tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
-    with Sink() as plain, Sink() as ordered:
+    with Sink() as plain, Sink() as ordered, Sink() as slow, Sink() as burst:
         harness.worker()
         results = [_round(harness, tenants, plain, is_ordered=False)]
         results.append(_round(harness, tenants, ordered, is_ordered=True, floor=results[0].rate))
+        results.append(_pace(harness, tenants[0], slow))
+        results += _beside_burst(harness, tenants[0], burst)
         harness.stop("worker")
+    return results
+
+
+def _only_endpoint(tenant_id: UUID, sink: Sink) -> None:
+    """Leave one ordered endpoint, whose receiver answers after a while."""
+    from webhooks.models import Endpoint
+
+    Endpoint.objects.all().delete()
+    endpoint(tenant_id, f"{sink.url}/ok/later")
+    Endpoint.objects.update(ordered=True)
+    with cursor() as database:
+        database.execute("DELETE FROM event_keys")
+
+
+def _pace(harness: Harness, tenant_id: UUID, sink: Sink) -> Result:
+    """Events of one customer, published together."""
+    _only_endpoint(tenant_id, sink)
+    warm_up(harness, sink, [tenant_id])
+    before = sink.count
+    ids = _publish(tenant_id, customer=1, count=ONE_CUSTOMERS)
+    harness.wait_until(lambda: sink.count >= before + ONE_CUSTOMERS, harness.log("worker"), seconds=120)
+    noted = sink.finish()[before:]
+    times = [at for _, _, at in noted]
+    result = Result(
+        f"{ONE_CUSTOMERS:,} events of one customer, {LATER_SECONDS * 1000:.0f} ms each",
+        ONE_CUSTOMERS,
+        (ONE_CUSTOMERS - 1) / (times[-1] - times[0]),
+        unit="deliveries",
+        floor=1 / LATER_SECONDS,
+        target=f"≥ {PACE_OF_RECEIVER:.2f} of the receiver's pace",
+    )
+    result.expect([event for _, event, _ in noted] == ids, "they came in another order, or not once each")
+    result.expect((result.ratio or 0) >= PACE_OF_RECEIVER, f"{result.ratio:.2f}, not {PACE_OF_RECEIVER:.2f}")
+    return result
+
+
+def _beside_burst(harness: Harness, tenant_id: UUID, sink: Sink) -> list[Result]:
+    """Events of another customer one at a time: alone, and while the burst of one customer waits."""
+    _only_endpoint(tenant_id, sink)
+    warm_up(harness, sink, [tenant_id])
+    published: list[dict[str, float]] = []
+    for has_burst in (False, True):
+        if has_burst:
+            for _ in range(BURST // 1_000):
+                _publish(tenant_id, customer=1, count=1_000)
+            with cursor() as database:
+                # What storing them leaves to do is no part of what is measured.
+                database.execute("VACUUM ANALYZE webhook_deliveries, events, event_payloads")
+                database.execute("CHECKPOINT")
+        published.append({})
+        for _ in range(ONE_AT_A_TIME):
+            (event_id,) = _publish(tenant_id, customer=2, count=1)
+            published[-1][event_id] = time.time()
+            time.sleep(0.1)
+    time.sleep(1)
+    arrived = {event: at for _, event, at in sink.finish()}
+    results: list[Result] = []
+    for what, of in zip(("alone", f"beside {BURST:,} of one customer"), published, strict=True):
+        lost = [event for event in of if event not in arrived]
+        milliseconds = [(arrived.get(event, time.time()) - at) * 1000 for event, at in of.items()]
+        result = Result(
+            f"another customer, {what}",
+            ONE_AT_A_TIME,
+            1000 / statistics.median(milliseconds),
+            unit="deliveries",
+            percentiles=percentiles(milliseconds),
+            floor=results[0].rate if results else None,
+            target=f"p50 ≤ {BESIDE_BURST} × alone" if results else "",
+        )
+        result.expect(not lost, f"{len(lost)} did not arrive")
+        if results:
+            slower = results[0].rate / result.rate
+            result.expect(slower <= BESIDE_BURST, f"{slower:.2f} × alone, not {BESIDE_BURST}")
+        results.append(result)
     return results
 
 
@@ -78,12 +166,39 @@ def _round(
     return result
 
 
+def _publish(tenant_id: UUID, *, customer: int, count: int) -> list[str]:
+    """Publish events of one customer together; returns their ids."""
+    from django.db import transaction
+
+    from gateway import ids
+    from webhooks.events.publish import publish
+
+    events = [_event(ids.uuid7(), customer) for _ in range(count)]
+    with transaction.atomic():
+        publish(tenant_id=tenant_id, raw=b"{}", events=events)
+    return [ids.encode(ids.EVENT, event.id) for event in events]
+
+
+def _event(event_id: UUID, customer: int) -> Any:
+    from webhooks.events.envelope import NewEvent
+
+    return NewEvent(
+        id=event_id,
+        type="message.inbound",
+        environment="live",
+        dedupe_key=f"msg:{event_id}",
+        data=_BODY,
+        raw_path="entry[0].changes[0].value.messages[0]",
+        phone_number_id="10",
+        wa_id=f"9198{customer:08}",
+    )
+
+
 def _store(tenants: list[UUID]) -> dict[str, str]:
     """Publish the events, customers in turn; returns each event's customer by its id."""
     from django.db import transaction
 
     from gateway import ids
-    from webhooks.events.new_event import NewEvent
     from webhooks.events.publish import publish
 
     customers: dict[str, str] = {}
@@ -93,18 +208,7 @@ def _store(tenants: list[UUID]) -> dict[str, str]:
             for number in range(CUSTOMERS):
                 event_id = ids.uuid7()
                 customers[ids.encode(ids.EVENT, event_id)] = f"{tenant_id}:{number}"
-                events.append(
-                    NewEvent(
-                        id=event_id,
-                        type="message.inbound",
-                        environment="live",
-                        dedupe_key=f"msg:{event_id}",
-                        data=_BODY,
-                        raw_path="entry[0].changes[0].value.messages[0]",
-                        phone_number_id="10",
-                        wa_id=f"9198{number:08}",
-                    )
-                )
+                events.append(_event(event_id, number))
             with transaction.atomic():
                 publish(tenant_id=tenant_id, raw=b"{}", events=events)
     return customers

@@ -1,7 +1,6 @@
 """The message log: what it costs a send and a notification, and the look-up of one message among ten million.
 
-The same sends, and the same notifications, go to two edges in turns, of which one writes no message log; then to two
-services of Django's door, which the benchmarks `send` and `incoming` measure. Then
+The same sends, and the same notifications, go to two web processes in turns, of which one writes no message log. Then
 PROJECTION_MESSAGES messages (10,000,000 unless set) are bulk-loaded over two years, and messages of any age are looked
 up over HTTP, one after another.
 """
@@ -13,16 +12,16 @@ import time
 from urllib.parse import urlsplit
 
 from benchmarks import send
+from benchmarks.equipment import raw_client
 from benchmarks.equipment.harness import Harness, Side, cursor
 from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business, endpoint
 from benchmarks.incoming import notification
 
 SENDS, NOTIFICATIONS = 8_000, 8_000
-EDGE_CONCURRENCY, DJANGO_CONCURRENCY = 32, 16
-"""Django's door has a thread for each call, and few of them for one number."""
+CONCURRENCY = 32
 MOST = 0.10
-"""Of the CPU of the door and of Postgres."""
+"""Of the CPU of the web process and of Postgres."""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
 DAYS = 725
 TENANTS = 20
@@ -82,22 +81,8 @@ def _costs(harness: Harness, each: Business) -> list[Result]:
         "API_RATE_BURST": "100000",
     }
     bare = {**environment, "DJANGO_SETTINGS_MODULE": "benchmarks.equipment.settings_without_messages"}
-    results = []
-    for door, serve, concurrency in (
-        ("the edge", harness.edge, EDGE_CONCURRENCY),
-        ("Django", harness.web, DJANGO_CONCURRENCY),
-    ):
-        without, with_log = serve(name="without", **bare), serve(name="with", **environment)
-        results += _of_door(harness, each, door, without, with_log, concurrency)
-        harness.stop("without")
-        harness.stop("with")
-    return results
-
-
-def _of_door(
-    harness: Harness, each: Business, door: str, without: str, with_log: str, concurrency: int
-) -> list[Result]:
     results: list[Result] = []
+    without, with_log = harness.web(name="without", **bare), harness.web(name="with", **environment)
     for what, path, requests, count in (
         ("sends", "/v1/messages", lambda number: [send.message([each]) for _ in range(number)], SENDS),
         (
@@ -108,26 +93,32 @@ def _of_door(
         ),
     ):
         rows = _rows()
-        bare, logged = harness.in_turns(
-            without + path, with_log + path, requests, count=count, concurrency=concurrency
+        unlogged, logged = raw_client.in_turns(
+            harness,
+            (without + path, requests),
+            (with_log + path, requests),
+            count=count,
+            concurrency=CONCURRENCY,
         )
-        own, floor = _cpu(logged, "with", count), _cpu(bare, "without", count)
+        own, floor = _cpu(logged, "with", count), _cpu(unlogged, "without", count)
         result = Result(
-            f"{what} through {door} with the message log",
+            f"{what} with the message log",
             count,
             count / logged.seconds,
             percentiles=percentiles(logged.load.milliseconds),
             cpu=logged.cpu_per(count),
-            floor=count / bare.seconds,
+            floor=count / unlogged.seconds,
             target=f"≤ {MOST:.0%} more CPU",
         )
-        result.expect(own <= floor * (1 + MOST), f"{own:.0f} µs of {door} and Postgres beside {floor:.0f}")
-        for load in (bare.load, logged.load):
+        result.expect(
+            own <= floor * (1 + MOST), f"{own:.0f} µs of the web process and Postgres beside {floor:.0f}"
+        )
+        for load in (unlogged.load, logged.load):
             result.expect(load.statuses == {200: count}, f"answered {load.statuses}")
-        expected = count + count // 5
+        expected = count + count // raw_client.WARM_UP
         result.expect(_rows() - rows == expected, f"{_rows() - rows} messages of {expected}")
         results += [
-            Result(f"{what} through {door} without it", count, count / bare.seconds, cpu=bare.cpu_per(count)),
+            Result(f"{what} without it", count, count / unlogged.seconds, cpu=unlogged.cpu_per(count)),
             result,
         ]
     return results
@@ -148,9 +139,7 @@ def _look_ups(harness: Harness, each: Business) -> Result:
     began = time.monotonic()
     keys = _load(each)
     loaded = time.monotonic() - began
-    url = urlsplit(
-        harness.web(1, REQUEST_LOG_DAYS="0", API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
-    )
+    url = urlsplit(harness.web(REQUEST_LOG_DAYS="0", API_RATE_PER_SECOND="100000", API_RATE_BURST="100000"))
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
     milliseconds: list[float] = []
     statuses: dict[int, int] = {}

@@ -1,17 +1,18 @@
-"""Cost of the request log: the same sends at two edges in turns, one with the log and one without.
+"""Cost of the request log: the same sends at two web processes in turns, one with the log and one without.
 
 Only CPU is compared: the rounds last about as long as the log gathers its lines.
 """
 
 from benchmarks import send
 from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment.raw_client import WARM_UP, in_turns
 from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import business
 
 CONCURRENCY = 32
 COUNT = 16_000
 MOST = 0.05
-"""Of the CPU of a send at the edge and in Postgres."""
+"""Of the CPU of a send in the web process and in Postgres."""
 
 
 def run(harness: Harness) -> list[Result]:
@@ -19,12 +20,14 @@ def run(harness: Harness) -> list[Result]:
     upstream = harness.bare_upstream()
     each = business()
     common = {"META_GRAPH_URL": upstream, "API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
-    without = harness.edge(name="without log", REQUEST_LOG_DAYS="0", **common)
-    with_log = harness.edge(name="with log", **common)
-    bare, logged = harness.in_turns(
-        f"{without}/v1/messages",
-        f"{with_log}/v1/messages",
-        lambda number: [send.message([each]) for _ in range(number)],
+    without = harness.web(name="without log", REQUEST_LOG_DAYS="0", **common)
+    with_log = harness.web(name="with log", **common)
+    bare, logged = in_turns(
+        harness,
+        *(
+            (f"{url}/v1/messages", lambda n: [send.message([each]) for _ in range(n)])
+            for url in (without, with_log)
+        ),
         count=COUNT,
         concurrency=CONCURRENCY,
     )
@@ -39,11 +42,11 @@ def run(harness: Harness) -> list[Result]:
         percentiles=percentiles(logged.load.milliseconds),
         cpu=cpu,
         floor=COUNT / bare.seconds,
-        target=f"≤ {MOST:.0%} more CPU of the edge",
+        target=f"≤ {MOST:.0%} more CPU of the web process",
     )
-    result.expect(logged.load.statuses == {200: COUNT}, f"the edge answered {logged.load.statuses}")
-    result.expect(own <= floor_own * (1 + MOST), f"{own:.0f} µs of the edge beside {floor_own:.0f}")
-    expected = COUNT + COUNT // 5
+    result.expect(logged.load.statuses == {200: COUNT}, f"the service answered {logged.load.statuses}")
+    result.expect(own <= floor_own * (1 + MOST), f"{own:.0f} µs of the web process beside {floor_own:.0f}")
+    expected = COUNT + COUNT // WARM_UP
     harness.wait_until(lambda: _lines() == expected, f"{_lines()} lines of {expected} sends", seconds=10)
     bare_result = Result(
         "sends without it", COUNT, COUNT / bare.seconds, unit="messages", cpu=floor,

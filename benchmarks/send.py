@@ -1,7 +1,7 @@
-"""`POST /v1/messages`: 32 at a time with an upstream that answers at once and after 200 ms, 50 a second, 64 waiting.
+"""Sends through one web process: 32 at a time with an upstream that answers at once and after 200 ms, 50 a second.
 
-The floor is a bare view in the same web processes that forwards the body to the simulator with `requests`: no key, no
-database, no event. Every message must have reached the upstream once and be one event when the run is over.
+The floor is a bare forwarder: no key, no database, no event. Both have the same upstream, which costs next to nothing.
+Every message must have reached it once and be one event when the run is over.
 """
 
 import asyncio
@@ -10,170 +10,98 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import aiohttp
 import orjson
 import requests
 
-from benchmarks.equipment import raw_client
-from benchmarks.equipment.harness import ROUNDS, WARM_UP, Harness, Request, Side, cursor, post_all
+from benchmarks.equipment import floors, raw_client
+from benchmarks.equipment.harness import Harness, Request, cursor
+from benchmarks.equipment.raw_client import WARM_UP
 from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business
 
 CONCURRENCY = 32
 BUSINESSES = 2 * CONCURRENCY
-"""When many calls wait for the upstream, a tenant may hold two (`gateway/api/limits/in_flight.py`), so a load comes
+"""When many calls wait for the upstream, a tenant may hold two (`gateway/api/limits.py`), so a load comes
 from many tenants in turn."""
-COUNT, SLOW_COUNT = 4_000, 1_000
-OF_FLOOR = 0.60
+COUNTS = {0: 10_000, 200: 1_000}
+"""Messages by the milliseconds that the upstream takes for each."""
+OF_FLOOR = {0: 0.20, 200: 0.80}
+"""Of the forwarder's rate."""
+CPU_OF_FLOOR = 3.6
 STEADY_RATE, STEADY_SECONDS = 50, 20
-OWN_P50, OWN_P99 = 5.0, 25.0
-FRONT_CONCURRENCY, OF_V1 = 8, 0.95
+OWN_P50, OWN_P99 = 2.0, 25.0
+FRONT_COUNT, FRONT_CONCURRENCY, OF_V1, CPU_OF_V1 = 2_000, 8, 0.95, 1.05
 WAITING, CONNECTIONS = 24, 16
-EDGE_COUNT, EDGE_RATE, EDGE_MICROSECONDS, EDGE_OWN_P50 = 10_000, 1_500, 500.0, 2.0
 
 _numbers = itertools.count(1)
 
 
 def run(harness: Harness) -> list[Result]:
-    """Fast and slow upstream beside the floor, then the steady rate, then what waits."""
-    upstream = harness.simulator()
-    _control(upstream, "settings", {"preset": "benchmark"}, method="PUT")
-    businesses = []
-    for number in range(1, BUSINESSES + 1):
-        token = f"EAAbench{number}"
-        each = business(number, access_token=token)
-        businesses.append(each)
-        _control(
-            upstream,
-            "accounts",
-            {
-                "waba_id": each.waba_id,
-                "access_token": token,
-                "numbers": [{"phone_number_id": each.phone_number_id, "throughput": "HIGH"}],
-            },
-        )
-    web = {
-        "META_GRAPH_URL": upstream,
-        "API_RATE_PER_SECOND": "100000",
-        "API_RATE_BURST": "100000",
-    }
-    floor = harness.web(
-        name="floor", ready="/ready", DJANGO_SETTINGS_MODULE="benchmarks.equipment.floor_settings", **web
-    )
-    url = harness.web(**web)
+    """Fast and slow upstream beside the floor, the other path, the steady rate, then what waits."""
+    businesses = [business(number) for number in range(1, BUSINESSES + 1)]
+    upstream = harness.bare_upstream()
+    url = harness.web(META_GRAPH_URL=upstream, API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
+    forwarder = floors.forwarder(harness, upstream)
     results = [
-        _measure(harness, upstream, url, floor, businesses, delay=0, count=COUNT),
-        _measure(harness, upstream, url, floor, businesses, delay=200, count=SLOW_COUNT),
+        _beside_forwarder(harness, upstream, url, forwarder, businesses, milliseconds=each) for each in COUNTS
+    ]
+    harness.stop(floors.FORWARDER)
+    return [
+        *results,
         _front(harness, upstream, url, businesses[0]),
         _steady(upstream, url, businesses),
         _waiting(upstream, url, businesses),
     ]
-    results[0].target = f"≥ {OF_FLOOR:.2f} of floor"
-    results[0].expect(
-        (results[0].ratio or 0) >= OF_FLOOR, f"{results[0].ratio:.2f} of the floor, not {OF_FLOOR:.2f}"
-    )
-    return results + _edge(harness, businesses)
 
 
-def _edge(harness: Harness, businesses: Sequence[Business]) -> list[Result]:
-    """The same flow on the edge's event loop, with an upstream that costs next to nothing."""
-    upstream = harness.bare_upstream()
-    limits = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
-    url = f"{harness.edge(META_GRAPH_URL=upstream, **limits)}/v1/messages"
-    before, begun = _events(), _taken(upstream)
-    raw_client.post_all(url, [message(businesses) for _ in range(EDGE_COUNT // 10)], concurrency=CONCURRENCY)
-    messages = [message(businesses) for _ in range(EDGE_COUNT)]
-    with harness.measure() as measured:
-        load = raw_client.post_all(url, messages, concurrency=CONCURRENCY)
-    full = Result(
-        "edge, upstream 0 ms",
-        EDGE_COUNT,
-        EDGE_COUNT / measured.seconds,
-        unit="messages",
-        percentiles=percentiles(load.milliseconds),
-        cpu=measured.cpu_per(EDGE_COUNT),
-        target=f"≥ {EDGE_RATE:,}/s, edge ≤ {EDGE_MICROSECONDS:.0f} µs",
-    )
-    full.expect(load.statuses == {200: EDGE_COUNT}, f"the edge answered {load.statuses}")
-    full.expect(full.rate >= EDGE_RATE, f"{full.rate:,.0f}/s, not {EDGE_RATE:,}")
-    full.expect(full.cpu["edge"] <= EDGE_MICROSECONDS, f"edge {full.cpu['edge']:.0f} µs")
-    count = STEADY_RATE * STEADY_SECONDS
-    own, statuses = asyncio.run(_at_rate(url, [message(businesses) for _ in range(count)]))
-    steady = Result(
-        f"edge, own time at {STEADY_RATE}/s",
-        count,
-        float(STEADY_RATE),
-        unit="messages",
-        percentiles=percentiles(own),
-        target=f"p50 ≤ {EDGE_OWN_P50:.0f} ms",
-    )
-    found = steady.percentiles or {"p50": 0.0}
-    steady.expect(statuses == {200: count}, f"the edge answered {statuses}")
-    steady.expect(found["p50"] <= EDGE_OWN_P50, f"p50 {found['p50']:.1f} ms")
-    sent, stored = _taken(upstream) - begun, _events() - before
-    expected = EDGE_COUNT // 10 + EDGE_COUNT + count
-    steady.expect(sent == stored == expected, f"{sent} sent and {stored} events of {expected} messages")
-    return [full, steady]
-
-
-def _taken(upstream: str) -> int:
-    return int(requests.get(f"{upstream}/taken", timeout=10).text)
-
-
-def _measure(
+def _beside_forwarder(
     harness: Harness,
     upstream: str,
     url: str,
-    floor: str,
+    forwarder: str,
     businesses: Sequence[Business],
     *,
-    delay: int,
-    count: int,
+    milliseconds: int,
 ) -> Result:
-    _slow(upstream, delay)
+    def messages(number: int) -> list[Request]:
+        return [message(businesses) for _ in range(number)]
 
-    before = _events()
-    bare, service = harness.in_turns(
-        f"{floor}/v1/messages",
-        f"{url}/v1/messages",
-        lambda number: [message(businesses) for _ in range(number)],
+    _slow(upstream, milliseconds)
+    before, count = _counts(upstream), COUNTS[milliseconds]
+    result = floors.beside(
+        harness,
+        (forwarder, messages),
+        (f"{url}/v1/messages", messages),
+        what=f"upstream {milliseconds} ms",
+        unit="messages",
         count=count,
         concurrency=CONCURRENCY,
     )
-    result = Result(
-        f"upstream {delay} ms",
-        count,
-        count / service.seconds,
-        unit="messages",
-        percentiles=percentiles(service.load.milliseconds),
-        cpu=service.cpu_per(count),
-        floor=count / bare.seconds,
-    )
-    result.expect(bare.load.statuses == {200: count}, f"the floor answered {bare.load.statuses}")
-    result.expect(service.load.statuses == {200: count}, f"the service answered {service.load.statuses}")
-    sent, found = count + count // WARM_UP, _events() - before
-    result.expect(found == sent, f"{found} events of {sent} messages")
+    sent = count + count // WARM_UP
+    before.expect(result, _counts(upstream), sent=2 * sent, events=sent)
+    result.expect_rate(OF_FLOOR[milliseconds])
+    if not milliseconds:
+        result.expect_cpu(("web",), CPU_OF_FLOOR, floor=(floors.FORWARDER,))
     return result
 
 
 def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
     """The same sends at the upstream's own path, in turns with `/v1`, of one number: its id is in the path."""
     _slow(upstream, 0)
-    before = _events()
-    count = COUNT // 2 // ROUNDS * ROUNDS
-    paths = f"{url}/v1/messages", f"{url}/v25.0/{one.phone_number_id}/messages"
-    sides = Side(), Side()
-    for number in range(ROUNDS + 1):
-        for side, path, left_out in zip(sides, paths, (None, "from"), strict=True):
-            messages = [message([one], left_out=left_out) for _ in range(count // ROUNDS)]
-            with harness.measure() as measured:
-                load = post_all(path, messages, concurrency=FRONT_CONCURRENCY)
-            # The first round warms both.
-            if number:
-                side.add(load, measured)
-    v1, front = sides
+    before, count = _counts(upstream), FRONT_COUNT
+    v1, front = raw_client.in_turns(
+        harness,
+        (f"{url}/v1/messages", lambda number: [message([one]) for _ in range(number)]),
+        (
+            f"{url}/v25.0/{one.phone_number_id}/messages",
+            lambda number: [message([one], left_out="from") for _ in range(number)],
+        ),
+        count=count,
+        concurrency=FRONT_CONCURRENCY,
+    )
     result = Result(
         "the upstream's path beside /v1",
         count,
@@ -182,20 +110,21 @@ def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
         percentiles=percentiles(front.load.milliseconds),
         cpu=front.cpu_per(count),
         floor=count / v1.seconds,
+        floor_cpu=v1.cpu_per(count),
         target=f"≥ {OF_V1:.2f} of /v1",
     )
+    result.expect_cpu(("web",), CPU_OF_V1, floor=("web",))
     for name, side in (("/v1", v1), ("the front", front)):
         result.expect(side.load.statuses == {200: count}, f"{name} answered {side.load.statuses}")
     result.expect((result.ratio or 0) >= OF_V1, f"{result.ratio:.2f} of /v1, not {OF_V1:.2f}")
-    sent, found = 2 * count // ROUNDS * (ROUNDS + 1), _events() - before
-    result.expect(found == sent, f"{found} events of {sent} messages")
+    sent = 2 * (count + count // WARM_UP)
+    before.expect(result, _counts(upstream), sent=sent, events=sent)
     return result
 
 
 def _steady(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
     """The service's own time at a steady rate, as each answer's Server-Timing says it."""
-    _slow(upstream, 50)
-    count = STEADY_RATE * STEADY_SECONDS
+    before, count = _counts(upstream), STEADY_RATE * STEADY_SECONDS
     own, statuses = asyncio.run(_at_rate(f"{url}/v1/messages", [message(businesses) for _ in range(count)]))
     result = Result(
         f"own time at {STEADY_RATE}/s",
@@ -209,6 +138,7 @@ def _steady(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
     result.expect(statuses == {200: count}, f"the service answered {statuses}")
     result.expect(found["p50"] <= OWN_P50, f"p50 {found['p50']:.1f} ms")
     result.expect(found["p99"] <= OWN_P99, f"p99 {found['p99']:.1f} ms")
+    before.expect(result, _counts(upstream), sent=count, events=count)
     return result
 
 
@@ -232,7 +162,7 @@ async def _at_rate(url: str, messages: list[Request]) -> tuple[list[float], dict
 
 
 def _waiting(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
-    """The most database connections that the web processes hold while so many sends wait for the upstream."""
+    """The most database connections that the web processes hold while many sends wait for the upstream."""
     _slow(upstream, 2_000)
     most = 0
     done = threading.Event()
@@ -246,7 +176,9 @@ def _waiting(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
     watcher = threading.Thread(target=watch)
     watcher.start()
     began = time.monotonic()
-    load = post_all(f"{url}/v1/messages", [message(businesses) for _ in range(WAITING)], concurrency=WAITING)
+    load = raw_client.post_all(
+        f"{url}/v1/messages", [message(businesses) for _ in range(WAITING)], concurrency=WAITING
+    )
     seconds = time.monotonic() - began
     done.set()
     watcher.join()
@@ -276,19 +208,26 @@ def _own_connections() -> int:
     return 2
 
 
-def _events() -> int:
+class _Counts(NamedTuple):
+    """How many messages the upstream took, and how many became events."""
+
+    sent: int
+    events: int
+
+    def expect(self, result: Result, now: "_Counts", *, sent: int, events: int) -> None:
+        """Record a failure unless exactly `sent` and `events` were added since."""
+        found = now.sent - self.sent, now.events - self.events
+        result.expect(found == (sent, events), f"{found[0]} sent, {found[1]} events, not {sent} and {events}")
+
+
+def _counts(upstream: str) -> _Counts:
     with cursor() as database:
         database.execute("SELECT count(*) FROM events WHERE type = 'message.outbound'")
-        return int(database.fetchone()[0])
+        return _Counts(int(requests.get(upstream, timeout=10).text), int(database.fetchone()[0]))
 
 
 def _slow(upstream: str, milliseconds: int) -> None:
-    rules = [{"match": {"path": "/messages$"}, "action": "slow", "ms": milliseconds}] if milliseconds else []
-    _control(upstream, "faults", rules, method="PUT")
-
-
-def _control(upstream: str, path: str, body: Any, *, method: str = "POST") -> None:
-    requests.request(method, f"{upstream}/sim/{path}", json=body, timeout=10).raise_for_status()
+    requests.put(upstream, data=str(milliseconds), timeout=10).raise_for_status()
 
 
 def message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:

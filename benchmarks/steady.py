@@ -1,139 +1,133 @@
-"""Steady rates of 1, 10, 100 and 200 events a second: latency and CPU of what every customer pays all day.
+"""Steady rates of 20, 100 and 500 notifications a second, from Meta's POST to the customer's server and back.
 
-The floor of the latency is a bare aiohttp client that posts a body of the same size to the same receiver at the same
-rate: the part that belongs to the machine. The floor of the CPU, at 100/s, is a bare INSERT of one row with its commit
-and a process that does nothing but post what it is sent (`equipment/relay.py`): at such a rate most of the time goes to
-waking processes whose caches are cold.
+What every customer pays all day: the taking in, the delivery, Postgres and Valkey, on the small host and with split
+roles. The floor is a bare INSERT of one row with its commit and a process that does nothing but post what it is sent
+(`equipment/floors.py`), at the same rate.
 """
 
-import asyncio
-import socket
-import sys
+import http.client
 import time
+from urllib.parse import urlsplit
 
-import aiohttp
+import orjson
 
-from benchmarks.equipment.harness import Harness, cursor
+from benchmarks.equipment import floors, raw_client
+from benchmarks.equipment.harness import Harness, Request, cursor
 from benchmarks.equipment.results import Result, percentiles
-from benchmarks.equipment.seed import business, endpoint
+from benchmarks.equipment.seed import Business, business, endpoint
 from benchmarks.equipment.sink import Sink
-from benchmarks.latency import publish_at, waited
+from benchmarks.incoming import notification
 
-RATES = {1: 10, 10: 10, 100: 15, 200: 15}
-"""Events a second, and the seconds of each."""
+RATES = {20: 15, 100: 12, 500: 8}
+"""Notifications a second, and the seconds of each."""
+ONE_BY_ONE = 100
+"""Up to this rate a single connection sends one after another, and each one's way is timed."""
 BUSINESSES = 10
-MOST_CPU = 1_000.0
-"""Microseconds of worker and Postgres a delivery at 100/s."""
-P50, P99 = {100: 4.0, 200: 6.0}, {100: 14.0}
-_BODY = b"x" * 700
-FLOOR_RATE, FLOOR_SECONDS = 100, 10
-_REQUEST = (
-    b"POST /floor HTTP/1.1\r\nHost: floor\r\nContent-Type: application/json\r\nX-Padding: %b\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (b"x" * 350, len(_BODY), _BODY)
-)
-_MEMORY = ("worker", "postgres", "valkey")
+OF_FLOOR = {20: 5.0, 100: 3.5, 500: 3.5}
+"""CPU of everything by that of the floor."""
+P50, P99 = 2.0, 6.0
+"""Milliseconds from the answer, which follows the commit, to the receiver."""
 
 
 def run(harness: Harness) -> list[Result]:
-    """Every rate in turn, on one worker."""
-    results = []
+    """Every rate in turn: the small host, then web and deliveries apart."""
+    results: list[Result] = []
     with Sink() as sink:
-        tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
-        for tenant_id in tenants:
-            endpoint(tenant_id, f"{sink.url}/ok")
+        businesses = [business(number) for number in range(1, BUSINESSES + 1)]
+        for each in businesses:
+            endpoint(each.tenant_id, f"{sink.url}/ok")
+        load = _Steady(harness, sink, businesses)
+        bare = {rate: floors.paced(harness, sink.url, rate=rate, seconds=8) for rate in RATES}
+        harness.small_host()
+        load.run("small host", urlsplit(harness.urls["gateway"]).netloc, ("gateway",))
+        harness.stop("gateway")
+        harness.web()
         harness.worker()
         harness.beat()
-        publish_at(tenants, rate=100, seconds=3)
-        measurements = []
-        sent = 300
-        for rate, seconds in RATES.items():
-            sent += rate * seconds
-            with harness.measure() as measured:
-                committed = publish_at(tenants, rate=rate, seconds=seconds)
-                arrived = sent
-                harness.wait_until(lambda arrived=arrived: sink.count >= arrived, harness.log("worker"))  # type: ignore[misc]
-            measurements.append((rate, committed, measured, _floor(f"{sink.url}/floor", rate)))
-        cpu_floor = _cpu_floor(harness, sink.url)
-        memory = {name: harness.memory(name) for name in _MEMORY}
-        noted = sink.finish()
-    for rate, committed, measured, floor in measurements:
-        waits = waited(committed, noted)
-        found = percentiles(waits)
-        assert found is not None
-        count = len(committed)
-        cpu = {name: spent for name, spent in measured.cpu_per(count).items() if name != "client"}
-        shares = ", ".join(
-            f"{name} {spent / measured.seconds:.1%}" for name, spent in measured.cpu.items() if name in cpu
+        load.run("split", urlsplit(harness.urls["web"]).netloc, ("web", "worker", "beat"))
+        arrivals = {event_id: at for _, event_id, at in sink.finish()}
+    for result, rate, processes, answered in load.measured:
+        floor = bare[rate]
+        result.floor_cpu = floor.cpu
+        result.expect_cpu(
+            (*processes, "postgres", "valkey"), OF_FLOOR[rate], floor=(floors.RELAY, floors.POSTGRES)
         )
-        result = Result(
-            f"commit to first byte at {rate}/s; floor p50 {floor:.1f} ms; of a core: {shares}",
-            count,
-            count / measured.seconds,
-            unit="events",
-            percentiles=found,
-            cpu=cpu,
-            target=f"p50 ≤ {P50[rate]:.0f} ms" if rate in P50 else "",
-        )
-        result.expect(len(waits) == count, f"{count - len(waits):,} did not arrive exactly once")
-        if rate in P50:
-            result.expect(found["p50"] <= P50[rate], f"p50 {found['p50']:.1f} ms, not {P50[rate]:.0f}")
-        if rate in P99:
-            result.expect(found["p99"] <= P99[rate], f"p99 {found['p99']:.1f} ms, not {P99[rate]:.0f}")
-        if rate == 100:
-            spent = cpu["worker"] + cpu["postgres"]
-            bare = sum(cpu_floor.cpu.values())
-            result.what += f"; {spent / bare:.1f} × the floor's {bare:,.0f} µs"
-            result.target += f", p99 ≤ {P99[rate]:.0f} ms, ≤ {MOST_CPU:,.0f} µs worker + Postgres"
-            result.expect(spent <= MOST_CPU, f"{spent:,.0f} µs of worker and Postgres, not {MOST_CPU:,.0f}")
+        if answered:
+            ids = _event_ids(list(answered))
+            waits = [(arrivals[ids[wamid]] - at) * 1000 for wamid, at in answered.items()]
+            result.percentiles = found = percentiles(waits)
+            assert found is not None
+            result.target += f", p50 ≤ {P50:.0f} ms, p99 ≤ {P99:.0f} ms"
+            result.expect(found["p50"] <= P50, f"p50 {found['p50']:.1f} ms, not {P50:.0f}")
+            result.expect(found["p99"] <= P99, f"p99 {found['p99']:.1f} ms, not {P99:.0f}")
         results.append(result)
-    results.append(cpu_floor)
-    shown = ", ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in memory.items())
-    results.append(Result(f"memory after it, proportional: {shown}", 1, 0.0, unit=""))
-    return results
+    return [*results, *bare.values()]
 
 
-def _cpu_floor(harness: Harness, url: str) -> Result:
-    """What Postgres and a worker would cost at least: a committed row, a request posted and its answer read."""
-    path = harness.data_dir / "relay"
-    relay = [sys.executable, "-m", "benchmarks.equipment.relay", str(path), url.rpartition(":")[2]]
-    harness.start("relay", relay)
-    harness.wait_until(path.exists, harness.log("relay"))
-    count = FLOOR_RATE * FLOOR_SECONDS
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as signals, cursor() as database:
-        signals.connect(str(path))
-        database.execute("CREATE TABLE floor (id bigint PRIMARY KEY, body bytea)")
-        database.execute("PREPARE floor AS INSERT INTO floor VALUES ($1, $2)")
-        with harness.measure() as measured:
-            began = time.perf_counter()
-            for number in range(count):
-                time.sleep(max(0.0, began + number / FLOOR_RATE - time.perf_counter()))
-                database.execute("EXECUTE floor (%s, %s)", [number, _BODY])
-                signals.send(_REQUEST)
-    harness.stop("relay")
-    cpu = {name: spent for name, spent in measured.cpu_per(count).items() if name in {"postgres", "relay"}}
-    return Result(
-        f"floor at {FLOOR_RATE}/s: a bare INSERT with its commit, a bare relay to the receiver",
-        count,
-        count / measured.seconds,
-        unit="rows",
-        cpu=cpu,
-    )
+class _Steady:
+    """The load; `measured` holds each rate's result, its processes, and when each message was answered."""
+
+    def __init__(self, harness: Harness, sink: Sink, businesses: list[Business]) -> None:
+        self._harness, self._sink, self._businesses = harness, sink, businesses
+        self._sent = 0
+        self.measured: list[tuple[Result, int, tuple[str, ...], dict[str, float]]] = []
+
+    def run(self, what: str, address: str, processes: tuple[str, ...]) -> None:
+        """Every rate, after some that warm the processes."""
+        self._send(address, rate=100, seconds=4)
+        for rate, seconds in RATES.items():
+            with self._harness.measure() as measured:
+                answered = self._send(address, rate=rate, seconds=seconds)
+            count = rate * seconds
+            cpu = {name: spent for name, spent in measured.cpu_per(count).items() if name != "client"}
+            share = sum(spent for name, spent in measured.cpu.items() if name in cpu) / measured.seconds
+            result = Result(
+                f"{what} at {rate}/s, {share:.1%} of a core, {sum(cpu.values()):,.0f} µs in all",
+                count,
+                count / measured.seconds,
+                unit="events",
+                cpu=cpu,
+            )
+            self.measured.append((result, rate, processes, answered))
+
+    def _send(self, address: str, *, rate: int, seconds: int) -> dict[str, float]:
+        requests = [
+            notification(self._businesses[number % BUSINESSES], 1) for number in range(rate * seconds)
+        ]
+        self._sent += len(requests)
+        answered: dict[str, float] = {}
+        if rate <= ONE_BY_ONE:
+            answered = _one_by_one(address, requests, rate=rate)
+        else:
+            url = f"http://{address}/upstream/webhook"
+            raw_client.post_steadily(url, requests, concurrency=16, rate=rate)
+        expected = self._sent
+        self._harness.wait_until(lambda: self._sink.count >= expected, "not everything was delivered")
+        return answered
 
 
-def _floor(url: str, rate: int) -> float:
-    """The median milliseconds from a call of a bare client to its answer, at a rate, for 3 seconds."""
+def _one_by_one(address: str, requests: list[Request], *, rate: int) -> dict[str, float]:
+    """POST requests over one connection; the moment of each answer by the message's id."""
+    connection = http.client.HTTPConnection(address)
+    answered: dict[str, float] = {}
+    began = time.perf_counter()
+    for number, request in enumerate(requests):
+        time.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        connection.request("POST", "/upstream/webhook", request.body, dict(request.headers))
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200, answer.status
+        at = time.time()
+        value = orjson.loads(request.body)["entry"][0]["changes"][0]["value"]
+        answered[value["messages"][0]["id"]] = at
+    connection.close()
+    return answered
 
-    async def post() -> list[float]:
-        waits = []
-        async with aiohttp.ClientSession() as session:
-            for _ in range(max(10, min(rate * 3, 300))):
-                began = time.perf_counter()
-                async with session.post(url, data=_BODY) as answer:
-                    await answer.read()
-                waits.append((time.perf_counter() - began) * 1000)
-                await asyncio.sleep(1 / rate if rate >= 10 else 0.1)
-        return waits
 
-    found = percentiles(asyncio.run(post()))
-    assert found is not None
-    return found["p50"]
+def _event_ids(wamids: list[str]) -> dict[str, str]:
+    """The public ids of the events of messages."""
+    from gateway import ids
+
+    with cursor() as database:
+        database.execute("SELECT wamid, id FROM events WHERE wamid = ANY(%s)", [wamids])
+        return {wamid: ids.encode("evt_", event_id) for wamid, event_id in database.fetchall()}

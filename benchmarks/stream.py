@@ -1,6 +1,6 @@
-"""The event stream: 2,000 listeners at one edge process, and the time from an event's making to its listeners.
+"""The event stream: 2,000 listeners at one web process, and the time from an event's making to its listeners.
 
-The events come as notifications over the same edge. Every listener must get each event of its tenant exactly once.
+The events come as notifications to the same process. Every listener must get each event of its tenant exactly once.
 """
 
 import asyncio
@@ -65,13 +65,13 @@ def run(harness: Harness) -> list[Result]:
         for each in businesses
         for _ in range(LISTENERS_EACH)
     ]
-    url = harness.edge(API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
+    url = harness.web(API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
     return asyncio.run(_measure(harness, url, businesses, keys))
 
 
 async def _measure(harness: Harness, url: str, businesses: list[Business], keys: list[str]) -> list[Result]:
     listeners = Listeners(url)
-    before = harness.memory("edge")
+    before = harness.memory("web")
     tasks = [asyncio.create_task(listeners.listen(key)) for key in keys]
     while listeners.open < len(keys):
         await asyncio.sleep(0.1)
@@ -80,9 +80,9 @@ async def _measure(harness: Harness, url: str, businesses: list[Business], keys:
                 task.result()
     # What was asked while the streams opened is settled, and every process knows that somebody listens.
     await asyncio.sleep(5)
-    idle_from = harness._cpu()["edge"]
+    idle_from = harness._cpu()["web"]
     await asyncio.sleep(10)
-    idle = (harness._cpu()["edge"] - idle_from) / 10
+    idle = (harness._cpu()["web"] - idle_from) / 10
     count = RATE * SECONDS
     numbers = itertools.cycle(businesses)
     notifications = [notification(next(numbers), 1) for _ in range(count)]
@@ -92,7 +92,7 @@ async def _measure(harness: Harness, url: str, businesses: list[Business], keys:
         expected = count * LISTENERS_EACH
         while len(listeners.milliseconds) < expected and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-    memory = harness.memory("edge")
+    memory = harness.memory("web")
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -106,7 +106,7 @@ async def _measure(harness: Harness, url: str, businesses: list[Business], keys:
         target=f"p50 ≤ {P50:.0f} ms, ≤ {MOST_MEGABYTES:.0f} MB",
     )
     result.what += f"; {memory:.0f} MB ({before:.0f} without), {idle:.1%} of a core at rest"
-    result.expect(load.statuses == {200: count}, f"the edge answered {load.statuses}")
+    result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
     result.expect(len(listeners.milliseconds) == expected, f"{len(listeners.milliseconds)} of {expected}")
     result.expect(set(listeners.heard.values()) == {LISTENERS_EACH}, "events were skipped or doubled")
     found = result.percentiles or {"p50": float("inf")}

@@ -1,86 +1,26 @@
-"""Accounting: documents of a month in the shape of GSTR-1, revenue by month, and what is unpaid by its age."""
+"""Accounting, from the ledger: postings, revenue by month, what is due by age and business, statements of account."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from uuid import UUID
 
-from django.db.models import Aggregate, Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import TruncMonth
 
-from billing.models import CreditNote, Invoice, PaymentAttempt
-from billing.pricing import gst
+from billing.ledger_models import LedgerEntry, LedgerPosting
+from billing.models import BillingSnapshot
 from billing.pricing.periods import Period, ist_date
-from billing.pricing.plan import GST_PERCENT
 from gateway.csv_cells import as_text
 from tenants.lifecycle import IST
 
-COLUMNS = (
-    "Section",
-    "Document",
-    "Number",
-    "Date",
-    "Corrects",
-    "GSTIN of recipient",
-    "Recipient",
-    "Place of supply",
-    "Reverse charge",
-    "Rate",
-    "Taxable value",
-    "IGST",
-    "CGST",
-    "SGST/UTGST",
-    "Total",
-)
-
-
-def rows(period: Period) -> Iterator[list[str]]:
-    """The invoices and then the credit notes that were issued in a month of Indian time, by number."""
-    issued = {"issued_at__gte": period.start, "issued_at__lt": period.end}
-    for invoice in Invoice.objects.filter(**issued).order_by("number"):
-        yield _row(invoice, "Invoice", invoice.number, invoice, invoice.subtotal_paise, invoice.taxes)
-    for note in CreditNote.objects.filter(**issued).select_related("invoice").order_by("number"):
-        yield _row(note.invoice, "Credit note", note.number, note, note.taxable_paise, note.taxes)
-
-
-def _row(
-    invoice: Invoice,
-    kind: str,
-    number: str,
-    document: Invoice | CreditNote,
-    taxable_paise: int,
-    taxes: gst.Taxes,
-) -> list[str]:
-    return [
-        _section(invoice, credit=kind == "Credit note"),
-        kind,
-        number,
-        f"{ist_date(document.issued_at):%d-%m-%Y}",
-        invoice.number if kind == "Credit note" else "",
-        invoice.buyer["gstin"] or "",
-        as_text(invoice.buyer["name"]),
-        invoice.place_of_supply,
-        "N",
-        str(GST_PERCENT if taxes.total_paise else 0),
-        _rupees(taxable_paise),
-        _rupees(taxes.igst_paise),
-        _rupees(taxes.cgst_paise),
-        _rupees(taxes.sgst_paise),
-        _rupees(taxable_paise + taxes.total_paise),
-    ]
-
-
-def _section(invoice: Invoice, *, credit: bool) -> str:
-    if invoice.supply_type == "export":
-        return "CDNUR" if credit else "EXP"
-    if invoice.buyer["gstin"]:
-        return "CDNR" if credit else "B2B"
-    return "B2CS"
+Account, Act = LedgerPosting.Account, LedgerEntry.Act
 
 
 def _rupees(paise: int) -> str:
-    return f"{paise // 100}.{paise % 100:02d}"
+    sign, paise = ("-", -paise) if paise < 0 else ("", paise)
+    return f"{sign}{paise // 100}.{paise % 100:02d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +33,9 @@ class Month:
     invoiced_paise: int
     credited_paise: int
     collected_paise: int
-    """Less what was given back of it since."""
+    given_back_paise: int
+    unbilled_paise: int
+    """Without tax: what was supplied until its end and invoiced after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,78 +47,179 @@ class Age:
     due_paise: int
 
 
-_AGES = (
-    ("Not due yet", None, 0),
-    ("1 to 30 days late", 0, 30),
-    ("31 to 60 days late", 30, 60),
-    ("61 to 90 days late", 60, 90),
-    ("More than 90 days late", 90, None),
+_AGES: tuple[tuple[str, int | None], ...] = (
+    ("Not due yet", 0),
+    ("1 to 30 days late", 30),
+    ("31 to 60 days late", 60),
+    ("61 to 90 days late", 90),
+    ("More than 90 days late", None),
 )
+"""Each with the most days that it is late."""
+
+
+_MONEY = (Account.CLEARING, Account.BANK)
+_FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
+    # figure: of which acts, on which accounts, with which sign
+    "taxable_paise": ((Act.INVOICE,), (Account.SALES,), -1),
+    "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
+    "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
+    "collected_paise": ((Act.PAYMENT, Act.TRANSFER), _MONEY, 1),
+    "given_back_paise": ((Act.REFUND, Act.RETURN), _MONEY, -1),
+}
 
 
 def months(newest: Period, count: int) -> list[Month]:
-    """The figures of this month and those before it, newest first."""
+    """The figures of this month and those before it, newest first, by the ledger: a closed month stays as it was."""
     periods = [newest]
     while len(periods) < count:
         periods.append(periods[-1].previous)
-    begin, end = periods[-1].start, newest.end
-    invoices = _by_month(
-        Invoice.objects.all(),
-        "issued_at",
-        begin,
-        end,
-        count=Count("id"),
-        taxable=Sum("subtotal_paise"),
-        total=Sum("total_paise"),
-    )
-    credited = _by_month(CreditNote.objects.all(), "issued_at", begin, end, total=Sum("total_paise"))
-    collected = _by_month(
-        PaymentAttempt.objects.filter(captured_paise__gt=0),
-        "completed_at",
-        begin,
-        end,
-        total=Sum(F("captured_paise") - F("refunded_paise")),
-    )
+    within = LedgerPosting.objects.filter(entry__at__gte=periods[-1].start, entry__at__lt=newest.end)
+    sums: defaultdict[tuple[Period, str, str], int] = defaultdict(int)
+    found = within.values("entry__act", "account", month=TruncMonth("entry__at", tzinfo=IST))
+    for row in found.annotate(total=Sum("amount_paise")).order_by():
+        sums[Period.of(row["month"]), row["entry__act"], row["account"]] = row["total"]
+    issued = LedgerEntry.objects.filter(
+        act=Act.INVOICE, at__gte=periods[-1].start, at__lt=newest.end
+    ).values_list(TruncMonth("at", tzinfo=IST))
+    counts = {Period.of(month): number for month, number in issued.annotate(Count("id")).order_by()}
+    unbilled = _unbilled(periods)
     return [
         Month(
             period=str(period),
-            invoices=invoices[period]["count"],
-            taxable_paise=invoices[period]["taxable"],
-            invoiced_paise=invoices[period]["total"],
-            credited_paise=credited[period]["total"],
-            collected_paise=collected[period]["total"],
+            invoices=counts.get(period, 0),
+            unbilled_paise=unbilled[period],
+            **{
+                name: sign * sum(sums[period, act, account] for act in acts for account in accounts)
+                for name, (acts, accounts, sign) in _FIGURES.items()
+            },
         )
         for period in periods
     ]
 
 
-def _by_month(
-    rows: QuerySet[Any], column: str, begin: datetime, end: datetime, **sums: Aggregate
-) -> Mapping[Period, Mapping[str, int]]:
-    """Sums of the rows whose `column` lies in the range, by month of Indian time; 0 in months that have none."""
-    found: defaultdict[Period, Mapping[str, int]] = defaultdict(lambda: dict.fromkeys(sums, 0))
-    within = rows.filter(**{f"{column}__gte": begin, f"{column}__lt": end})
-    for row in within.values(month=TruncMonth(column, tzinfo=IST)).annotate(**sums).order_by():
-        found[Period.of(row["month"])] = row
-    return found
+def _unbilled(periods: list[Period]) -> dict[Period, int]:
+    """What was supplied until the end of each month, newest first, and had no invoice by then."""
+    issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
+    late = BillingSnapshot.objects.annotate(issued=issued).filter(
+        Q(issued=None) | Q(issued__gt=periods[-1].start)
+    )
+    found = late.values_list("period", "issued", "subtotal_paise")
+    rows = [(Period.parse(service), issued and Period.of(issued), paise) for service, issued, paise in found]
+    return {
+        period: sum(paise for service, at, paise in rows if service <= period and (at is None or at > period))
+        for period in periods
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Debtor:
+    """A business that owes something, or has a balance or a missing certificate; in paise."""
+
+    tenant_id: UUID
+    name: str
+    due_paise: int
+    late_paise: int
+    oldest_due_at: datetime | None
+    uncertified_paise: int
+    balance_paise: int
+
+
+def debtors(at: datetime) -> list[Debtor]:
+    """Every business with something open, who owes most first."""
+    name = F("entry__tenant__name")
+    watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
+    sums = watched.values("account", "entry__tenant_id", "invoice_id", "invoice__due_at", name=name)
+    found: dict[UUID, Debtor] = {}
+    for row in sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at"):
+        tenant_id, account, paise = row["entry__tenant_id"], row["account"], row["total"]
+        known = found.setdefault(tenant_id, Debtor(tenant_id, row["name"], 0, 0, None, 0, 0))
+        found[tenant_id] = {
+            Account.RECEIVABLE: replace(
+                known,
+                due_paise=known.due_paise + paise,
+                late_paise=known.late_paise
+                + (paise if row["invoice__due_at"] and row["invoice__due_at"] < at else 0),
+                oldest_due_at=known.oldest_due_at or row["invoice__due_at"],
+            ),
+            Account.TDS: replace(known, uncertified_paise=paise),
+            Account.BALANCE: replace(known, balance_paise=-paise),
+        }[Account(account)]
+    return sorted(found.values(), key=lambda debtor: -debtor.due_paise)
 
 
 def unpaid_by_age(at: datetime) -> list[Age]:
-    """What is still due, by how long it is late."""
-    late = {title: _late(at, more_than, at_most) for title, more_than, at_most in _AGES}
-    left = F("total_paise") - F("amount_paid_paise") - F("credited_paise")
-    sums = Invoice.objects.unpaid().aggregate(
-        **{f"{place}_count": Count("id", filter=those) for place, those in enumerate(late.values())},
-        **{f"{place}_due": Sum(left, filter=those, default=0) for place, those in enumerate(late.values())},
+    """What is due, by how long it is late at a moment."""
+    own = LedgerPosting.objects.filter(account=Account.RECEIVABLE)
+    due = (
+        own.values_list("invoice_id", "invoice__due_at").annotate(left=Sum("amount_paise")).filter(left__gt=0)
     )
-    return [Age(title, sums[f"{place}_count"], sums[f"{place}_due"]) for place, title in enumerate(late)]
+    ages = {title: Age(title, 0, 0) for title, _ in _AGES}
+    for _invoice, due_at, left in due.order_by():
+        late = at - due_at
+        title = next(title for title, at_most in _AGES if at_most is None or late <= timedelta(at_most))
+        ages[title] = Age(title, ages[title].invoices + 1, ages[title].due_paise + left)
+    return list(ages.values())
 
 
-def _late(at: datetime, more_than: int | None, at_most: int | None) -> Q:
-    """Invoices that are late by more than the first number of days, and by at most the second."""
-    those = Q()
-    if more_than is not None:
-        those &= Q(due_at__lt=at - timedelta(days=more_than))
-    if at_most is not None:
-        those &= Q(due_at__gte=at - timedelta(days=at_most))
-    return those
+LEDGER_COLUMNS = ("Date", "Entry", "Act", "Account", "Debit", "Credit", "Business", "Invoice", "Text")
+
+
+def ledger_rows(period: Period) -> Iterator[list[str]]:
+    """Every posting of a month, oldest first: a voucher for each entry, as accounting programs import them."""
+    postings = LedgerPosting.objects.filter(entry__at__gte=period.start, entry__at__lt=period.end)
+    for row in (
+        postings.select_related("entry__tenant", "invoice").order_by("entry__at", "entry_id", "id").iterator()
+    ):
+        yield [
+            f"{ist_date(row.entry.at):%d-%m-%Y}",
+            as_text(row.entry.key),
+            row.entry.get_act_display(),
+            row.get_account_display(),
+            _rupees(max(0, row.amount_paise)),
+            _rupees(max(0, -row.amount_paise)),
+            as_text(row.entry.tenant.name) if row.entry.tenant else "",
+            row.invoice.number if row.invoice else "",
+            as_text(row.entry.text),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """An act as a business sees it: what it was charged (positive) or relieved of, and what it owes after that."""
+
+    at: datetime
+    act: str
+    text: str
+    amount_paise: int
+    owed_paise: int
+
+
+def statement(tenant_id: UUID) -> list[StatementLine]:
+    """The account of a business, oldest first: what it owes is positive, what it has too much negative."""
+    own = LedgerPosting.objects.filter(
+        entry__tenant_id=tenant_id, account__in=(Account.RECEIVABLE, Account.BALANCE)
+    )
+    entries = own.values_list("entry_id", "entry__at", "entry__act", "entry__text").annotate(
+        Sum("amount_paise")
+    )
+    lines, owed = [], 0
+    for _entry_id, at, act, text, paise in entries.order_by("entry__at", "entry_id"):
+        owed += paise
+        if paise:
+            shown = "" if act == Act.WRITE_OFF else text
+            lines.append(StatementLine(at, str(Act(act).label), shown, paise, owed))
+    return lines
+
+
+def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
+    """The statement as CSV, its heading first."""
+    yield ["Date", "What", "Document", "Amount", "Owed"]
+    for line in statement(tenant_id):
+        amounts = (_rupees(line.amount_paise), _rupees(line.owed_paise))
+        yield [f"{ist_date(line.at):%d-%m-%Y}", line.act, as_text(line.text), *amounts]
+
+
+def trial_balance(at: datetime) -> dict[str, int]:
+    """What stood on each account at a moment: debits positive. Their sum is zero."""
+    found = LedgerPosting.objects.filter(entry__at__lte=at).values_list("account")
+    return dict(found.annotate(Sum("amount_paise")).order_by("account"))

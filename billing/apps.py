@@ -1,4 +1,7 @@
-"""Django app of billing."""
+"""Django app of billing, an add-on: BILLING_INSTALLED leaves it out, and everything else goes on without it."""
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 from django.apps import AppConfig
 
@@ -6,6 +9,17 @@ from django.apps import AppConfig
 class BillingConfig(AppConfig):
     name = "billing"
     verbose_name = "Billing"
+    left_behind: ClassVar[Mapping[str, str]] = {
+        "billing_invoiceseries": "each cell has series of its own",
+        "billing_providerevent": "notices of the payment provider to this cell",
+        "billing_providertrouble": "this cell's connection to the payment provider",
+        "billing_settleditem": "what the payment provider settled to this cell",
+    }
+    """Tables that no tenant takes along to another cell (`messaging/tenant_moves.py`)."""
+    bound_to_cell: ClassVar[Mapping[str, str]] = {
+        "billing_mandate": "The tenant has a payment mandate, whose notices come to its cell.",
+    }
+    """Tables of which a row keeps its tenant in its cell (`messaging/tenant_moves.py`)."""
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings

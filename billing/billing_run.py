@@ -9,24 +9,26 @@ from datetime import datetime
 
 import structlog
 
-from billing import early_warnings, reminders, restriction, snapshots
+from billing import early_warnings, ledger, reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
-from billing.payments import debits, mandates, notices, refreshing, refunds
+from billing.payments import debits, mandates, notices, refreshing, refunds, settlements
 
 log = structlog.get_logger(__name__)
 
 STEPS: dict[str, Callable[[datetime], int]] = {
+    "booked": ledger.book_older,
     "trials_ended": snapshots.end_trials,
     "snapshots": snapshots.take,
     "invoices": issuing.issue_due,
     "invoice_mails": mailing.send_invoices,
     "credit_note_mails": mailing.send_credit_notes,
     "notices": notices.apply_waiting,
-    "mandates": mandates.reconcile,
     "looked_up": refreshing.reconcile,
     "refunds": refunds.reconcile,
     "debits": debits.charge_due,
+    "settlements": settlements.reconcile,
+    "mandates": mandates.reconcile,
     "overdue": restriction.mark_overdue,
     "reminders": reminders.send_due,
     "receipts": early_warnings.send_receipts,

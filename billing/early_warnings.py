@@ -120,7 +120,7 @@ def _profile_incomplete(tenant: Tenant, period: Period, at: datetime) -> bool:
         kind="profile_incomplete",
         key=str(period),
         at=at,
-        queue=lambda: messages.profile_incomplete(tenant, missing, waits=profiles.lacks_state(profile)),
+        queue=lambda: messages.profile_incomplete(tenant, missing, waits=profiles.holds_back(profile)),
     )
 
 

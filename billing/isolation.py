@@ -1,11 +1,13 @@
 """Isolation of rows: trouble with one tenant, invoice or notice is logged and never stops the others."""
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import structlog
 
-from gateway.database.outage import concerns_all, is_lock_limit
+from gateway.database.transactions import concerns_all, is_lock_limit
 
 log = structlog.get_logger(__name__)
 
@@ -29,14 +31,20 @@ class SomeFailed(Exception):
         self.done = done
 
 
-def each(items: Iterable[Item], act: Callable[[Item], object], *, step: str) -> int:
-    """Do `act` with each item; returns how often it did something (a true result).
+def each(
+    items: Iterable[Item], act: Callable[[Item], object], *, step: str, seconds: float = math.inf
+) -> int:
+    """Do `act` with each item; returns how often it did something (a true result). After `seconds` the rest waits for
+    the next run.
 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
     any was unexpected; an unreachable database ends the step at once.
     """
     done = failed = unanswered = held = 0
+    end = time.monotonic() + seconds
     for item in items:
+        if time.monotonic() > end:
+            break
         try:
             done += bool(act(item))
         except Unanswered as error:

@@ -5,15 +5,16 @@ database triggers forbid changing them (migrations 0002, 0005), except the payme
 e-invoice's registration.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
-from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
+from django.utils.functional import cached_property
 
+from billing.ledger_models import LedgerEntry, LedgerPosting, SettledItem
 from billing.payment_models import (
     BankTransfer,
     Mandate,
@@ -23,6 +24,7 @@ from billing.payment_models import (
     Refund,
 )
 from billing.pricing import gst
+from billing.pricing.money import SMALLEST_PAISE
 from billing.pricing.periods import Period
 from gateway import ids
 from gateway.ids import uuid7
@@ -39,16 +41,23 @@ __all__ = [
     "Invoice",
     "InvoiceLine",
     "InvoiceSeries",
+    "IssuedPdf",
+    "LedgerEntry",
+    "LedgerPosting",
     "Mandate",
     "PayLink",
     "PaymentAttempt",
+    "PlanVersion",
     "ProviderEvent",
     "ProviderTrouble",
     "Refund",
+    "SettledItem",
 ]
 
 INVOICE, CREDIT_NOTE = "inv_", "crn_"
 INDIA = "IN"
+TDS_RATES = (0, 2, 10)
+"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional ones."""
 
 
 class BillingProfile(models.Model):
@@ -68,6 +77,8 @@ class BillingProfile(models.Model):
     phone = models.CharField(max_length=16, blank=True)
     country = models.CharField(max_length=2, default=INDIA, db_default=INDIA)
     """ISO 3166; a buyer outside of India is an export."""
+    tds_percent = models.PositiveSmallIntegerField("TDS rate", default=0, db_default=0)
+    """The rate at which the buyer deducts tax at source, by its own declaration: one of `TDS_RATES`."""
 
     def __str__(self) -> str:
         return self.legal_name or str(self.pk)
@@ -83,7 +94,7 @@ class BillingSnapshot(models.Model):
     numbers = models.JSONField(encoder=DjangoJSONEncoder)
     """[{phone_number_id, display_phone_number, active_since, connected_seconds}]."""
     terms = models.JSONField()
-    """The plan's terms when the snapshot was taken."""
+    """The terms of the month; the invoice is priced by them, whenever it is issued."""
     subtotal_paise = models.BigIntegerField()
     tax_paise = models.BigIntegerField()
     total_paise = models.BigIntegerField()
@@ -96,6 +107,46 @@ class BillingSnapshot(models.Model):
 
     def __str__(self) -> str:
         return f"Usage of {Period.parse(self.period).name}"
+
+
+class PlanVersion(models.Model):
+    """Terms from a month of service on, for everybody or for one tenant. Written by `terms.py`, never changed."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(
+        Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="plan_versions"
+    )
+    starts = models.CharField("first month", max_length=7)
+    """`2026-12`; of two with the same start the later one counts."""
+    ends = models.CharField("last month", max_length=7, blank=True)
+    first_number_paise = models.BigIntegerField()
+    additional_number_paise = models.BigIntegerField()
+    included_numbers = models.PositiveIntegerField(default=1)
+    gst_percent = models.PositiveSmallIntegerField("GST rate", null=True, blank=True)
+    due_days = models.PositiveSmallIntegerField(default=7)
+    reason = models.CharField(max_length=500)
+    created_at = models.DateTimeField()
+    created_by = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(
+                    first_number_paise__gte=0,
+                    additional_number_paise__gte=0,
+                    included_numbers__gte=1,
+                    due_days__gte=1,
+                ),
+                name="terms_make_sense",
+            ),
+            models.CheckConstraint(
+                condition=Q(tenant=None, gst_percent__lte=100) | Q(tenant__isnull=False, gst_percent=None),
+                name="gst_rate_is_everybodys",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"Terms from {Period.parse(self.starts).name}"
 
 
 class InvoiceSeries(models.Model):
@@ -122,6 +173,12 @@ class InvoiceQuerySet(models.QuerySet["Invoice"]):
     def unpaid(self) -> Self:
         """Invoices with something due: open, processing or failed."""
         return self.filter(status__in=Invoice.UNPAID)
+
+    def owing(self) -> Self:
+        """Unpaid invoices of which at least a rupee is due: less cannot be collected, so it makes nobody late."""
+        return self.unpaid().filter(
+            total_paise__gte=F("amount_paid_paise") + F("credited_paise") + SMALLEST_PAISE
+        )
 
 
 class Invoice(models.Model):
@@ -177,6 +234,8 @@ class Invoice(models.Model):
     ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)
     ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
+    irn_cancelled_at = models.DateTimeField("registration cancelled at", null=True, blank=True)
+    """When it was taken back within a day of its registration; it is in no return then."""
 
     objects = InvoiceQuerySet.as_manager()
 
@@ -220,20 +279,26 @@ class Invoice(models.Model):
 
     @property
     def amount_due_paise(self) -> int:
-        """What is still to be paid."""
+        """What is still to be paid, as the ledger has it: `ledger.settle` keeps `amount_paid_paise` at that."""
         return max(0, self.total_paise - self.amount_paid_paise - self.credited_paise)
+
+    @property
+    def tds_paise(self) -> int:
+        """What the buyer keeps as tax deducted at source, with or without a certificate of it."""
+        own = self.attempts.filter(kind=PaymentAttempt.Kind.TDS)
+        return sum(attempt.kept_paise for attempt in own)
 
     @property
     def pay_by(self) -> datetime:
         """Overdue from then on: the due date. One that a refund made due again has the full time anew."""
         if self.reopened_at is None:
             return self.due_at
-        return max(self.due_at, self.reopened_at + timedelta(days=settings.BILLING_DUE_DAYS))
+        return max(self.due_at, self.reopened_at + (self.due_at - self.issued_at))
 
-    @property
-    def surplus_paise(self) -> int:
-        """What was paid or credited beyond the total, e.g. by a late authorisation; staff pay it back."""
-        return max(0, self.amount_paid_paise + self.credited_paise - self.total_paise)
+    @cached_property
+    def gst_percent(self) -> int:
+        """The rate that its lines carry."""
+        return max((line.gst_percent for line in self.lines.all()), default=0)
 
     @property
     def taxes(self) -> gst.Taxes:
@@ -242,6 +307,7 @@ class Invoice(models.Model):
             self.sgst_paise,
             self.igst_paise,
             place_code=self.place_of_supply.partition("-")[0],
+            percent=self.gst_percent,
         )
 
     @property
@@ -292,6 +358,10 @@ class InvoiceLine(models.Model):
     quantity = models.PositiveIntegerField()
     unit_paise = models.BigIntegerField()
     amount_paise = models.BigIntegerField()
+    gst_percent = models.PositiveSmallIntegerField(default=18, db_default=18)
+    """The rate of what was supplied, also where none was charged (special zones, exports)."""
+    plan_version = models.UUIDField(null=True, blank=True)
+    """The id of the terms that it was priced by; none: the first ones."""
 
     class Meta:
         constraints: ClassVar = [
@@ -307,6 +377,9 @@ class InvoiceLine(models.Model):
 
 class CreditNote(models.Model):
     """A correction of an issued invoice, by staff; its own series. Seller and buyer are those of the invoice."""
+
+    WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
+    """What its reason ends with where it came too late to lower GST."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="credit_notes")
@@ -338,6 +411,11 @@ class CreditNote(models.Model):
         return ids.encode(CREDIT_NOTE, self.id)
 
     @property
+    def is_commercial(self) -> bool:
+        """Whether it lowers no GST, so that it is in no return and registered nowhere."""
+        return self.reason.endswith(self.WITHOUT_TAX)
+
+    @property
     def taxes(self) -> gst.Taxes:
         """The tax that is credited, split as the invoice's is."""
         return self.invoice.taxes.like(self.tax_paise)
@@ -359,8 +437,27 @@ class CreditNoteLine(models.Model):
         return self.description
 
 
+class IssuedPdf(models.Model):
+    """The PDF of a document as it was issued, kept. One that got its IRN later is kept in both forms."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    number = models.CharField(max_length=16)
+    irn = models.CharField(max_length=64, blank=True)
+    content = models.BinaryField()
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["number", "irn"], name="pdf_once_per_form"),
+        ]
+
+    def __str__(self) -> str:
+        return self.number
+
+
 class BalanceTransfer(models.Model):
-    """Money that was paid for an invoice and counts for the one that replaced it; negative: taken back again."""
+    """Before there was a ledger: money that was paid for an invoice and counts for the one that replaced it."""
 
     id = models.BigAutoField(primary_key=True)
     from_invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="balance_given")

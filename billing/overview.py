@@ -4,7 +4,7 @@ Called by `GET /v1/billing`; `serializers.BillingOut` gives it its shape.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
 from billing.pricing import gst, plan
 from billing.pricing.periods import Period, ist_date
+from billing.terms import terms_for
 from billing.usage import ActiveNumber, active_numbers, billed_from
 from tenants.models import Tenant
 
@@ -42,7 +43,7 @@ class Overview:
     mandate: Mandate | None
     unpaid: Sequence[Invoice]
     billing_profile: BillingProfile
-    plan: dict[str, Any] = field(default_factory=lambda: plan.TERMS)
+    plan: dict[str, Any]
 
     @property
     def active_numbers(self) -> int:
@@ -68,6 +69,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
         mandate=mandates.current(tenant.id),
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
         billing_profile=profiles.profile_of(tenant),
+        plan=terms_for(tenant.id, period).as_json(),
     )
 
 
@@ -100,9 +102,9 @@ def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
     current = Period.of(at)
     period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
-    charge = plan.charge_for(len(numbers))
+    charge = plan.charge_for(len(numbers), terms_for(tenant.id, period))
     profile = profiles.profile_of(tenant)
-    taxes = gst.taxes(charge, parties.supply(profile))
+    taxes = gst.taxes(charge, parties.supply(profile, period.end))
     return NextCharge(
         period=str(period),
         invoice_on=ist_date(period.end),

@@ -52,11 +52,13 @@ class Mandate(models.Model):
     authorization_url = models.CharField(max_length=500, null=True, blank=True)
     authorization_expires_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
+    provider_registration_id = models.CharField(max_length=64, null=True, blank=True)
+    """The page on which it is approved, as the provider names it."""
     provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_customer_id = models.CharField(max_length=64, null=True, blank=True)
     provider_token_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     cancel_at_provider = models.BooleanField(default=False)
-    """A replaced mandate whose token the provider still has to be told to cancel."""
+    """A replaced mandate whose page or token the provider still has to be told to cancel."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = MandateQuerySet.as_manager()
@@ -116,6 +118,8 @@ class PaymentAttempt(models.Model):
     payment_url = models.CharField(max_length=500, null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     """When a payment link ends."""
+    pays_all = models.BooleanField(default=False, db_default=False)
+    """Whether it is a link for everything that is due; `invoice` is the oldest of it."""
     provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_payment_id = models.CharField(max_length=64, null=True, blank=True)

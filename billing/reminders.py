@@ -19,7 +19,7 @@ def send_due(at: datetime) -> int:
 
     An invoice that waits for its registration was not mailed either, so nobody is reminded of it.
     """
-    overdue = Invoice.objects.unpaid().filter(overdue_since__isnull=False, reminders_sent__lt=len(DAYS))
+    overdue = Invoice.objects.owing().filter(overdue_since__isnull=False, reminders_sent__lt=len(DAYS))
     return each(
         list(overdue.values_list("id", flat=True)), lambda invoice_id: _send(invoice_id, at), step="reminders"
     )

@@ -1,16 +1,16 @@
 """Billing status of a tenant: `active` or `past_due`, restricted once an invoice is overdue for three weeks.
 
 Computed from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
-run. The restriction is enforced by `tenants/standing/billing_restriction.py`.
+run. The restriction is enforced by `tenants/tenant_status.py`.
 """
 
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import Min, Q
+from django.db.models import Min
 
+from billing import ledger
 from billing.isolation import each
 from billing.models import Invoice
 from tenants.models import Tenant
@@ -25,7 +25,7 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
         since: datetime | None = (
-            Invoice.objects.for_tenant(tenant_id).unpaid().aggregate(since=Min("overdue_since"))["since"]
+            Invoice.objects.for_tenant(tenant_id).owing().aggregate(since=Min("overdue_since"))["since"]
         )
         if tenant.billing_status not in {_STATUS.ACTIVE, _STATUS.PAST_DUE}:
             return
@@ -46,16 +46,14 @@ def mark_overdue(at: datetime) -> int:
 
     One that a refund made due again has the full time to pay from then on.
     """
-    again = timedelta(days=settings.BILLING_DUE_DAYS)
-    late = (
-        Invoice.objects.unpaid()
-        .filter(overdue_since__isnull=True, due_at__lte=at)
-        .filter(Q(reopened_at__isnull=True) | Q(reopened_at__lte=at - again))
-    )
+    late = Invoice.objects.owing().filter(overdue_since__isnull=True, due_at__lte=at)
 
     def mark(invoice: Invoice) -> int:
-        with transaction.atomic():
-            marked = late.filter(pk=invoice.pk).update(overdue_since=invoice.pay_by)
+        if invoice.pay_by > at:
+            return 0
+        with ledger.account(invoice.tenant_id):
+            same = late.filter(pk=invoice.pk, reopened_at=invoice.reopened_at)
+            marked = same.update(overdue_since=invoice.pay_by)
             refresh(tenant_id=invoice.tenant_id, at=at)
         return marked
 

@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from billing.buyers import countries, profiles
 from billing.models import (
+    TDS_RATES,
     BillingProfile,
     BillingSnapshot,
     CreditNote,
@@ -19,6 +20,8 @@ from billing.models import (
 from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
 from billing.pricing import gst, plan
+from gateway.api.validation import did_you_mean
+from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -50,14 +53,23 @@ class MandateIn(ReturnUrlIn):
 
 
 class ProfileIn(serializers.Serializer[dict[str, Any]]):
-    legal_name = serializers.CharField(required=False, max_length=200)
-    address = serializers.CharField(required=False, max_length=500)
-    city = serializers.CharField(required=False, max_length=100)
+    legal_name = serializers.CharField(required=False, max_length=200, validators=[check_name])
+    address = serializers.CharField(required=False, max_length=500, validators=[check_name])
+    city = serializers.CharField(required=False, max_length=100, validators=[check_name])
     pin = serializers.RegexField(r"^[1-9][0-9]{5}\Z", required=False)
     state_code = serializers.ChoiceField(required=False, choices=sorted(ADDRESS_STATES))
     tax_id = serializers.CharField(required=False, max_length=20)
     phone = serializers.RegexField(r"^\+[1-9][0-9]{7,14}\Z", required=False)
     country = serializers.RegexField(r"^[A-Z]{2}\Z", required=False)
+    tds_percent = serializers.ChoiceField(required=False, choices=TDS_RATES)
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        values: dict[str, Any] = super().to_internal_value(data)
+        if unknown := [name for name in data if name not in self.fields]:
+            raise serializers.ValidationError(
+                {name: f"There is no such member.{did_you_mean(name, self.fields)}" for name in unknown}
+            )
+        return values
 
     def validate_country(self, code: str) -> str:
         if code not in countries.NAMES:
@@ -72,6 +84,9 @@ class PlanOut(serializers.Serializer[Any]):
     additional_number_paise = serializers.IntegerField()
     gst_percent = serializers.IntegerField()
     tax_inclusive = serializers.BooleanField()
+    included_numbers = serializers.IntegerField()
+    due_days = serializers.IntegerField()
+    version = serializers.UUIDField(allow_null=True)
 
 
 class BilledNumberOut(serializers.Serializer[Any]):
@@ -147,6 +162,7 @@ class ProfileOut(serializers.Serializer[BillingProfile]):
     pin = EmptyAsNull()
     phone = EmptyAsNull()
     country = serializers.CharField()
+    tds_percent = serializers.IntegerField()
     complete = serializers.SerializerMethodField()
     missing = serializers.SerializerMethodField()
 
@@ -209,6 +225,8 @@ class InvoiceLineOut(serializers.Serializer[InvoiceLine]):
     quantity = serializers.IntegerField()
     unit_paise = serializers.IntegerField()
     amount_paise = serializers.IntegerField()
+    gst_percent = serializers.IntegerField()
+    plan_version = serializers.UUIDField(allow_null=True)
 
 
 class InvoiceCreditOut(serializers.Serializer[CreditNote]):
@@ -263,6 +281,7 @@ class InvoiceOut(InvoiceSummaryOut):
     round_off_paise = serializers.IntegerField()
     total_in_words = serializers.CharField()
     amount_paid_paise = serializers.IntegerField()
+    tds_paise = serializers.IntegerField()
     credited_paise = serializers.IntegerField()
     credit_notes = InvoiceCreditOut(many=True, source="credit_notes_in_order")
     attempts = AttemptOut(many=True, source="attempts_newest_first")

@@ -15,6 +15,7 @@ from billing.isolation import each
 from billing.models import BillingSnapshot
 from billing.pricing import gst, plan
 from billing.pricing.periods import Period
+from billing.terms import terms_for
 from billing.usage import active_numbers, billed_from
 from tenants.models import Tenant
 from tenants.signup import tax_ids
@@ -65,14 +66,14 @@ def _without(period: Period) -> QuerySet[Tenant]:
 
 def _take(tenant: Tenant, period: Period, at: datetime) -> int:
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
-    charge = plan.charge_for(len(numbers))
-    tax_paise = _tax(tenant, charge)
+    charge = plan.charge_for(len(numbers), terms_for(tenant.id, period))
+    tax_paise = _tax(tenant, charge, period)
     before = BillingSnapshot(
         tenant=tenant,
         period=str(period),
         active_numbers=len(numbers),
         numbers=[number.as_json() for number in numbers],
-        terms=plan.TERMS,
+        terms=charge.terms.as_json(),
         subtotal_paise=charge.subtotal_paise,
         tax_paise=tax_paise,
         total_paise=charge.subtotal_paise + tax_paise,
@@ -82,9 +83,9 @@ def _take(tenant: Tenant, period: Period, at: datetime) -> int:
     return int(BillingSnapshot.objects.filter(pk=before.pk).exists())
 
 
-def _tax(tenant: Tenant, charge: plan.Charge) -> int:
+def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
     """The tax as the invoice will have it. A profile that cannot be read holds back the invoice, not the usage."""
     try:
-        return gst.taxes(charge, parties.supply(profiles.profile_of(tenant))).total_paise
+        return gst.taxes(charge, parties.supply(profiles.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:
         return charge.tax_paise

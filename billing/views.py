@@ -1,7 +1,7 @@
 """Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication."""
 
 from django.conf import settings
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -10,9 +10,9 @@ from rest_framework.response import Response
 
 from billing import overview
 from billing.buyers import profiles
-from billing.invoices import invoice_page, pdf, printed_fields
+from billing.invoices import invoice_page, pdf
 from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
-from billing.payments import mandates, payment_links
+from billing.payments import bank_transfers, mandates, payment_links
 from billing.serializers import (
     BillingOut,
     InvoiceOut,
@@ -27,12 +27,12 @@ from billing.serializers import (
 from gateway import ids
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
-from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
-from gateway.roles import Area
+from gateway.roles import KeyScope
 from tenants.models import Tenant
 
 
@@ -52,7 +52,7 @@ class BillingDisabled(ServiceError):
 class BillingViewSet(ResourceViewSet):
     """A view that answers 503 while billing is off, whatever is asked of it; the caller is judged first."""
 
-    area = Area.BILLING
+    scope = KeyScope.BILLING
 
     def check_throttles(self, request: Request) -> None:
         # The last step that judges the caller, before the query and the body are judged.
@@ -82,12 +82,15 @@ class BillingView(BillingViewSet):
         request=ProfileIn,
         responses=ProfileOut,
     )
+    @waits_for_upstream
     def update_profile(self, request: Request) -> Response:
+        changes = checked(ProfileIn(data=request.data))
+        tenant_id = tenant_of(request).id
         profile = profiles.change(
-            tenant_id=tenant_of(request).id,
-            changes=checked(ProfileIn(data=request.data)),
-            actor_user_id=caller_of(request).user_id,
+            tenant_id=tenant_id, changes=changes, actor_user_id=caller_of(request).user_id
         )
+        if "tds_percent" in changes:
+            bank_transfers.follow_declaration(tenant_id, now())
         return Response(ProfileOut(profile).data)
 
     @extend_schema(
@@ -138,10 +141,9 @@ class InvoicesView(BillingViewSet):
         if wanted == "application/json":
             response = Response(InvoiceOut(invoice).data)
         elif wanted == "application/pdf":
-            response = _pdf(invoice.number, printed_fields.of_invoice(invoice))
+            response = pdf.response(invoice)
         else:
-            response = HttpResponse(invoice_page.render(invoice))
-            response["Content-Security-Policy"] = invoice_page.CONTENT_SECURITY_POLICY
+            response = invoice_page.response(invoice)
         patch_vary_headers(response, ["Accept"])
         return response
 
@@ -177,13 +179,7 @@ class CreditNotesView(BillingViewSet):
         note = own.filter(pk=key).first() if key else None
         if note is None:
             raise NotFound("There is no such credit note.")
-        return _pdf(note.number, printed_fields.of_credit_note(note))
-
-
-def _pdf(number: str, document: printed_fields.Document) -> HttpResponse:
-    response = HttpResponse(pdf.render(document), content_type="application/pdf")
-    response["Content-Disposition"] = f'inline; filename="{pdf.file_name(number)}"'
-    return response
+        return pdf.response(note)
 
 
 def _tenant(request: Request) -> Tenant:

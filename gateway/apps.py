@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
 
 
@@ -10,34 +10,24 @@ class GatewayConfig(AppConfig):
     name = "gateway"
 
     def ready(self) -> None:
-        from gateway import (
-            checks,  # noqa: F401 - registers the system checks
-            server_checks,
-            web_start,
+        from gateway import checks  # noqa: F401 - registers the system checks
+        from gateway.api import (
+            paths,  # noqa: F401 - registers the path converters
         )
-        from gateway.api import paths  # noqa: F401 - registers the path converters
-        from gateway.database import pool
-        from gateway.monitoring import (
-            answer_metrics,
-            sentry,
-            tracing,
-            valkey_metrics,  # noqa: F401 - adds its metrics
-        )
+        from gateway.monitoring import logs
 
-        sentry.start()
-        tracing.prepare()
-        web_start.register(pool.begin)
-        web_start.register(server_checks.report_at_start)
-        web_start.register(answer_metrics.start_flushing)
-        web_start.register(tracing.begin)
+        logs.start()
         post_migrate.connect(_maintain_partitions, dispatch_uid="partitions")
 
 
 def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
-    """Once per `migrate`, after the last app: the partitions that the new schema needs."""
-    from django.apps import apps
-
+    """Make the partitions that the new schema needs, once per `migrate`."""
     from gateway.database import partitions
 
-    if app_config is list(apps.get_app_configs())[-1]:
+    if is_last_migrated(app_config):
         partitions.maintain()
+
+
+def is_last_migrated(app_config: AppConfig) -> bool:
+    """Whether an app is the last one that `post_migrate` is sent for: Django sends it for no app without models."""
+    return app_config is [config for config in apps.get_app_configs() if config.models_module][-1]

@@ -1,4 +1,4 @@
-"""The Celery app of the three workers (`gateway/worker.py`) and of beat."""
+"""The Celery app of the roles that run tasks, and of beat (`gateway/__main__.py`)."""
 
 import os
 from typing import Any
@@ -7,7 +7,7 @@ from celery import Celery, Task
 from celery.loaders.app import AppLoader
 from celery.signals import setup_logging, task_postrun, task_prerun, worker_init, worker_ready
 
-from gateway import garbage_collector
+from gateway.process_limits import without_collector
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -26,7 +26,7 @@ class Loader(AppLoader):
     def init_worker(self) -> None:
         """Import what the process runs."""
         os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
-        with garbage_collector.paused():
+        with without_collector():
             super().init_worker()
 
 
@@ -36,7 +36,7 @@ class ServiceTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name in LOOPS:
             return super().__call__(*args, **kwargs)
-        from gateway.database.lock_limit import limited_locks
+        from gateway.database.transactions import limited_locks
         from gateway.monitoring import tracing
 
         with tracing.span(self.name, "consumer"), limited_locks():
@@ -79,6 +79,6 @@ def _begin_traces(**_: Any) -> None:
 
 @worker_ready.connect
 def _check_servers(**_: Any) -> None:
-    from gateway import server_checks
+    from gateway import checks
 
-    server_checks.report_at_start()
+    checks.report_at_start()

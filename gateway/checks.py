@@ -1,16 +1,29 @@
-"""System checks: `manage.py check --deploy` refuses settings that would be wrong in production.
+"""System checks: of settings that would be wrong in production, and of the servers.
+
+`manage.py check --deploy` refuses the settings; missing and published secrets are refused before, when the settings
+load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` ask Postgres for its
+version, and Valkey whether it answers, its version, and that it never evicts. Each web process and each worker asks
+once more at its start and logs what it finds: it starts all the same, because a server may have been fixed meanwhile,
+and without Valkey the service goes on.
 
 Ids are stable: `gateway.E001` and so on stand in `docs/operations.md`.
 """
 
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from cryptography.fernet import Fernet
 from django.conf import settings
+from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import Error as DatabaseError
+from django.db import connections
 
-from gateway.outbound.egress_proxy import EgressProxy
+from gateway.outbound.client import EgressProxy
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 
 @register(Tags.security)
@@ -42,8 +55,6 @@ def check_values(**_: Any) -> list[CheckMessage]:
         problems.append(
             Error("OTEL_EXPORTER_OTLP_ENDPOINT must be http://host:port or https://….", id="gateway.E006")
         )
-    if settings.ENVIRONMENT not in {"development", "production"}:
-        problems.append(Error("ENVIRONMENT must be development or production.", id="gateway.E004"))
     return problems
 
 
@@ -58,32 +69,7 @@ def check_production(**_: Any) -> list[CheckMessage]:
     """Development defaults that must not reach production."""
     if not settings.PRODUCTION:
         return [Error("ENVIRONMENT is not production: development defaults are in force.", id="gateway.E010")]
-    sandboxed = bool(settings.SANDBOX_GRAPH_URL)
     findings = {
-        "gateway.E011": (
-            settings.SECRET_KEY == settings.DEVELOPMENT_SECRET_KEY,
-            "SECRET_KEY is the development value.",
-        ),
-        "gateway.E012": (
-            settings.DEVELOPMENT_ENCRYPTION_KEY in settings.ENCRYPTION_KEYS,
-            "ENCRYPTION_KEYS holds the development key.",
-        ),
-        "gateway.E013": (
-            settings.SIMULATOR_APP_SECRET in {settings.META_APP_SECRET, *settings.META_APP_SECRET_FALLBACKS},
-            "META_APP_SECRET or a fallback is the simulator's: anyone could forge notifications.",
-        ),
-        "gateway.E014": (
-            sandboxed and settings.SANDBOX_APP_SECRET == settings.SIMULATOR_APP_SECRET,
-            "SANDBOX_APP_SECRET is the published default: change it, or set SANDBOX_GRAPH_URL empty.",
-        ),
-        "gateway.E023": (
-            sandboxed and not settings.SANDBOX_CONTROL_TOKEN,
-            "SANDBOX_CONTROL_TOKEN is empty: whoever reaches the simulator can play customers of any test world.",
-        ),
-        "gateway.E015": (
-            settings.META_WEBHOOK_VERIFY_TOKEN == "sim-verify-token",
-            "META_WEBHOOK_VERIFY_TOKEN is the development value.",
-        ),
         "gateway.E016": (
             settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
             "WEBHOOK_ALLOW_PRIVATE_NETWORKS lets customers reach the inside of the network.",
@@ -107,3 +93,63 @@ def check_production(**_: Any) -> list[CheckMessage]:
         ),
     }
     return [Error(text, id=code) for code, (wrong, text) in findings.items() if wrong]
+
+
+log = structlog.get_logger(__name__)
+
+OLDEST_POSTGRES = 15
+OLDEST_VALKEY = (7, 0)
+"""As the INFO field `redis_version`, which Valkey 7.2 and 8 keep at 7.2.4."""
+
+
+@register(Tags.database)
+def check_servers(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """What is wrong with the servers of this environment."""
+    if not databases:
+        return []
+    return [*_of_postgres(databases), *_of_valkey()]
+
+
+def _of_postgres(aliases: Iterable[str]) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    for alias in aliases:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SHOW server_version_num")
+            version = int(cursor.fetchone()[0]) // 10_000
+        if version < OLDEST_POSTGRES:
+            text = f"Postgres {version} is too old: {OLDEST_POSTGRES} or newer is needed."
+            found.append(Error(text, id="gateway.E030"))
+    return found
+
+
+def _of_valkey() -> list[CheckMessage]:
+    try:
+        facts = valkey().info()
+    except VALKEY_UNAVAILABLE:
+        text = "Valkey does not answer at REDIS_URL: nothing is lost, but everything waits longer."
+        return [checks.Warning(text, id="gateway.W031")]
+    found: list[CheckMessage] = []
+    version = tuple(int(part) for part in str(facts["redis_version"]).split(".")[:2])
+    if version < OLDEST_VALKEY:
+        text = f"Redis {facts['redis_version']} is too old: Valkey 7.2 or Redis 7 is needed."
+        found.append(Error(text, id="gateway.E032"))
+    policy = facts["maxmemory_policy"]
+    if policy != "noeviction":
+        text = f"Valkey's maxmemory-policy is {policy}: tasks and limits would vanish. Set noeviction."
+        found.append(Error(text, id="gateway.E033"))
+    return found
+
+
+def report_at_start() -> None:
+    """Log the findings, from a thread of its own: a server that hangs must not hold up the start."""
+    threading.Thread(target=_report, name="server-checks", daemon=True).start()
+
+
+def _report() -> None:
+    try:
+        for finding in check_servers(databases=list(settings.DATABASES)):
+            log.error("server_unfit", id=finding.id, finding=finding.msg)
+    except DatabaseError as error:
+        log.warning("server_checks_missed", error=type(error).__name__)
+    finally:
+        connections.close_all()

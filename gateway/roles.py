@@ -1,9 +1,11 @@
-"""Roles of a business's people: which areas of the account each may read, and which it may change (specification 5.8).
+"""Who may do what: the roles of a team's members (specification 5.8), and the scopes of API keys.
 
-Asked by the console's pages (`tenants.console.frame.console_page`) and by the API for console tokens
-(`gateway.api.authentication.check_tenant_caller`). API keys act for the business itself and have no role.
+A role opens areas to the console's pages (`console/urls.py`) and to console tokens; a scope opens
+operations to a key. Each operation names its scope beside its view, and each scope belongs to one area, so both are
+asked by `gateway.api.authentication.check_scope`.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from django.db.models import TextChoices
@@ -14,6 +16,7 @@ class Role(TextChoices):
 
     OWNER = "owner", "Owner"
     DEVELOPER = "developer", "Developer"
+    AGENT = "agent", "Agent"
     BILLING = "billing", "Billing"
     READ_ONLY = "read_only", "Read only"
 
@@ -25,20 +28,56 @@ class Area(StrEnum):
     """What each person has: the home page, environment and time zone."""
     INTEGRATION = "integration"
     """Numbers, messages, templates, webhooks, events, logs and API keys."""
+    CONVERSATIONS = "conversations"
+    """What customers write, and the answers to them."""
     BILLING = "billing"
     SETTINGS = "settings"
     """Settings, people, the audit log and the application."""
 
 
+class KeyScope(StrEnum):
+    """A part of the API that an API key opens or does not, for reads and changes alike."""
+
+    MESSAGES = "messages"
+    """Sending, read marks, media, batches and the message log."""
+    NUMBERS = "numbers"
+    """Numbers, business accounts and connect sessions."""
+    TEMPLATES = "templates"
+    """Message templates and flows."""
+    WEBHOOKS = "webhooks"
+    """Endpoints and deliveries."""
+    EVENTS = "events"
+    """What happened: events, the event stream, analytics, the ledger and the request log."""
+    BILLING = "billing"
+    SETTINGS = "settings"
+    """The tenant's name, billing e-mail and retention."""
+    KEYS = "keys"
+    """API keys."""
+
+    @property
+    def area(self) -> Area:
+        """The area that a member's role is asked for."""
+        return _AREAS.get(self, Area.INTEGRATION)
+
+
+ALL_SCOPES = frozenset(KeyScope)
+LIVE_SCOPES = frozenset({KeyScope.BILLING, KeyScope.SETTINGS})
+"""Scopes of what both environments share: a test key has no use of them, except for a sandbox tenant."""
+NUMBER_SCOPES = frozenset({KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.EVENTS})
+"""Scopes of what belongs to one number: a key that is limited to numbers can have these alone."""
+_AREAS = {KeyScope.BILLING: Area.BILLING, KeyScope.SETTINGS: Area.SETTINGS}
+
 _CHANGES: dict[Role, set[Area]] = {
     Role.OWNER: set(Area),
-    Role.DEVELOPER: {Area.OWN, Area.INTEGRATION},
+    Role.DEVELOPER: {Area.OWN, Area.INTEGRATION, Area.CONVERSATIONS},
+    Role.AGENT: {Area.OWN, Area.CONVERSATIONS},
     Role.BILLING: {Area.OWN, Area.BILLING},
     Role.READ_ONLY: {Area.OWN},
 }
 _READS: dict[Role, set[Area]] = {
     Role.OWNER: set(Area),
-    Role.DEVELOPER: {Area.OWN, Area.INTEGRATION, Area.SETTINGS},
+    Role.DEVELOPER: {Area.OWN, Area.INTEGRATION, Area.CONVERSATIONS, Area.SETTINGS},
+    Role.AGENT: {Area.OWN, Area.CONVERSATIONS},
     Role.BILLING: {Area.OWN, Area.BILLING, Area.SETTINGS},
     Role.READ_ONLY: set(Area),
 }
@@ -58,3 +97,13 @@ def may_change(role: str, area: Area) -> bool:
 def allows(role: str, area: Area, method: str) -> bool:
     """Whether a role may call an HTTP method in an area: safe methods read, every other one changes."""
     return may_read(role, area) if method in _SAFE_METHODS else may_change(role, area)
+
+
+def scopes_of_role(role: str) -> frozenset[KeyScope]:
+    """The scopes that a member may give to a key: those of the areas that the role changes."""
+    return frozenset(scope for scope in KeyScope if may_change(role, scope.area))
+
+
+def known_scopes(names: Iterable[str]) -> frozenset[KeyScope]:
+    """Stored names as scopes. One that a later version stored is left out: it opens nothing here."""
+    return frozenset(KeyScope(name) for name in names if name in ALL_SCOPES)

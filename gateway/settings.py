@@ -2,16 +2,29 @@
 
 A variable set by the caller always wins; then a `.env` file beside `manage.py`; then the defaults, which are
 those of the embedded run: `make run` needs none of them. `NAME_FILE` names a file that holds the value of `NAME`.
-`gateway/checks.py` refuses bad production values.
+In production they do not load while a secret is missing or published (`gateway/environment.py`); `gateway/checks.py`
+finds the other bad values.
 """
 
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ImproperlyConfigured
+
 from gateway import embedded_addresses
-from gateway.guides import serving
-from gateway.secret_files import Env
-from gateway.valkey import address
+from gateway.environment import (
+    DEVELOPMENT_ENCRYPTION_KEY,
+    DEVELOPMENT_SECRET_KEY,
+    DEVELOPMENT_VERIFY_TOKEN,
+    SIMULATOR_APP_ID,
+    SIMULATOR_APP_SECRET,
+    SIMULATOR_RAZORPAY_KEY_ID,
+    SIMULATOR_RAZORPAY_SECRET,
+    Env,
+    require_production_values,
+)
+from gateway.guides import documentation
+from gateway.valkey import connection
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -20,7 +33,11 @@ Env.read_env(BASE_DIR / ".env", overwrite=False)
 # --- What kind of run this is -------------------------------------------------------------------------
 ENVIRONMENT: str = env.str("ENVIRONMENT", "development")
 """`development` or `production`: production turns the safe defaults on and the bad ones into errors."""
+if ENVIRONMENT not in {"development", "production"}:
+    raise ImproperlyConfigured("ENVIRONMENT must be development or production.")
 PRODUCTION: bool = ENVIRONMENT == "production"
+if PRODUCTION:
+    require_production_values(env)
 DEBUG: bool = env.bool("DEBUG", False)
 SERVICE_NAME: str = env.str("SERVICE_NAME", "whabuzz")
 SERVICE_SHA: str = env.str("SERVICE_SHA", "unknown")
@@ -29,8 +46,6 @@ API_VERSION = "2026-10-16"
 # --- Addresses ----------------------------------------------------------------------------------------
 DATA_DIR: Path = (BASE_DIR / env.str("DATA_DIR", ".local")).resolve()
 PORT: int = env.int("PORT", 8000)
-EDGE_PORT: int = env.int("EDGE_PORT", PORT + 50)
-"""The port of the edge processes."""
 SIMULATOR_PORT: int = env.int("SIMULATOR_PORT", 8100)
 BASE_URL: str = env.str("BASE_URL", f"http://127.0.0.1:{PORT}").rstrip("/")
 APP_URL: str = env.str("APP_URL", BASE_URL).rstrip("/")
@@ -42,26 +57,24 @@ ALLOWED_HOSTS: list[str] = env.list(
 CSRF_TRUSTED_ORIGINS: list[str] = [APP_URL] if APP_URL.startswith("https://") else []
 
 # --- Secrets ------------------------------------------------------------------------------------------
-DEVELOPMENT_SECRET_KEY = "development-only-not-a-secret-0123456789-abcdefghijklmnopqrstuvwxyz"
-DEVELOPMENT_ENCRYPTION_KEY = "ZGV2ZWxvcG1lbnQtb25seS1ub3QtYS1zZWNyZXQtISE="
 SECRET_KEY: str = env.str("SECRET_KEY", DEVELOPMENT_SECRET_KEY)
 SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])
 ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[DEVELOPMENT_ENCRYPTION_KEY])
 """Fernet keys for tokens and PINs: the first encrypts, all decrypt."""
 
 # --- The upstream: the live one, and the simulator that serves test keys and sandbox tenants -----------
-SIMULATOR_APP_ID = "900100200300400"
-SIMULATOR_APP_SECRET = "sim_app_secret_0123456789abcdef"
 META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
 META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
 META_APP_SECRET_FALLBACKS: list[str] = env.list("META_APP_SECRET_FALLBACKS", default=[])
 """Former app secrets: notifications signed with one are taken too. Nothing is signed with them."""
-META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", "sim-verify-token")
+META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", DEVELOPMENT_VERIFY_TOKEN)
 META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
 META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
-SANDBOX_GRAPH_URL: str = env.str("SANDBOX_GRAPH_URL", f"http://127.0.0.1:{SIMULATOR_PORT}").rstrip("/")
+SANDBOX_GRAPH_URL: str = env.str(
+    "SANDBOX_GRAPH_URL", "" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}"
+).rstrip("/")
 SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
-SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", SIMULATOR_APP_SECRET)
+SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", "" if PRODUCTION else SIMULATOR_APP_SECRET)
 SANDBOX_CONTROL_TOKEN: str = env.str("SANDBOX_CONTROL_TOKEN", "")
 """What the simulator's own routes ask for as `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
 EMBEDDED_SIGNUP_SDK_URL: str = env.str("EMBEDDED_SIGNUP_SDK_URL", "https://connect.facebook.net/en_US/sdk.js")
@@ -94,13 +107,13 @@ WEBHOOK_REPLAY_PER_SECOND: int = env.int("WEBHOOK_REPLAY_PER_SECOND", 100)
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 """Requests in flight in one worker process; those that wait longer than a second are counted apart."""
 DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
-"""How long a claimed delivery belongs to its worker; after a crash it is claimed again."""
+"""How long a claimed delivery belongs to its worker, unless that one dies (`database/registration.py`)."""
 DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))
 """Deliveries of one tenant that a worker process holds at once."""
 
 # --- Batches --------------------------------------------------------------------------------------------
 BATCH_LEASE_SECONDS: float = env.float("BATCH_LEASE_SECONDS", 15.0)
-"""How long a running batch belongs to its worker; after a crash another goes on when the lease has run out."""
+"""How long a running batch belongs to its worker, unless that one dies (`database/registration.py`)."""
 
 # --- Keeping ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
@@ -135,18 +148,19 @@ STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
 """Whether staff need a second factor for the admin and for console tokens."""
 
 # --- Billing ----------------------------------------------------------------------------------------------
-BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False)
+BILLING_INSTALLED: bool = env.bool("BILLING_INSTALLED", True)
+"""Whether the deployment has billing at all: without it there are none of its tables, routes, pages and tasks."""
+BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False) and BILLING_INSTALLED
 BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
 """The first month that is billed, e.g. `2026-12`; nothing before it ever is. Empty: only the month just past."""
 BILLING_MIN_CONNECTED_HOURS: int = env.int("BILLING_MIN_CONNECTED_HOURS", 24)
 """How long a number has to be connected in a month to be billed for it."""
-BILLING_DUE_DAYS: int = env.int("BILLING_DUE_DAYS", 7)
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices; which one fits is for an accountant to say."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
 """What an invoice says was supplied."""
-BILLING_LUT_NUMBER: str = env.str("BILLING_LUT_NUMBER", "")
-"""Number of the letter of undertaking of the financial year; empty: special zones and exports are charged IGST."""
+BILLING_LUT_NUMBERS: dict[str, str] = env.dict("BILLING_LUT_NUMBERS", default={})
+"""The letter of undertaking of each financial year; in one without, special zones and exports are charged IGST."""
 BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
 BILLING_CREDIT_NOTE_PREFIX: str = env.str("BILLING_CREDIT_NOTE_PREFIX", "WGCN")
 BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Private Limited")
@@ -155,6 +169,12 @@ BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
 """The seller's state is that of its GSTIN."""
 BILLING_SELLER_CITY: str = env.str("BILLING_SELLER_CITY", "Mumbai")
 BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
+BILLING_SELLER_CONTACT: str = env.str("BILLING_SELLER_CONTACT", "")
+"""Whom customers ask about an invoice: a mail address, a phone number."""
+BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
+"""The account for transfers as invoices print it: name of the bank, number, IFSC."""
+BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
+"""The address of UPI that the QR codes on invoices and pay pages lead to; empty: there are none."""
 BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
 """Whether invoices must be registered at the portal (IRN): those to registered buyers are mailed after it."""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
@@ -163,13 +183,12 @@ RAZORPAY_BASE_URL: str = env.str(
     "RAZORPAY_BASE_URL",
     "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",
 ).rstrip("/")
-SIMULATOR_RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
-RAZORPAY_KEY_ID: str = env.str("RAZORPAY_KEY_ID", "rzp_sim_gateway")
+RAZORPAY_KEY_ID: str = env.str("RAZORPAY_KEY_ID", SIMULATOR_RAZORPAY_KEY_ID)
 RAZORPAY_KEY_SECRET: str = env.str("RAZORPAY_KEY_SECRET", SIMULATOR_RAZORPAY_SECRET)
 RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
-    "RAZORPAY_WEBHOOK_SECRETS", default=[SIMULATOR_RAZORPAY_SECRET]
+    "RAZORPAY_WEBHOOK_SECRETS", default=[] if PRODUCTION else [SIMULATOR_RAZORPAY_SECRET]
 )
-"""The webhook's secret and, while it is being changed, the former one."""
+"""The webhook's secret and, while it is being changed, the former one. Without one no notice is believed."""
 RAZORPAY_TIMEOUT_SECONDS: float = env.float("RAZORPAY_TIMEOUT_SECONDS", 20.0)
 
 # --- Django ---------------------------------------------------------------------------------------------
@@ -194,19 +213,21 @@ INSTALLED_APPS = [
     "webhooks",
     "phone_numbers",
     "messaging",
-    "billing",
+    *(["billing"] if BILLING_INSTALLED else []),
+    "console",
 ]
 MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "gateway.page_middleware.Sessions",
-    "gateway.page_middleware.Common",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "gateway.page_middleware.Authentication",
-    "gateway.page_middleware.Messages",
+    # Outside of whatever may refuse a request with a page of its own.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "gateway.page_middleware.ContentSecurityPolicy",
+    "gateway.api.middleware.ContentSecurityPolicy",
+    "gateway.api.middleware.Sessions",
+    "gateway.api.middleware.Common",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "gateway.api.middleware.Authentication",
+    "gateway.api.middleware.Messages",
     "allauth.account.middleware.AccountMiddleware",
 ]
 ROOT_URLCONF = "gateway.urls"
@@ -221,7 +242,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "tenants.console.frame.console_context",
+                "console.navigation.console_context",
             ],
         },
     },
@@ -244,7 +265,7 @@ DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPT
 DATABASES["default"]["CONN_MAX_AGE"] = 600  # at rest a new connection costs a worker more than its tasks
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 4)
-"""Connections of one web or edge process (`gateway/database/pool.py`); 0 is one persistent connection a thread."""
+"""Connections of one web process's threads (`gateway/database/pool.py`); 0 is one persistent connection a thread."""
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
 """Whether the statements of publishing and of the dispatchers are prepared, and long lists read by server-side cursors.
 
@@ -263,7 +284,7 @@ if DATABASE_REPLICA_URL:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))
-"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey/address.py`)."""
+"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey/connection.py`)."""
 CACHES = {
     "default": {
         "BACKEND": "gateway.valkey.cache.ValkeyCache",
@@ -275,7 +296,7 @@ CACHES = {
 
 AUTH_USER_MODEL = "tenants.User"
 PASSWORD_HASHERS = [
-    "tenants.credentials.password_hashing.Argon2idHasher",
+    "tenants.credentials.log_in.Argon2idHasher",
     # Of accounts that have not logged in since Argon2id.
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
@@ -297,11 +318,11 @@ AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"
 PASSWORD_RESET_TIMEOUT = 86_400
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
-ACCOUNT_ADAPTER = "tenants.console.log_in.accounts.AccountAdapter"
+ACCOUNT_ADAPTER = "tenants.credentials.log_in.AccountAdapter"
 ACCOUNT_FORMS = {
-    "login": "tenants.console.forms.LogInForm",
-    "change_password": "tenants.console.forms.ChangePassword",
-    "reset_password_from_key": "tenants.console.forms.NewPassword",
+    "login": "console.log_in.LogInForm",
+    "change_password": "console.log_in.ChangePassword",
+    "reset_password_from_key": "console.log_in.NewPassword",
 }
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
@@ -321,16 +342,17 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
-    "device_login": "10/10m/ip",
-    "device_redeem": "90/m/ip",
+    # A program redeems 20 times a minute: of an office behind one address, thirty colleagues may log in at once.
+    "device_login": "30/10m/ip",
+    "device_redeem": "600/m/ip,30/m/key",
     "call_while_waiting": "60/h/key",
 }
-MFA_ADAPTER = "tenants.console.log_in.accounts.SecondFactorAdapter"
+MFA_ADAPTER = "tenants.credentials.log_in.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_FORMS = {
-    "add_webauthn": "tenants.console.log_in.passkeys.AddPasskeyForm",
-    "authenticate": "tenants.console.log_in.second_factor.CodeForm",
+    "add_webauthn": "console.log_in.AddPasskeyForm",
+    "authenticate": "console.log_in.CodeForm",
 }
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
@@ -366,13 +388,13 @@ STORAGES = {
     },
 }
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not PRODUCTION
-WHITENOISE_ROOT: Path | None = serving.PUBLIC if serving.PUBLIC.is_dir() else None
+WHITENOISE_ROOT: Path | None = documentation.PUBLIC if documentation.PUBLIC.is_dir() else None
 """The built documentation; None where `make guides` has not run."""
 WHITENOISE_INDEX_FILE = True
-WHITENOISE_ADD_HEADERS_FUNCTION = serving.add_headers
+WHITENOISE_ADD_HEADERS_FUNCTION = documentation.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
-"""The second net under the limits that views declare (`gateway/api/limits/body_size.py`): the largest of them, that of
+"""The second net under the limits that views declare (`gateway/api/limits.py`): the largest of them, that of
 a batch. Files do not count."""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
@@ -381,8 +403,8 @@ SESSION_COOKIE_AGE = 12 * 3600
 SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTION else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
-SECURE_REDIRECT_EXEMPT = [r"^v1/health", r"^metrics$", r"^upstream/webhook$"]
-"""Asked for by address inside the network; notifications are signed."""
+SECURE_REDIRECT_EXEMPT = [r"^metrics$"]
+"""Asked for by address inside the network."""
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY_HEADERS", False) else None
 )
@@ -393,7 +415,7 @@ X_FRAME_OPTIONS = "DENY"
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.credentials.authentication.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["gateway.api.authentication.TenantCaller"],
-    "DEFAULT_THROTTLE_CLASSES": ["gateway.api.limits.throttling.TenantRateThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["gateway.api.limits.TenantRateThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["gateway.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["gateway.api.json.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "gateway.api.pagination.NewestFirst",
@@ -409,21 +431,24 @@ SPECTACULAR_SETTINGS = {
     "VERSION": API_VERSION,
     "DESCRIPTION": (
         "Send WhatsApp messages with one API key and get every event as a signed webhook.\n\n"
-        "Bodies for messages and templates, and success answers of the upstream, are the upstream's own. Every "
+        "Bodies for messages and templates, and success answers of WhatsApp, are WhatsApp's own. Every "
         "answer carries `Server-Timing`, `X-Service-Processing-Ms`, `X-Service-Request-Id` and "
         "`X-Service-Version`; errors add `X-Service-Error-Source`. Pin the version with "
         f"`X-Service-Version: {API_VERSION}`."
     ),
     "CONTACT": {"name": "Support"},
+    "LICENSE": {"name": "Proprietary", "identifier": "LicenseRef-Proprietary"},
     "SERVERS": [{"url": "/", "description": "The host that serves this document."}],
     # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so that no generator
     # makes two constants of one name. Those that deserve a name get it in gateway.api.openapi.names.
     "POSTPROCESSING_HOOKS": [
         "gateway.api.openapi.schema.any_json",
+        "gateway.api.openapi.schema.closed_bodies",
         "gateway.upstream.contract.bodies.typed_bodies",
         "webhooks.events.contract.typed_events",
         "gateway.api.openapi.schema.shared_parts",
         "gateway.api.openapi.names.good_names",
+        "gateway.api.openapi.words.described",
         "gateway.api.openapi.examples.examples",
     ],
     "OAS_VERSION": "3.1.1",
@@ -433,7 +458,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Celery ---------------------------------------------------------------------------------------------
-CELERY_BROKER_URL, _BROKER_OPTIONS = address.celery_broker(REDIS_URL)
+CELERY_BROKER_URL, _BROKER_OPTIONS = connection.celery_broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away
@@ -493,12 +518,6 @@ CELERY_BEAT_SCHEDULE = {
     },
     "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
     "connect-sessions": {"task": "phone_numbers.tasks.forget_connect_sessions", "schedule": 3600.0},
-    "billing": {"task": "billing.tasks.run_billing", "schedule": 600.0, "options": {"expires": 600}},
-    "billing-notices": {
-        "task": "billing.tasks.apply_notices",
-        "schedule": 600.0,
-        "options": {"expires": 600},
-    },
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 3600.0},
     "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 20.0, "options": {"expires": 20}},
     "old-figures": {"task": "webhooks.tasks.forget_figures", "schedule": 3600.0},
@@ -514,8 +533,17 @@ CELERY_BEAT_SCHEDULE = {
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
     "known-media": {"task": "messaging.tasks.forget_media", "schedule": 3600.0},
     "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
+    "message-references": {"task": "messaging.tasks.forget_message_references", "schedule": 3600.0},
+    "read-marks": {"task": "messaging.tasks.forget_read_marks", "schedule": 3600.0},
     "batch-files": {"task": "messaging.tasks.forget_batch_files", "schedule": 3600.0},
 }
+if BILLING_INSTALLED:
+    for _name, _task in (("billing", "run_billing"), ("billing-notices", "apply_notices")):
+        CELERY_BEAT_SCHEDULE[_name] = {
+            "task": f"billing.tasks.{_task}",
+            "schedule": 600.0,
+            "options": {"expires": 600},
+        }
 
 # --- Staff admin ------------------------------------------------------------------------------------------
 UNFOLD = {
@@ -545,7 +573,7 @@ UNFOLD = {
     "DASHBOARD_CALLBACK": "tenants.staff.dashboard.dashboard",
     "STYLES": ["tenants.staff.site.stylesheet"],
     "SCRIPTS": ["tenants.staff.site.script"],
-    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.navigation.navigation"},
+    "SIDEBAR": {"show_search": True, "navigation": "tenants.staff.site.navigation"},
 }
 
 # --- Logs and metrics -----------------------------------------------------------------------------------

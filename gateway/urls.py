@@ -3,33 +3,32 @@
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
+from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, include, path
 from django.utils.module_loading import autodiscover_modules
 from django.views import defaults
+from django.views.decorators.gzip import gzip_page
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularJSONAPIView
 
 from gateway.api import errors, unknown_paths
-from gateway.api.dispatch import SegmentResolver
-from gateway.api.error_page import error_page
+from gateway.api.error_page import meta_error_page
 from gateway.api.health_views import HealthView, LiveView, ReadyView
 from gateway.api.middleware import API_PATHS
+from gateway.api.openapi.document import DocumentView, YamlDocumentView
+from gateway.guides import packages, well_known
 from gateway.monitoring.metrics import metrics_page
 
-# Only a process that serves pages needs the staff's pages, and what each app adds to the pages of others.
-autodiscover_modules("admin", "pages", register_to=admin.site)
+# Only a process that serves pages needs the staff's pages.
+autodiscover_modules("admin", register_to=admin.site)
 
 _API = (
     path("health", HealthView.as_view(), name="health"),
     path("health/live", LiveView.as_view(), name="health-live"),
     path("health/ready", ReadyView.as_view(), name="health-ready"),
-    path(
-        "openapi.json",
-        SpectacularJSONAPIView.as_view(authentication_classes=[], permission_classes=[]),
-        name="schema",
-    ),
+    path("openapi.json", gzip_page(DocumentView.as_view()), name="schema"),
+    path("openapi.yaml", gzip_page(YamlDocumentView.as_view()), name="schema-yaml"),
 )
 
 
@@ -38,32 +37,40 @@ def _of_apps(*names: str) -> Iterator[URLPattern]:
         yield from import_module(f"{name}.urls").urlpatterns
 
 
+_BILLING = ["billing"] if apps.is_installed("billing") else []
+"""The add-on, where the deployment has it."""
+
 # Tried one after another: the busiest first.
 urlpatterns = [
-    path("upstream/", include("messaging.notifications.urls")),
-    SegmentResolver(
+    path(
         "v1/",
-        [
-            *_API,
-            *_of_apps("messaging", "webhooks", "gateway.request_log", "phone_numbers", "tenants", "billing"),
-        ],
+        include(
+            [
+                *_API,
+                *_of_apps(
+                    "messaging", "webhooks", "gateway.request_log", "phone_numbers", "tenants", *_BILLING
+                ),
+            ]
+        ),
     ),
     path("", include("messaging.cloud_api.urls")),
     path("", include("messaging.agents.urls")),
-    # WhiteNoise answers what is below /docs/ (gateway/guides/serving.py).
+    # WhiteNoise answers what is below /docs/ and /packages/ (gateway/guides/documentation.py).
     path("docs", RedirectView.as_view(url="/docs/"), name="docs"),
     path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),
     path("llms-full.txt", RedirectView.as_view(url="/docs/llms-full.txt")),
-    path("errors", error_page, name="error_page"),
+    path("packages", RedirectView.as_view(url="/packages/"), name="packages"),
+    path("packages/simple/<slug:name>/", packages.project, name="package_index"),
+    path("robots.txt", well_known.robots, name="robots"),
+    path("sitemap.xml", well_known.sitemap, name="sitemap"),
+    path(".well-known/security.txt", well_known.security, name="security_txt"),
+    path("errors", RedirectView.as_view(url="/docs/errors/"), name="error_page"),
+    path("errors/<str:name>", meta_error_page, name="meta_error_page"),
     path("metrics", metrics_page, name="metrics"),
     path("admin/", admin.site.urls),
-    path("", include("billing.pay_page.urls")),
-    path("", include("billing.console.urls")),
+    *(path("", include(f"{app}.pay_page.urls")) for app in _BILLING),
     path("", include("phone_numbers.hosted_connect.urls")),
-    path("", include("phone_numbers.console.urls")),
-    path("", include("webhooks.console.urls")),
-    path("", include("messaging.console.urls")),
-    path("", include("tenants.console.urls")),
+    path("", include("console.urls")),
 ]
 
 Handler = Callable[..., HttpResponse]

@@ -1,16 +1,84 @@
-"""The staff admin of batches and of notifications that became nobody's event, to look at. Bodies are on no page."""
+"""The staff admin of batches, of message templates and of notifications that became nobody's event, to look at.
 
+Bodies are on no page. Batches are in the staff's search and have their line on a tenant's page.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 
 from gateway import ids
-from messaging.message_templates import admin as template_admin  # noqa: F401 - registers its pages
-from messaging.models import Batch, KeptNotification
-from tenants.staff.navigation import NavigationLink, register_navigation
+from messaging.models import Batch, KeptNotification, MessageTemplate
+from tenants.models import Tenant
+from tenants.staff.dialogs import change_url
+from tenants.staff.lookup import Hit, Line, register_finder, register_lines
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label, worded
+from tenants.staff.site import NavigationLink, register_navigation
+
+
+@admin.register(MessageTemplate)
+class MessageTemplateAdmin(HistoryAdmin):
+    list_display = (
+        "template_id",
+        "name",
+        "language",
+        "shown_status",
+        "shown_category",
+        "owner",
+        "changed_at",
+    )
+    list_filter = (PeriodFilter,)
+    fields = (
+        "template_id",
+        "name",
+        "language",
+        "shown_status",
+        "shown_category",
+        "owner",
+        "account",
+        "environment",
+        "changed_at",
+        "deleted_at",
+    )
+    readonly_fields = ("owner", "shown_status", "shown_category")
+    shown_status = worded("status")
+    shown_category = worded("category")
+    search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        named = Q(template_id=term) | Q(account__waba_id=term)
+        with suppress(ValueError):
+            named |= Q(tenant_id=UUID(term))
+        return queryset.filter(named), False
+
+
+@register_finder("messaging.view_batch")
+def _batches(text: str) -> Iterator[Hit]:
+    key = ids.decode(ids.BATCH, ids.typed(text))
+    for batch in Batch.objects.filter(pk=key).select_related("tenant") if key else ():
+        yield Hit(
+            "Batch", batch.public_id, f"{batch.tenant.name}, {batch.status}", change_url(Batch, batch.pk)
+        )
+
+
+@register_lines("messaging.view_batch")
+def _lines(tenant: Tenant) -> Iterator[Line]:
+    newest = Batch.objects.for_tenant(tenant.id).order_by("-id").first()
+    if newest is not None:
+        text = f"the newest {newest.status}: {newest.accepted:,} of {newest.total:,} accepted, {newest.failed:,} failed"
+        yield Line("Batches", text, f"{reverse('admin:messaging_batch_changelist')}?q={tenant.id}")
+
 
 register_navigation(
     "Messaging",
@@ -18,7 +86,6 @@ register_navigation(
     NavigationLink("Batches", "stacks", "admin:messaging_batch_changelist"),
     NavigationLink("Kept notifications", "inbox", "admin:messaging_keptnotification_changelist"),
 )
-
 
 BATCH_LABELS = {"queued": "info", "completed": "success", "cancelled": "warning"}
 

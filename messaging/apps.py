@@ -8,10 +8,5 @@ class MessagingConfig(AppConfig):
     verbose_name = "Messaging"
 
     def ready(self) -> None:
-        from gateway import web_start
         from messaging import checks  # noqa: F401 - registers the checks of the settings
         from messaging.batches import monitoring  # noqa: F401 - adds its metrics
-        from messaging.sending import journal_replay
-
-        web_start.register(journal_replay.start)
-        web_start.preload("messaging.agents.protocol")

@@ -1,12 +1,13 @@
 """The demo data of `make run`: made over the service's own API, as a customer would, and safe to repeat.
 
-A staff user, an active sandbox tenant with a connected number, an API key, and a verified webhook endpoint on the
-simulator's inbox. The account of the number is the tenant's test world, so that `/v1/test/*` makes no second one.
-`ready.json` holds what a script needs to use them.
+A staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook endpoint
+on the simulator's inbox. The account of the number is the tenant's test world, so that `/v1/test/*` makes no second
+one. `ready.json` holds what a script needs to use them.
 """
 
 import json
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import requests
 from django.conf import settings
 
 from gateway.clock import now
-from phone_numbers.sandbox_identity import waba_id_of
+from phone_numbers.models import sandbox_waba_id_of
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant, User
 
 STAFF_EMAIL = "staff@gateway.example"
+OWNER_EMAIL = "owner@demo-shop.example"
 TENANT_NAME = "Demo Shop"
 PHONE_NUMBER_ID = "200300400500600"
 DISPLAY_PHONE_NUMBER = "919800000001"
@@ -48,10 +50,16 @@ def make(ready_path: Path) -> dict[str, str]:
         "tenant_id": str(tenant.id),
         "phone_number_id": PHONE_NUMBER_ID,
         "staff_email": STAFF_EMAIL,
-        "staff_password": _staff_password(before.get("staff_password", "")),
+        "staff_password": _password(
+            before.get("staff_password", ""), STAFF_EMAIL, User.objects.create_superuser
+        ),
+        "owner_email": OWNER_EMAIL,
+        "owner_password": _password(
+            before.get("owner_password", ""), OWNER_EMAIL, User.objects.create_user, tenant=tenant
+        ),
     }
     customer = _Customer(ready["api_key"])
-    customer.connect_number(waba_id_of(tenant.id))
+    customer.connect_number(sandbox_waba_id_of(tenant.id))
     customer.verify_endpoint()
     _write(ready_path, ready)
     return ready
@@ -126,17 +134,17 @@ def _api_key(tenant: Tenant, before: str) -> str:
     return api_keys.create(name="demo", environment=ApiKey.Environment.LIVE, tenant=tenant).key
 
 
-def _staff_password(before: str) -> str:
-    user = User.objects.filter(email=STAFF_EMAIL).first()
-    if user is None:
-        password = secrets.token_urlsafe(15)
-        User.objects.create_superuser(STAFF_EMAIL, password)
-        return password
-    if before and user.check_password(before):
+def _password(before: str, email: str, create: Callable[..., User], **fields: Any) -> str:
+    """The password of a person of the demo, who is made where there is none: the one before, if it still works."""
+    user = User.objects.filter(email=email).first()
+    if user is not None and before and user.check_password(before):
         return before
     password = secrets.token_urlsafe(15)
-    user.set_password(password)
-    user.save(update_fields=["password"])
+    if user is None:
+        create(email, password, **fields)
+    else:
+        user.set_password(password)
+        user.save(update_fields=["password"])
     return password
 
 

@@ -1,5 +1,6 @@
 """Files that callers upload in multipart forms: the checks that media and template samples share."""
 
+import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
@@ -30,16 +31,19 @@ def form_of(request: Request) -> dict[str, str]:
     return {name: value for name, value in request.POST.items() if isinstance(value, str)}
 
 
-def upload_of(request: Request, form: Mapping[str, str], *, default_name: str) -> Upload:
-    """The form's `file`; its media type is the field `type`, else what the part says. Raises InvalidRequest."""
-    file = request.FILES.get("file")
+def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
+    """The form's file. Raises InvalidRequest.
+
+    Its media type is the field `type`, else what the part says, else what its name tells.
+    """
+    file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:
-        raise InvalidRequest.of(file="Required: the file, as a file part of a multipart form.")
+        raise InvalidRequest.of(**{field: "Required: the file, as a file part of a multipart form."})
     if not file.size:
-        raise InvalidRequest.of(file="The file is empty.")
+        raise InvalidRequest.of(**{field: "The file is empty."})
     if file.size > MAX_FILE_BYTES:
         raise PayloadTooLarge(details={"limit_bytes": MAX_FILE_BYTES})
-    mime_type = form.get("type") or file.content_type
+    mime_type = form.get("type") or file.content_type or mimetypes.guess_type(file.name or "")[0]
     if not mime_type:
         raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
     return Upload(file.file, file.size, file.name or default_name, mime_type)

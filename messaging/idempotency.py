@@ -15,8 +15,7 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 
-from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError
-from gateway.api.reply import Reply
+from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError
 from gateway.clock import isoformat
 from gateway.database.statements import Statements
 
@@ -59,6 +58,9 @@ class InProgress(ServiceError):
     message: ClassVar[str] = "A request with this Idempotency-Key is still in progress."
     hint: ClassVar[str] = "Wait a second, then repeat it with the same key: you get its answer."
     repeat: ClassVar[str] = "yes, with the same key"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Retry-After": "1"})
 
 
 class DifferentBody(ServiceError):

@@ -1,4 +1,8 @@
-"""Rows of the message flows."""
+"""Rows of the message flows, and the mirror of the upstream's message templates.
+
+The mirror has one row an account and one a template (docs/templates.md). `message_templates/mirror.py` alone writes
+it and locks the account's row first, so writers of one account take turns.
+"""
 
 from typing import ClassVar, Self
 from uuid import UUID
@@ -9,10 +13,70 @@ from django.db import models
 from gateway import ids
 from gateway.clock import now
 from gateway.ids import uuid7
-from messaging.message_templates.models import MessageTemplate as MessageTemplate
-from messaging.message_templates.models import TemplateMirror as TemplateMirror
-from tenants.models import Tenant
-from tenants.wording.labels import label
+from phone_numbers.models import BusinessAccount
+from tenants.labels import label
+from tenants.models import ApiKey, Tenant
+
+
+class TemplateMirror(models.Model):
+    """How current the mirror of one account's templates is, and when it is read again."""
+
+    account = models.OneToOneField(
+        BusinessAccount, on_delete=models.CASCADE, primary_key=True, related_name="template_mirror"
+    )
+    next_sync_at = models.DateTimeField(default=now)
+    """When it is due. A claimed sync moves it to the end of its lease, so that a crash makes it due again."""
+    failures = models.PositiveSmallIntegerField(default=0)
+    read_at = models.DateTimeField(null=True, blank=True)
+    """When the newest list that was stored here began to be read: an older one changes nothing."""
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["next_sync_at"], name="template_mirror_by_sync")]
+
+    def __str__(self) -> str:
+        return str(self.account_id)
+
+
+class MessageTemplateQuerySet(models.QuerySet["MessageTemplate"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own templates, without those that are deleted."""
+        return self.filter(tenant_id=tenant_id, deleted_at__isnull=True)
+
+
+class MessageTemplate(models.Model):
+    """One language of a message template, as the upstream last described it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    account = models.ForeignKey(BusinessAccount, on_delete=models.CASCADE, related_name="templates")
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    template_id = models.CharField(max_length=64)
+    """The upstream's id."""
+    name = models.CharField(max_length=512)
+    language = models.CharField(max_length=32)
+    """With an underscore (`en_US`), however the upstream wrote it."""
+    status = models.CharField(max_length=32)
+    category = models.CharField(max_length=32)
+    document = models.TextField()
+    """The upstream's object as JSON text: its members in its order, which a jsonb column would not keep."""
+    changed_at = models.DateTimeField()
+    """The time of the last update that was stored. A read of the upstream that began earlier does not overwrite it."""
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    """Deleted by a command or an event; the row goes once a later list no longer has it."""
+
+    objects = MessageTemplateQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["account", "template_id"], name="template_once_per_account"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "environment", "-id"], name="template_by_tenant"),
+            models.Index(fields=["tenant", "template_id"], name="template_by_upstream_id"),
+        ]
+
+    def __str__(self) -> str:
+        return self.template_id
 
 
 class KeptNotification(models.Model):
@@ -59,7 +123,7 @@ class IdempotencyRecord(models.Model):
 
 
 class KnownMedia(models.Model):
-    """The number that a media belongs to. Written and read by `media/media_owners.py`."""
+    """The number that a media belongs to. Written and read by `known_nodes.py`."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "media_id")
     tenant_id = models.UUIDField()
@@ -77,6 +141,25 @@ class KnownMedia(models.Model):
         return self.media_id
 
 
+class KnownNode(models.Model):
+    """A node of the Graph API that an answer or a notification named as the tenant's: a flow, a group, a catalog.
+
+    Written and read by `known_nodes.py`.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "node_id")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    node_id = models.CharField(max_length=255)
+    kind = models.CharField(max_length=16)
+    waba_id = models.CharField(max_length=64)
+    """The account whose token opens it."""
+    noted_at = models.DateTimeField(default=now)
+
+    def __str__(self) -> str:
+        return self.node_id
+
+
 class BatchQuerySet(models.QuerySet["Batch"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """A tenant's own batches."""
@@ -86,8 +169,8 @@ class BatchQuerySet(models.QuerySet["Batch"]):
 class Batch(models.Model):
     """Messages of one number that are sent at the number's pace (specification 2).
 
-    Written by `batches/lifecycle.py` (creation, cancel, retry), `batches/waiting.py` (why it waits) and, while a runner
-    holds it, by `batches/held_batch.py`. It is open until `completed_at` is set; `lease_token` names the runner that
+    Written by `batches/lifecycle.py` (creation, cancel, retry) and `batches/held_batch.py` (why it waits; all while a
+    runner holds it). It is open until `completed_at` is set; `lease_token` names the runner that
     holds it.
     """
 
@@ -118,9 +201,15 @@ class Batch(models.Model):
     """How often its failed items were queued again; makes the events of each round distinct."""
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
+    leased_by = models.BigIntegerField(null=True)
+    """The registered worker that holds the lease, or held the last one (`gateway/database/registration.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
+    body_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
+    """Of its items together, as the upstream gets them."""
+    messages_hash = models.BinaryField(max_length=32, null=True)
+    """SHA-256 of its messages as the caller wrote them, less white space; null for a batch older than this column."""
     traceparent = models.CharField(max_length=55, null=True)
     """The span of the request that made it, in the form of W3C Trace Context; null while traces are off."""
 
@@ -153,6 +242,10 @@ class Batch(models.Model):
     def public_id(self) -> str:
         return ids.encode(ids.BATCH, self.id)
 
+    def has_messages(self, messages_hash: bytes) -> bool:
+        """Whether it was made of these messages; of a batch older than the hash nobody knows."""
+        return self.messages_hash is not None and bytes(self.messages_hash) == messages_hash
+
 
 class BatchItem(models.Model):
     """One message of a batch (specification 2). `body` is what the upstream receives, byte for byte.
@@ -179,13 +272,39 @@ class BatchItem(models.Model):
     response = models.BinaryField(null=True)
     event_id = models.UUIDField(null=True)
     sent_at = models.DateTimeField(null=True)
+    message_ref = models.CharField(max_length=255, null=True)
+    """The caller's own name of the message, which the upstream never gets."""
+    first_batch_id = models.UUIDField(null=True)
+    """With `first_idx`: the item that had the `message_ref` before, for which this one was skipped."""
+    first_idx = models.IntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.batch_id} {self.idx}"
+
+
+class MessageReference(models.Model):
+    """A `message_ref` that a batch item has: for 30 days no other item of the tenant and environment is sent with it.
+
+    Only the hash is stored: callers build references of names and phone numbers. Written by `batches/references.py`.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "ref_hash")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    ref_hash = models.BinaryField(max_length=32)
+    batch_id = models.UUIDField()
+    idx = models.PositiveIntegerField()
+    created_at = models.DateTimeField(default=now)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="message_reference_by_age")]
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
 
 
 class BatchFile(models.Model):
-    """A CSV file that a person uploaded to make a batch of. Written by `csv_batches/uploads.py` alone.
+    """A CSV file that a person uploaded to make a batch of. Written by `csv_batches.py` alone.
 
     It is emptied when its batch is made, and forgotten with the batch; one of which none was made, after a day.
     """
@@ -213,3 +332,22 @@ class BatchFile(models.Model):
     @property
     def batch_public_id(self) -> str | None:
         return ids.encode(ids.BATCH, self.batch_id) if self.batch_id else None
+
+
+class ReadMark(models.Model):
+    """How far the team has read a conversation. Written by `conversations/read_marks.py`."""
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "conversation")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    conversation = models.BigIntegerField()
+    """Hash of the number and the customer, so that the row names nobody."""
+    through = models.UUIDField()
+    """The newest message that was read."""
+    read_at = models.DateTimeField(default=now)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["read_at"], name="read_mark_by_age")]
+
+    def __str__(self) -> str:
+        return str(self.conversation)

@@ -1,5 +1,7 @@
 """Batches and their items as the API shows them (specification 2)."""
 
+from typing import Any
+
 import orjson
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -28,13 +30,77 @@ class BatchOut(serializers.ModelSerializer[Batch]):
         ]
 
 
+class BatchWarningOut(serializers.Serializer[Any]):
+    message = serializers.CharField(help_text="What is probably wrong, with Meta's error code.")
+    count = serializers.IntegerField(help_text="How many messages of the batch it is about.")
+    indexes = serializers.ListField(
+        child=serializers.IntegerField(), help_text="The places of the first twenty of them, from 0."
+    )
+
+
+class NewBatchOut(BatchOut):
+    warnings = serializers.SerializerMethodField(
+        help_text="What Meta would refuse by what is known of your templates; the messages are sent all the same."
+    )
+
+    class Meta(BatchOut.Meta):
+        fields = [*BatchOut.Meta.fields, "warnings"]
+
+    @extend_schema_field(BatchWarningOut(many=True))
+    def get_warnings(self, _: Batch) -> list[dict[str, Any]]:
+        return [dict(BatchWarningOut(warning).data) for warning in self.context["warnings"]]
+
+
+class RepeatedBatchOut(BatchOut):
+    same_messages = serializers.SerializerMethodField(
+        help_text="Whether the messages of this call are those that the batch was made of. `false`: they are not, "
+        "and nothing of this call is sent."
+    )
+
+    class Meta(BatchOut.Meta):
+        fields = [*BatchOut.Meta.fields, "same_messages"]
+
+    def get_same_messages(self, _: Batch) -> bool:
+        return bool(self.context["same_messages"])
+
+
+class BatchPlaceOut(serializers.Serializer[BatchItem]):
+    batch_id = serializers.SerializerMethodField(
+        help_text="The batch of that message: `bat_` and 26 characters."
+    )
+    idx = serializers.IntegerField(source="first_idx", help_text="Its place in that batch, from 0.")
+
+    def get_batch_id(self, item: BatchItem) -> str | None:
+        return ids.encode(ids.BATCH, item.first_batch_id) if item.first_batch_id else None
+
+
 class BatchItemOut(serializers.ModelSerializer[BatchItem]):
+    message_ref = serializers.CharField(
+        allow_null=True, help_text="Your own name of the message, if you gave one; WhatsApp never gets it."
+    )
     response = serializers.SerializerMethodField()
     event_id = serializers.SerializerMethodField()
+    duplicate_of = serializers.SerializerMethodField(
+        help_text="The message that had this `message_ref` before, for which this one was skipped; else null."
+    )
 
     class Meta:
         model = BatchItem
-        fields = ["idx", "status", "http_status", "wamid", "response", "event_id", "sent_at"]
+        fields = [
+            "idx",
+            "status",
+            "message_ref",
+            "http_status",
+            "wamid",
+            "response",
+            "event_id",
+            "sent_at",
+            "duplicate_of",
+        ]
+
+    @extend_schema_field(BatchPlaceOut(allow_null=True))
+    def get_duplicate_of(self, item: BatchItem) -> dict[str, Any] | None:
+        return dict(BatchPlaceOut(item).data) if item.first_batch_id is not None else None
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
     def get_response(self, item: BatchItem) -> orjson.Fragment | None:

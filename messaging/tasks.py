@@ -7,9 +7,9 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from messaging import pruning
-from messaging.batches import runner
-from messaging.media import media_owners
+from messaging import known_nodes, retention
+from messaging.batches import references, runner
+from messaging.conversations import read_marks
 from messaging.message_templates import sync
 
 
@@ -43,28 +43,40 @@ def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
 @shared_task
 def forget_kept_notifications(**_: Any) -> None:
     """Hourly: forget notifications that nobody asked for in time."""
-    pruning.forget_kept_notifications()
+    retention.forget_kept_notifications()
 
 
 @shared_task
 def forget_media(**_: Any) -> None:
     """Hourly: forget to which number media belongs that the upstream keeps no longer."""
-    media_owners.forget_media()
+    known_nodes.prune_media()
 
 
 @shared_task
 def forget_idempotency_records(**_: Any) -> None:
     """Hourly: forget the outcomes whose 24 hours are over."""
-    pruning.forget_idempotency_records()
+    retention.forget_idempotency_records()
 
 
 @shared_task
 def forget_batches(**_: Any) -> None:
     """Hourly: forget batches that are past their tenant's retention."""
-    pruning.forget_batches()
+    retention.forget_batches()
+
+
+@shared_task
+def forget_message_references(**_: Any) -> None:
+    """Hourly: delete references of messages after 30 days."""
+    references.forget_references()
+
+
+@shared_task
+def forget_read_marks(**_: Any) -> None:
+    """Hourly: delete read marks of conversations that the message log holds no longer."""
+    read_marks.forget_read_marks()
 
 
 @shared_task
 def forget_batch_files(**_: Any) -> None:
     """Hourly: forget uploaded CSV files after a day."""
-    pruning.forget_batch_files()
+    retention.forget_batch_files()

@@ -1,25 +1,81 @@
-"""The staff admin of accounts and numbers: to look at, and to release. Tokens and PINs are on no page."""
+"""The staff admin of accounts and numbers: to look at, and to release. Tokens and PINs are on no page.
+
+Cards of the first page, search, and lines on a tenant's page are here as well.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
 
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from unfold.enums import ActionVariant
 
-from phone_numbers.leaving import releasing
-from phone_numbers.messaging_limit import limit_in_words
+from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.actors import Actor
-from tenants.staff.dialogs import DialogForm, action, dialog, done
-from tenants.staff.navigation import NavigationLink, register_navigation
+from phone_numbers.serializers import limit_in_words
+from tenants.audit import Actor
+from tenants.models import Tenant
+from tenants.staff.dashboard import Card, register_cards
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
+from tenants.staff.lookup import Hit, Line, register_finder, register_lines
 from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, status_label, worded
+from tenants.staff.site import NavigationLink, register_navigation
+
+
+# --- The cards of business tokens on the staff admin's first page.
+@register_cards
+def _cards(report: dict[str, Any]) -> list[Card]:
+    tokens = report["tokens"]
+    accounts = reverse("admin:numbers_businessaccount_changelist")
+    return [
+        Card("Tokens expiring", tokens["expiring"], "within 7 days", accounts, True),
+        Card("Tokens invalid", tokens["invalid"], "must be connected again", accounts, True),
+    ]
+
+
+# --- Accounts and numbers in the staff's search, and their lines on a tenant's page.
+_NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
+
+
+@register_finder("numbers.view_phonenumber")
+def _numbers(text: str) -> Iterator[Hit]:
+    if not _NUMBER.fullmatch(text):
+        return
+    digits = "".join(filter(str.isdecimal, text))
+    named = Q(digits=digits) | Q(phone_number_id=digits) | Q(account__waba_id=digits)
+    for number in PhoneNumber.objects.filter(named).select_related("tenant").order_by("-id")[:10]:
+        title = number.display_phone_number or number.phone_number_id
+        note = f"{number.tenant.name}, {number.environment}, {number.connection_state}"
+        yield Hit("Number", title, note, change_url(PhoneNumber, number.pk))
+
+
+@register_finder("numbers.view_businessaccount")
+def _accounts(text: str) -> Iterator[Hit]:
+    for account in BusinessAccount.objects.filter(waba_id=text).select_related("tenant"):
+        note = f"{account.tenant.name}, {account.environment}"
+        yield Hit(
+            "Business account", account.name or account.waba_id, note, change_url(BusinessAccount, account.pk)
+        )
+
+
+@register_lines("numbers.view_phonenumber")
+def _lines(tenant: Tenant) -> Iterator[Line]:
+    for number in PhoneNumber.objects.for_tenant(tenant.id).order_by("-id")[:20]:
+        reason = f": {number.connection_detail}" if number.connection_detail else ""
+        shown = number.display_phone_number or number.phone_number_id
+        text = f"{shown} ({number.environment}, {number.connection_state}{reason})"
+        yield Line("Number", text, change_url(PhoneNumber, number.pk))
+
 
 register_navigation(
     "Messaging",
     NavigationLink("Accounts", "business", "admin:numbers_businessaccount_changelist"),
     NavigationLink("Numbers", "call", "admin:numbers_phonenumber_changelist"),
 )
-
 
 STATE_LABELS = {"connected": "success", "pending": "warning", "disconnected": "danger"}
 
@@ -73,7 +129,7 @@ class BusinessAccountAdmin(TenantRowsAdmin):
     )
     def release(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         account = get_object_or_404(BusinessAccount, pk=object_id)
-        releasing.release_account(account, actor=Actor(user_id=request.user.pk))
+        leaving.release_account(account, actor=Actor(user_id=request.user.pk))
         said = f"Account {account.waba_id} is released."
         return done(request, said, reverse("admin:numbers_businessaccount_changelist"))
 
@@ -145,7 +201,7 @@ class PhoneNumberAdmin(TenantRowsAdmin):
     )
     def release(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         number = get_object_or_404(PhoneNumber.objects.select_related("account"), pk=object_id)
-        releasing.release_number(number, actor=Actor(user_id=request.user.pk))
+        leaving.release_number(number, actor=Actor(user_id=request.user.pk))
         said = f"Number {number.phone_number_id} is released."
         return done(request, said, reverse("admin:numbers_phonenumber_changelist"))
 

@@ -11,9 +11,9 @@ class NumbersConfig(AppConfig):
     def ready(self) -> None:
         from phone_numbers import tokens  # noqa: F401 - adds its section to the health report
         from phone_numbers.connection import state
-        from phone_numbers.sandbox import making
+        from phone_numbers.sandbox import control
         from tenants.signals import address_confirmed
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(state.on_endpoints_changed, dispatch_uid="connection_states")
-        address_confirmed.connect(making.make_after_commit, dispatch_uid="test_world")
+        address_confirmed.connect(control.make_after_commit, dispatch_uid="test_world")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gateway.api.errors import InvalidRequest
 from gateway.database.statements import Statements, run
-from gateway.encryption.cipher import decrypt
+from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
 
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
@@ -28,7 +28,8 @@ ORDER BY n.id DESC
 """
 _NUMBERS = """
 SELECT phone_number_id, display_phone_number FROM numbers_phonenumber
-WHERE tenant_id = %s AND environment = %s ORDER BY id LIMIT %s
+WHERE tenant_id = %s AND environment = %s AND (%s::text[] IS NULL OR phone_number_id = ANY(%s::text[]))
+ORDER BY id LIMIT %s
 """
 
 
@@ -140,17 +141,27 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
     )
 
 
-def required_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
-    """`sender`, where there must be one. Raises InvalidRequest that names `from` (send rule 4)."""
+def is_within(phone_number_ids: Collection[str] | None, number: Sender) -> bool:
+    """Whether a key that is limited to these numbers (None: to none) may send from this one."""
+    return phone_number_ids is None or number.phone_number_id in phone_number_ids
+
+
+def required_sender(
+    *, tenant_id: UUID, environment: str, from_: str, within: Collection[str] | None = None
+) -> Sender:
+    """`sender`, where there must be one, of those in `within`. Raises InvalidRequest of `from` (send rule 4)."""
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
-    if number is None:
-        raise run(unknown_sender(tenant_id=tenant_id, environment=environment))
+    if number is None or not is_within(within, number):
+        raise run(unknown_sender(tenant_id=tenant_id, environment=environment, within=within))
     return number
 
 
-def unknown_sender(*, tenant_id: UUID, environment: str) -> Statements[InvalidRequest]:
-    """The error of a `from` that names no number of the tenant: it lists the numbers there are."""
-    rows = yield _NUMBERS, [tenant_id, environment, NAMED_NUMBERS]
+def unknown_sender(
+    *, tenant_id: UUID, environment: str, within: Collection[str] | None = None
+) -> Statements[InvalidRequest]:
+    """The error of a `from` that names no number that the key sends from: it lists those there are."""
+    among = list(within) if within is not None else None
+    rows = yield _NUMBERS, [tenant_id, environment, among, among, NAMED_NUMBERS]
     if not rows:
         problem = (
             f"This business has no {environment} number yet: connect one with POST /v1/connect-sessions."

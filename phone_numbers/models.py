@@ -1,9 +1,11 @@
 """Business accounts (WABA) with their token, phone numbers with their connection state, connect sessions.
 
 A waba_id or phone_number_id belongs to one tenant (docs/numbers.md). Facts (subscribed, registered, token, taken
-away) are written only inside `connection.facts_change`, which draws the connection state from them.
+away) are written only inside `connection.facts_change`, which draws the connection state from them. The ids of a
+tenant's sandbox account follow from the tenant's, so that making it twice makes one.
 """
 
+import hashlib
 from typing import ClassVar, Self
 from uuid import UUID
 
@@ -12,7 +14,7 @@ from django.db import models
 
 from gateway import ids
 from gateway.clock import now
-from gateway.encryption.cipher import EncryptedTextField
+from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from tenants.models import ApiKey, Tenant
 
@@ -101,6 +103,8 @@ class PhoneNumber(models.Model):
     coexistence = models.BooleanField(default=False)
     """In use in the WhatsApp Business app as well: never registered or deregistered by the service."""
     pin = EncryptedTextField(purpose="number_pin", null=True, blank=True)
+    pin_is_untold = models.BooleanField(default=False, db_default=False)
+    """Whether the service invented the PIN and no answer has held it yet."""
     registered = models.BooleanField(default=False)
     registered_at = models.DateTimeField(null=True, blank=True)
     connection_state = models.CharField(max_length=12, choices=State.choices, default=State.PENDING)
@@ -244,3 +248,18 @@ class ConnectSession(models.Model):
         if self.status == self.Status.OPEN and self.expires_at <= now():
             return self.EXPIRED
         return self.status
+
+
+def sandbox_waba_id_of(tenant_id: UUID) -> str:
+    """The business account of a tenant's test world."""
+    return f"99{_sandbox_digits(tenant_id, 'account')}"
+
+
+def sandbox_number_id_of(tenant_id: UUID) -> str:
+    """The phone_number_id of its first number."""
+    return f"98{_sandbox_digits(tenant_id, 'number')}"
+
+
+def _sandbox_digits(tenant_id: UUID, what: str) -> str:
+    digest = hashlib.sha256(tenant_id.bytes + what.encode()).digest()
+    return f"{int.from_bytes(digest[:8]) % 10**14:014d}"

@@ -5,6 +5,9 @@
 Called by the API and by the hosted connect page. No step holds a transaction over its upstream call. Each step stores
 its result: the token of a code is kept with the code's hash, and account and number exist as soon as the token has
 proved them. So a second call, or `subscribe`, finishes what failed.
+
+A business whose bills are long overdue (docs/billing.md) may connect its own numbers again, since a new token is a
+repair, and no further one. The sandbox is never billed: nothing of it is closed.
 """
 
 import hashlib
@@ -17,30 +20,77 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
-from gateway.database.pruning import delete_free
+from gateway.database.partitions import delete_free
 from gateway.database.transactions import leave_database
+from gateway.upstream import client, oauth
 from gateway.upstream import numbers as upstream
-from gateway.upstream import oauth, reading
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
-from phone_numbers.billing_bounds import numbers_allowed
+from phone_numbers import leaving
 from phone_numbers.connection import state
-from phone_numbers.connection.upstream_snapshot import store_view
-from phone_numbers.graph_calls import Refused, accepted, graph_of
-from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
-from phone_numbers.tokens import accepted_for
-from tenants.actors import Actor
-from tenants.standing.billing_restriction import NewNumbersClosed
+from phone_numbers.sync import store_view
+from phone_numbers.tokens import WARNING_DAYS, Refused, accepted, accepted_for, ending_within, graph_of
+from tenants.audit import Actor
+from tenants.models import ApiKey
+from tenants.tenant_status import NewNumbersClosed, is_restricted
+
+
+def require_new_number_allowed(*, tenant_id: UUID, environment: str) -> None:
+    """Raise NewNumbersClosed when no further number may be brought in."""
+    if _is_bounded(tenant_id, environment):
+        raise NewNumbersClosed
+
+
+def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> frozenset[str] | None:
+    """The ids of the numbers that may be connected on an account; None: any.
+
+    Raises NewNumbersClosed when there are none.
+    """
+    if not _is_bounded(tenant_id, environment):
+        return None
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(account__waba_id=waba_id)
+    own = frozenset(numbers.values_list("phone_number_id", flat=True))
+    if not own:
+        raise NewNumbersClosed
+    return own
+
+
+def session_allowed(*, tenant_id: UUID, environment: str) -> bool:
+    """Whether a connect session may be opened: always, or only because an account needs a new token."""
+    return not _is_bounded(tenant_id, environment) or _needs_a_token(tenant_id, environment)
+
+
+def require_session_allowed(*, tenant_id: UUID, environment: str) -> None:
+    """Raise NewNumbersClosed when a connect session could only bring a further number."""
+    if not session_allowed(tenant_id=tenant_id, environment=environment):
+        raise NewNumbersClosed
+
+
+def _is_bounded(tenant_id: UUID, environment: str) -> bool:
+    return environment == ApiKey.Environment.LIVE and is_restricted(tenant_id)
+
+
+def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
+    """Whether the token of an account with numbers is refused, withdrawn, or about to end."""
+    removed = TakenAway.ACCOUNT_REMOVED
+    lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
+    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(
+        environment=environment, numbers__isnull=False
+    )
+    return accounts.filter(lost | ending_within(max(WARNING_DAYS))).exists()
+
 
 CODE_MEMORY = timedelta(days=1)
 SAME_CALL_SECONDS = 2.0
 """How long a call waits for the token of a spent code: the same call may be storing it at the same time."""
 LOOK_SECONDS = 0.05
+USED_CODE = 36009
+"""The upstream's subcode of error 100 for a code that was used before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +119,7 @@ def embedded_signup(
 ) -> PhoneNumber:
     """Connect one number with the code of an embedded sign-up (specification 4).
 
-    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (`billing_bounds`),
+    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (overdue bills),
     Refused and UpstreamUnreachable.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
@@ -80,7 +130,7 @@ def embedded_signup(
     view = prove_number(grant, phone_number_id)
     account, numbers = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view}, actor=actor)
     if not numbers:
-        raise releasing.held_by_another("number")
+        raise leaving.held_by_another("number")
     (number,) = numbers
     subscribe(account)
     register(account, number, pin=pin)
@@ -100,7 +150,7 @@ def connect(
     """Connect an account with all its numbers, by a token or by a code. Numbers are not registered here.
 
     Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest is
-    connected. Numbers that `billing_bounds` does not allow are passed over. Raises as `embedded_signup` does.
+    connected. Numbers that `numbers_allowed` leaves out are passed over. Raises as `embedded_signup` does.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
@@ -117,8 +167,6 @@ def connect(
 
 
 # --- Step 1: exchange the code ------------------------------------------------------------------------------
-
-
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     """The token behind a code. The same code again gives the same token for a day, without asking upstream.
 
@@ -132,14 +180,12 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     try:
         answer = accepted(oauth.exchange_code(environment=environment, code=code))
     except Refused as refused:
-        if (problem := _problem_of_code(refused.answer)) is None:
-            raise
-        if _comes_soon(redeemed):
+        if _is_used(refused.answer) and _comes_soon(redeemed):
             raise Conflict(
                 "This sign-up is being finished already.",
                 hint="Send the same request again in a few seconds: its answer is that of the sign-up.",
             ) from None
-        raise problem from None
+        raise
     token = answer.json().get("access_token")
     if not isinstance(token, str) or not token:
         raise InvalidRequest.of(code="The upstream gave no token for this code.")
@@ -152,6 +198,12 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     return token
 
 
+def _is_used(answer: GraphAnswer) -> bool:
+    """Whether the upstream says that a code was used before (upstream fact 1.8)."""
+    error = answer.json().get("error")
+    return isinstance(error, dict) and error.get("error_subcode") == USED_CODE
+
+
 def _comes_soon(redeemed: QuerySet[RedeemedCode]) -> bool:
     ends_at = time.monotonic() + SAME_CALL_SECONDS
     while not redeemed.exists():
@@ -162,32 +214,12 @@ def _comes_soon(redeemed: QuerySet[RedeemedCode]) -> bool:
     return True
 
 
-_SPENT_CODES = {36007: "This code has expired", 36009: "This code was used before"}
-"""By the upstream's subcode of error 100 (upstream fact 1.8)."""
-
-
-def _problem_of_code(answer: GraphAnswer) -> InvalidRequest | None:
-    """The error for a code that is spent, which the upstream's words do not explain."""
-    error = answer.json().get("error")
-    subcode = error.get("error_subcode") if isinstance(error, dict) else None
-    spent = _SPENT_CODES.get(subcode) if isinstance(subcode, int) else None
-    if spent is None:
-        return None
-    text = f"{spent}: codes work once, for 30 seconds."
-    return InvalidRequest(
-        hint="Let the customer go through the sign-up again, and send its new code at once.",
-        details={"fields": {"code": [text]}, "upstream_error": error},
-    )
-
-
 def forget_redeemed_codes() -> None:
     """Forget tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
     delete_free(RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY))
 
 
 # --- Step 2: check the token, and what it proves ------------------------------------------------------------
-
-
 def check(*, environment: str, token: str, waba_id: str) -> Grant:
     """The connect rule: valid, of the service's app, both scopes, and the account in its granular scopes.
 
@@ -242,10 +274,7 @@ def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
 def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
     """The upstream's view of all numbers of an account. Raises Refused at the first error of any page."""
     return [
-        view
-        for page in graph.number_pages(waba_id)
-        for view in reading.rows(accepted(page))
-        if view.get("id")
+        view for page in graph.number_pages(waba_id) for view in client.rows(accepted(page)) if view.get("id")
     ]
 
 
@@ -257,7 +286,7 @@ def adopt(
     Numbers that another tenant holds are left out. New ones are `pending` with `not_subscribed`, until the next steps
     set their facts.
     """
-    releasing.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
+    leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
         adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]
@@ -285,7 +314,7 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
         defaults={"tenant_id": tenant_id, "environment": grant.environment, **token_columns},
     )
     if account.tenant_id != tenant_id:
-        raise releasing.held_by_another("business account")
+        raise leaving.held_by_another("business account")
     if account.environment != grant.environment:
         raise Conflict(f"This business account is connected in the {account.environment} environment.")
     if not created:
@@ -327,8 +356,6 @@ def _adopt_number(
 
 
 # --- Step 3: subscribe the account --------------------------------------------------------------------------
-
-
 def subscribe(account: BusinessAccount) -> None:
     """Subscribe the account's notifications to the service's app. Repeating it changes nothing upstream.
 
@@ -344,8 +371,6 @@ def subscribe(account: BusinessAccount) -> None:
 
 
 # --- Step 4: register the number ----------------------------------------------------------------------------
-
-
 def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) -> None:
     """Register the number with the Cloud API, unless it is a coexistence number or the service registered it
     already."""
@@ -353,7 +378,7 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
         return
     chosen = pin or keep_pin(number)
     accepted_for(account, graph_of(account).register(number.phone_number_id, pin=chosen))
-    note_registered(number, pin=chosen)
+    note_registered(number, pin=pin)
 
 
 def keep_pin(number: PhoneNumber) -> str:
@@ -362,22 +387,33 @@ def keep_pin(number: PhoneNumber) -> str:
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if current.pin is None:
             current.pin = f"{secrets.randbelow(10**6):06d}"
-            current.save(update_fields=["pin"])
+            current.pin_is_untold = True
+            current.save(update_fields=["pin", "pin_is_untold"])
         return str(current.pin)
 
 
-def note_registered(number: PhoneNumber, *, pin: str) -> None:
-    """Store that the upstream registered the number with this PIN."""
+def note_registered(number: PhoneNumber, *, pin: str | None) -> None:
+    """Store that the upstream registered the number: with the caller's PIN, or with the stored one."""
     moment = now()
+    kept = {} if pin is None else {"pin": pin, "pin_is_untold": False}
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(
-            registered=True, registered_at=moment, facts_changed_at=moment, pin=pin
+            registered=True, registered_at=moment, facts_changed_at=moment, **kept
         )
 
 
+def tell_pin(number: PhoneNumber) -> str | None:
+    """The PIN that the service invented and registered the number with, once: None when it is asked again."""
+    with transaction.atomic():
+        current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
+        if not (current.pin_is_untold and current.registered):
+            return None
+        current.pin_is_untold = False
+        current.save(update_fields=["pin_is_untold"])
+        return str(current.pin)
+
+
 # --- Step 5: store the upstream's view ----------------------------------------------------------------------
-
-
 def refresh(account: BusinessAccount, number: PhoneNumber) -> None:
     """Read the number upstream and store the view. Raises Refused and UpstreamUnreachable."""
     read_at = now()

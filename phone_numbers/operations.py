@@ -1,9 +1,14 @@
 """Operations on one number (specification 4): a call upstream, what it changes here, the upstream's own answer.
 
-Each takes the tenant's number, or is 404. Refusals of the upstream come as `Refused` with the answer to pass
-through; coexistence numbers are never registered or deregistered (409 `conflict`).
+Each takes the tenant's number, or is 404. Refusals of the upstream come as `Refused` with the answer to pass through;
+coexistence numbers are never registered or deregistered (409 `conflict`).
+
+The upstream's `health_status` is a list of entities that a message passes (number, business account, business, app),
+each AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -13,12 +18,11 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.numbers import digits_of
-from phone_numbers import onboarding
+from phone_numbers import onboarding, tokens
 from phone_numbers.connection import state
-from phone_numbers.graph_calls import FAILURES, graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.tokens import accepted_for
-from tenants.actors import Actor
+from phone_numbers.tokens import FAILURES, accepted_for, graph_of
+from tenants.audit import Actor
 
 log = structlog.get_logger(__name__)
 
@@ -37,8 +41,9 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNum
 
 
 def refresh(number: PhoneNumber) -> PhoneNumber:
-    """Re-read the number from the upstream and store the view as `meta_snapshot`."""
+    """Re-read the number from the upstream and store the view as `meta_snapshot`; a token that works counts again."""
     onboarding.refresh(number.account, number)
+    _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
 
@@ -52,7 +57,17 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
         onboarding.refresh(number.account, number)
     except FAILURES as error:
         log.warning("number_view_missed", error=type(error).__name__)
+    _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
+
+
+def _ask_again(account: BusinessAccount) -> None:
+    """Ask about a token that was invalid and has just opened the account. Without an answer it stays as it is."""
+    if account.token_invalid_at is not None:
+        try:
+            tokens.check(account)
+        except FAILURES as error:
+            log.warning("token_question_unanswered", account=str(account.pk), error=type(error).__name__)
 
 
 def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> BusinessAccount:
@@ -64,22 +79,27 @@ def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> Business
     return account
 
 
-def register(number: PhoneNumber, *, actor: Actor, pin: str | None) -> GraphAnswer:
-    """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number."""
+def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
+    """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number.
+
+    `body` is the caller's own for the upstream, and `pin` what it holds: then no PIN is invented.
+    """
     _refuse_coexistence(number, "registered")
-    chosen = pin or onboarding.keep_pin(number)
+    actor.require_room(tenant_id=number.tenant_id)
+    chosen = pin if body is not None else pin or onboarding.keep_pin(number)
     graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen))
-    onboarding.note_registered(number, pin=chosen)
+    answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen, body=body))
+    onboarding.note_registered(number, pin=pin)
     _record(number, "number.register", actor)
     return answer
 
 
-def deregister(number: PhoneNumber, *, actor: Actor) -> GraphAnswer:
+def deregister(number: PhoneNumber, *, actor: Actor, body: bytes | None = None) -> GraphAnswer:
     """Take the number off the Cloud API. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "deregistered")
+    actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.deregister(number.phone_number_id))
+    answer = accepted_for(number.account, graph.deregister(number.phone_number_id, body=body))
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
         _record(number, "number.deregister", actor)
@@ -95,12 +115,15 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
         raise Conflict(f"A number that is used in the WhatsApp Business app is never {done} by the service.")
 
 
-def set_two_step_pin(number: PhoneNumber, *, actor: Actor, pin: str) -> GraphAnswer:
-    """Set the two-step PIN, and keep it for later registrations."""
+def set_two_step_pin(
+    number: PhoneNumber, *, actor: Actor, pin: str, body: bytes | None = None
+) -> GraphAnswer:
+    """Set the two-step PIN, and keep it for later registrations. `body` is the caller's own, with that PIN."""
+    actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin))
+    answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin, body=body))
     with transaction.atomic():
-        PhoneNumber.objects.filter(pk=number.pk).update(pin=pin)
+        PhoneNumber.objects.filter(pk=number.pk).update(pin=pin, pin_is_untold=False)
         _record(number, "number.two_step", actor)
     return answer
 
@@ -132,6 +155,7 @@ def migrate(
     )
     if account is None:
         raise InvalidRequest.of(waba_id="This is not one of your business accounts.")
+    actor.require_room(tenant_id=tenant_id)
     answer = accepted_for(account, graph_of(account).migrate(waba_id, cc=cc, phone_number=phone_number))
     if phone_number_id := answer.json().get("id"):
         digits = digits_of(cc) + digits_of(phone_number)
@@ -165,3 +189,50 @@ def set_business_profile(number: PhoneNumber, *, body: bytes) -> GraphAnswer:
     """Change the business profile with the caller's own bytes."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.set_business_profile(number.phone_number_id, body))
+
+
+def read_health(number: PhoneNumber) -> dict[str, Any]:
+    """Ask the upstream for a number's health. Raises Refused and UpstreamUnreachable."""
+    view = accepted_for(number.account, graph_of(number.account).number(number.phone_number_id)).json()
+    status = view.get("health_status")
+    status = status if isinstance(status, Mapping) else {}
+    return {
+        "phone_number_id": number.phone_number_id,
+        "connection_state": number.connection_state,
+        "connection_detail": number.connection_detail,
+        "can_send_message": _text(status.get("can_send_message")),
+        "entities": [
+            {
+                "entity_type": _text(entity.get("entity_type")),
+                "id": _text(entity.get("id")),
+                "can_send_message": _text(entity.get("can_send_message")),
+                "reasons": [*_errors(entity), *_limits(entity)],
+            }
+            for entity in _objects(status.get("entities"))
+        ],
+        "checked_at": now(),
+    }
+
+
+def _errors(entity: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for error in _objects(entity.get("errors")):
+        code = error.get("error_code")
+        yield {
+            "code": code if isinstance(code, int) else None,
+            "description": _text(error.get("error_description")),
+            "what_to_do": _text(error.get("possible_solution")),
+        }
+
+
+def _limits(entity: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    info = entity.get("additional_info")
+    for text in info if isinstance(info, list) else []:
+        yield {"code": None, "description": _text(text), "what_to_do": None}
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

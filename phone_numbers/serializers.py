@@ -1,10 +1,66 @@
 """JSON bodies of numbers: In shapes check requests, Out shapes write answers (specification 2 and 4)."""
 
-from typing import Any
+import re
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from rest_framework import serializers
 
+from gateway.database.statements import bulk_cursor
 from phone_numbers.models import PhoneNumber
+
+# --- The upstream's messaging limit in words: how many customers a business may write to first in 24 hours.
+
+UNLIMITED = "TIER_UNLIMITED"
+_TIER = re.compile(r"TIER_(\d+)(K?)")
+
+
+def limit_in_words(tier: str | None) -> str:
+    """`TIER_2K` as `2,000 customers a day`; a tier of another form as it is, empty for none."""
+    if tier == UNLIMITED:
+        return "No limit of customers a day"
+    found = _TIER.fullmatch(tier or "")
+    if found is None:
+        return tier or ""
+    return f"{int(found[1]) * (1000 if found[2] else 1):,} customers a day"
+
+
+# --- The list of a tenant's numbers, as the API shows them.
+
+
+class ListedNumber(NamedTuple):
+    """What a list shows of a number and of its account: the one declaration of these fields and of their order."""
+
+    phone_number_id: str
+    display_phone_number: str
+    verified_name: str | None
+    waba_id: str
+    connection_state: str
+    connection_detail: str | None
+    quality_rating: str | None
+    messaging_limit_tier: str | None
+    throughput_level: str | None
+    name_status: str | None
+    registered_at: datetime | None
+    last_event_at: datetime | None
+
+
+_COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
+# The ORM would take longer to compose it at each call than Postgres to run it.
+_LIST = f"""
+SELECT {_COLUMNS}
+FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE n.tenant_id = %s AND n.environment = %s
+ORDER BY n.id DESC
+"""  # noqa: S608 - names of this module alone
+
+
+def listed(*, tenant_id: UUID, environment: str) -> list[ListedNumber]:
+    """A tenant's numbers of one environment, newest first."""
+    with bulk_cursor(prepared=True) as cursor:
+        cursor.execute(_LIST, [tenant_id, environment])
+        return [ListedNumber(*row) for row in cursor.fetchall()]
 
 
 class NumberOut(serializers.ModelSerializer[PhoneNumber]):
@@ -12,25 +68,19 @@ class NumberOut(serializers.ModelSerializer[PhoneNumber]):
 
     class Meta:
         model = PhoneNumber
-        fields = [
-            "phone_number_id",
-            "display_phone_number",
-            "verified_name",
-            "waba_id",
-            "connection_state",
-            "connection_detail",
-            "quality_rating",
-            "messaging_limit_tier",
-            "throughput_level",
-            "name_status",
-            "registered_at",
-            "last_event_at",
-        ]
+        fields = list(ListedNumber._fields)
 
 
 class RefreshedNumberOut(NumberOut):
     class Meta(NumberOut.Meta):
         fields = [*NumberOut.Meta.fields, "meta_snapshot"]
+
+
+class SignedUpNumberOut(NumberOut):
+    pin = serializers.CharField(required=False, help_text="The PIN that was made for the registration, once.")
+
+    class Meta(NumberOut.Meta):
+        fields = [*NumberOut.Meta.fields, "pin"]
 
 
 class ConnectionOut(serializers.ModelSerializer[PhoneNumber]):

@@ -6,10 +6,9 @@ from uuid import UUID
 
 from celery import shared_task
 
-from phone_numbers import onboarding, tokens
+from phone_numbers import onboarding, sync, tokens
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.sandbox import making
-from phone_numbers.syncing import sync
+from phone_numbers.sandbox import control
 
 
 @shared_task
@@ -45,10 +44,10 @@ def forget_connect_sessions(**_: Any) -> None:
 @shared_task
 def make_test_world(*, tenant_id: str, **_: Any) -> None:
     """After the confirmation of a sign-up: make the tenant's test world; what fails waits for the task below."""
-    making.try_to_make(UUID(tenant_id))
+    control.try_to_make(UUID(tenant_id))
 
 
 @shared_task
 def make_missing_test_worlds(**_: Any) -> None:
     """Every five minutes: make the test worlds whose making failed."""
-    making.make_missing()
+    control.make_missing()

@@ -13,15 +13,46 @@ from django.db import transaction
 from django.db.models import Q
 from rest_framework import serializers
 
+from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.database.outage import concerns_all
+from gateway.database.transactions import concerns_all
 from gateway.monitoring import admin_health
 from gateway.upstream import oauth
-from gateway.upstream.calls import GraphAnswer, platform
-from gateway.upstream.judging import judge
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, platform
+from gateway.upstream.numbers import Graph
 from phone_numbers.connection import state
-from phone_numbers.graph_calls import FAILURES, Refused, accepted, graph_of
 from phone_numbers.models import BusinessAccount
+
+# --- Calls of the Graph API with an account's token: a refusal is an exception that the views pass through
+# verbatim.
+#
+# Used by the onboarding, the number operations, the templates and the syncs.
+
+
+class Refused(Exception):
+    """The upstream answered with an error; `passed_through(answer, verdict)` is what our caller gets."""
+
+    def __init__(self, answer: GraphAnswer, verdict: Verdict) -> None:
+        super().__init__(f"upstream error {verdict.code}")
+        self.answer, self.verdict = answer, verdict
+
+
+FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
+"""What a call may raise: refused, no usable answer, no answer."""
+
+
+def accepted(answer: GraphAnswer) -> GraphAnswer:
+    """The answer, when it is a success. Raises Refused for an error, MetaUnreachable for what is no answer."""
+    verdict = classify(answer)
+    if not verdict.ok:
+        raise Refused(answer, verdict)
+    return answer
+
+
+def graph_of(account: BusinessAccount) -> Graph:
+    """The Graph API as the account's stored token opens it."""
+    return Graph(account.environment, account.access_token)
+
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +114,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
     works = facts.valid and facts.app_id == platform(account.environment).app_id
     if works and (doubted or account.token_invalid_at is not None):
         # The upstream refused the token, so `debug_token` alone is not enough: the token must open the account.
-        works = not judge(graph_of(account).account(account.waba_id)).token_problem
+        works = not classify(graph_of(account).account(account.waba_id)).token_problem
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
         if current is None or current.access_token != token:

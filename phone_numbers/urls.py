@@ -2,9 +2,14 @@
 
 from django.urls import path
 
-from phone_numbers.admin_api import AdminNumbersView
 from phone_numbers.sandbox.views import SandboxView
-from phone_numbers.views import AccountsView, BusinessProfileView, ConnectSessionsView, NumbersView
+from phone_numbers.views import (
+    AccountsView,
+    AdminNumbersView,
+    BusinessProfileView,
+    ConnectSessionsView,
+    NumbersView,
+)
 
 _NUMBER = "numbers/<str:phone_number_id>"
 

@@ -1,10 +1,11 @@
-"""`/v1/numbers*` and `/v1/connect-sessions*` (specification 4).
+"""`/v1/numbers*` and `/v1/connect-sessions*` (specification 4), and `/v1/admin/numbers` for service staff.
 
 What belongs to the caller's other environment is 404, as what belongs to another tenant.
 """
 
 from typing import Any
 
+import orjson
 from django.core.exceptions import ObjectDoesNotExist
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
@@ -13,23 +14,22 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import caller_of, scope_of, tenant_of
+from gateway.api.authentication import StaffCaller, caller_of, scope_of, tenant_of
 from gateway.api.errors import NotFound
-from gateway.api.limits.in_flight import waits_for_upstream
-from gateway.api.pagination import whole_list
-from gateway.api.rendering import rendered
+from gateway.api.limits import waits_for_upstream
+from gateway.api.pagination import represent, whole_list
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.judging import passed_through, unreachable
-from phone_numbers import health, listing, onboarding, operations
-from phone_numbers.billing_bounds import require_new_number_allowed, require_session_allowed
-from phone_numbers.graph_calls import Refused
+from gateway.roles import KeyScope
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, meta_unreachable, passed_through
+from phone_numbers import leaving, onboarding, operations, serializers
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.hosted_connect.serializers import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
-from phone_numbers.leaving import releasing
+from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
+from phone_numbers.onboarding import require_new_number_allowed, require_session_allowed
 from phone_numbers.serializers import (
+    AdminNumberOut,
+    AdminNumbersIn,
     ConnectedAccountOut,
     ConnectIn,
     ConnectionOut,
@@ -42,12 +42,14 @@ from phone_numbers.serializers import (
     ReleasedAccountOut,
     ReleasedNumberOut,
     RequestCodeIn,
+    SignedUpNumberOut,
     TwoStepIn,
     VerifyCodeIn,
 )
-from tenants.actors import Actor
+from phone_numbers.tokens import Refused
+from tenants.audit import Actor
 
-VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="The upstream's answer, verbatim.")
+VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, verbatim.")
 
 
 class UpstreamCallsView(ResourceViewSet):
@@ -59,13 +61,15 @@ class UpstreamCallsView(ResourceViewSet):
         if isinstance(exc, Refused):
             return passed_through(exc.answer, exc.verdict)
         if isinstance(exc, UpstreamUnreachable):
-            return super().handle_exception(unreachable(exc))
+            return super().handle_exception(meta_unreachable(exc))
         return super().handle_exception(exc)
 
 
 class NumbersView(UpstreamCallsView):
     """A tenant's numbers. Their list comes whole."""
 
+    scope = KeyScope.NUMBERS
+    limited_actions = frozenset({"list"})
     is_paged = False
 
     @extend_schema(
@@ -76,16 +80,20 @@ class NumbersView(UpstreamCallsView):
         responses=NumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return whole_list(rendered(NumberOut, listing.listed(**scope_of(request))))
+        caller = caller_of(request)
+        numbers = [
+            each for each in serializers.listed(**scope_of(request)) if caller.reaches(each.phone_number_id)
+        ]
+        return whole_list(represent(NumberOut, numbers))
 
     @extend_schema(
         operation_id="get_number",
         summary="Get a number",
-        description="With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said.",
+        description="With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.",
         tags=["Numbers"],
         parameters=[
             OpenApiParameter(
-                "refresh", bool, description="Re-read from the upstream; adds its view as `meta_snapshot`."
+                "refresh", bool, description="Re-read from Meta; adds its view as `meta_snapshot`."
             )
         ],
         responses=RefreshedNumberOut,
@@ -101,13 +109,13 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_number_health",
         summary="Get a number's health",
-        description="Asks the upstream what a message of this number passes, with each entity's reasons and remedies.",
+        description="Asks Meta what a message of this number passes, with each entity's reasons and remedies.",
         tags=["Numbers"],
         responses=NumberHealthOut,
     )
     @waits_for_upstream
     def health(self, request: Request, phone_number_id: str) -> Response:
-        return Response(NumberHealthOut(health.read(_number(request, phone_number_id))).data)
+        return Response(NumberHealthOut(operations.read_health(_number(request, phone_number_id))).data)
 
     @extend_schema(
         operation_id="release_number",
@@ -118,22 +126,23 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def destroy(self, request: Request, phone_number_id: str) -> Response:
-        releasing.release_number(_number(request, phone_number_id), actor=Actor.of(request))
+        leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
         return Response(ReleasedNumberOut({"phone_number_id": phone_number_id, "released": True}).data)
 
     @extend_schema(
         operation_id="embedded_signup",
         summary="Finish an embedded sign-up",
-        description="Exchanges the code, subscribes the account and registers the number.",
+        description="Exchanges the code, subscribes the account and registers the number. A PIN that was made for the "
+        "registration is in the answer as `pin`, once.",
         tags=["Numbers"],
         request=EmbeddedSignupIn,
-        responses=NumberOut,
+        responses=SignedUpNumberOut,
     )
     @waits_for_upstream
     def embedded_signup(self, request: Request) -> Response:
         body = checked(EmbeddedSignupIn(data=request.data))
         number = onboarding.embedded_signup(**_owner(request), actor=Actor.of(request), **body)
-        return Response(NumberOut(number).data)
+        return Response({**NumberOut(number).data, **_told_pin(number)})
 
     @extend_schema(
         operation_id="connect_account",
@@ -170,7 +179,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="register_number",
         summary="Register a number",
-        description="With its six-digit PIN; without one, the stored PIN is used or a new one is made.",
+        description="With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in "
+        "the answer as `pin`, once.",
         tags=["Numbers"],
         request=RegisterIn,
         responses={200: VERBATIM},
@@ -178,9 +188,11 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
-        return _verbatim(
-            operations.register(_number(request, phone_number_id), actor=Actor.of(request), **body)
-        )
+        number = _number(request, phone_number_id)
+        response = passed_through(operations.register(number, actor=Actor.of(request), **body))
+        if told := _told_pin(number):
+            response.content = orjson.dumps({**orjson.loads(response.content), **told})
+        return response
 
     @extend_schema(
         operation_id="deregister_number",
@@ -251,17 +263,19 @@ class NumbersView(UpstreamCallsView):
 class AccountsView(ResourceViewSet):
     """A tenant's business accounts."""
 
+    scope = KeyScope.NUMBERS
+
     @extend_schema(
         operation_id="release_account",
         summary="Release a business account",
-        description="Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.",
+        description="Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.",
         tags=["Numbers"],
         responses={200: ReleasedAccountOut},
     )
     @waits_for_upstream
     def destroy(self, request: Request, waba_id: str) -> Response:
         account = operations.find_account(**_owner(request), waba_id=waba_id)
-        phone_number_ids = releasing.release_account(account, actor=Actor.of(request))
+        phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
         return Response(
             ReleasedAccountOut(
                 {"waba_id": waba_id, "phone_number_ids": phone_number_ids, "released": True}
@@ -272,10 +286,12 @@ class AccountsView(ResourceViewSet):
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 
+    scope = KeyScope.NUMBERS
+
     @extend_schema(
         operation_id="get_business_profile",
         summary="Get a number's business profile",
-        description="The upstream's own answer.",
+        description="Meta's own answer.",
         tags=["Numbers"],
         responses={200: VERBATIM},
     )
@@ -286,7 +302,7 @@ class BusinessProfileView(UpstreamCallsView):
     @extend_schema(
         operation_id="update_business_profile",
         summary="Change a number's business profile",
-        description="Body and answer are the upstream's own.",
+        description="Body and answer are Meta's own.",
         tags=["Numbers"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -300,6 +316,8 @@ class BusinessProfileView(UpstreamCallsView):
 
 class ConnectSessionsView(ResourceViewSet):
     """Hosted links on which a customer connects an account."""
+
+    scope = KeyScope.NUMBERS
 
     @extend_schema(
         operation_id="create_connect_session",
@@ -338,5 +356,35 @@ def _number(request: Request, phone_number_id: str) -> PhoneNumber:
     return operations.find(**_owner(request), phone_number_id=phone_number_id)
 
 
+def _told_pin(number: PhoneNumber) -> dict[str, str]:
+    pin = onboarding.tell_pin(number)
+    return {} if pin is None else {"pin": pin}
+
+
 def _verbatim(answer: GraphAnswer) -> HttpResponseBase:
     return passed_through(answer)
+
+
+class AdminNumbersView(ResourceViewSet):
+    """All numbers, newest first, optionally of one connection state."""
+
+    permission_classes = [StaffCaller]
+    is_paged = False
+
+    @extend_schema(
+        operation_id="admin_list_numbers",
+        summary="List the numbers of all tenants",
+        description="Newest first, optionally of one connection state.",
+        tags=["Admin"],
+        parameters=[AdminNumbersIn],
+        responses=AdminNumberOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        query = checked(AdminNumbersIn(data=request.query_params))
+        rows = (
+            PhoneNumber.objects.filter(**query)
+            .select_related("tenant")
+            .only(*AdminNumberOut.COLUMNS)
+            .order_by("-id")
+        )
+        return whole_list(AdminNumberOut(rows, many=True).data)

@@ -15,7 +15,21 @@ from simulator import inbox_views as inbox
 from simulator.config import Config
 from simulator.control import accounts as control_accounts
 from simulator.control import views as control
-from simulator.graph import accounts, flows, media, messages, numbers, oauth, profile, templates, uploads
+from simulator.graph import (
+    accounts,
+    analytics,
+    calls,
+    flows,
+    groups,
+    media,
+    messages,
+    numbers,
+    oauth,
+    profile,
+    schema,
+    templates,
+    uploads,
+)
 from simulator.graph.dispatch import Graph, Table
 from simulator.parts import SIMULATOR, Simulator
 from simulator.payments import app as payments
@@ -42,6 +56,10 @@ def make_app(config: Config) -> web.Application:
         templates,
         uploads,
         flows,
+        schema,
+        groups,
+        calls,
+        analytics,
     ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)

@@ -1,7 +1,7 @@
 """Start-up configuration, read once from the environment by `python -m simulator`.
 
 What can be changed while it runs (delays, throttling, review times) is in `settings.py` instead. The defaults
-of app id, secret and verify token are the gateway's development defaults, so both fit out of the box.
+of app id and secret are the gateway's development defaults, so both fit out of the box.
 """
 
 import os
@@ -11,7 +11,6 @@ from pathlib import Path
 
 APP_ID = "900100200300400"
 APP_SECRET = "sim_app_secret_0123456789abcdef"
-VERIFY_TOKEN = "sim-verify-token"
 RAZORPAY_KEY_ID = "rzp_sim_gateway"
 RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
 
@@ -27,7 +26,6 @@ class Config:
     callback_url: str = "http://127.0.0.1:8000/upstream/webhook"
     app_id: str = APP_ID
     app_secret: str = APP_SECRET
-    verify_token: str = VERIFY_TOKEN
     payments_webhook_url: str | None = None
     control_token: str = ""
     """What the control API, the inboxes' settings and the pages ask for; empty: they are open."""
@@ -54,7 +52,6 @@ class Config:
             callback_url=read("GATEWAY_CALLBACK_URL", f"{gateway}/upstream/webhook"),
             app_id=read("META_APP_ID", APP_ID),
             app_secret=read("META_APP_SECRET", APP_SECRET),
-            verify_token=read("META_WEBHOOK_VERIFY_TOKEN", VERIFY_TOKEN),
             payments_webhook_url=read("GATEWAY_PAYMENTS_URL", f"{gateway}/internal/razorpay/webhook"),
             control_token=read("SIMULATOR_CONTROL_TOKEN", ""),
             razorpay_key_id=read("RAZORPAY_KEY_ID", RAZORPAY_KEY_ID),

@@ -24,15 +24,15 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from tenants import audit, platform_apps
-from tenants.credentials import api_keys, lost_second_factor
+from tenants import audit, lifecycle
+from tenants.credentials import api_keys, log_in
+from tenants.labels import ACTIONS, action_words, label, said
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
+from tenants.staff import lookup  # noqa: F401 - registers its part of the staff's search
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.navigation import NavigationLink, register_navigation
 from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, lines, tenant_link
-from tenants.wording.audit_words import ACTIONS, action_words, said
-from tenants.wording.labels import label
+from tenants.staff.site import NavigationLink, register_navigation
 
 register_navigation(
     "Businesses",
@@ -99,7 +99,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         return False
 
     def save_model(self, request: HttpRequest, obj: PlatformApp, form: Any, change: bool) -> None:
-        made = platform_apps.create_app(name=obj.name, actor_user_id=request.user.pk)
+        made = lifecycle.create_app(name=obj.name, actor_user_id=request.user.pk)
         obj.pk, obj.created_at = made.pk, made.created_at
 
     def response_add(
@@ -121,7 +121,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         dialog=dialog("New key of this app", "The key is shown once, here.", "Create", AppKeyForm),
     )
     def new_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        new = platform_apps.create_app_key(
+        new = lifecycle.create_app_key(
             app_id=object_id,  # type: ignore[arg-type]
             name=form.cleaned_data["name"],
             environment=form.cleaned_data["environment"],
@@ -159,7 +159,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         "name",
         "owner",
         "environment",
+        "scopes",
+        "phone_number_ids",
         "replaces",
+        "created_by_user_id",
+        "created_by_key_id",
         "created_at",
         "last_used_at",
         "expires_at",
@@ -352,7 +356,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         ),
     )
     def remove_second_factor(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        person = lost_second_factor.remove(
+        person = log_in.remove(
             user_id=int(object_id), reason=form.cleaned_data["reason"], actor_user_id=request.user.pk
         )
         said = f"The second factor of {person.email} is removed. A mail leads to a new password."

@@ -1,6 +1,6 @@
 """`/v1/admin/*` of the tenants app: console session tokens of staff only.
 
-Every staff role may read; deciding about tenants and making apps need the role's permission (`staff/roles.py`).
+Every staff role may read; deciding about tenants and making apps need the role's permission (`staff/site.py`).
 """
 
 from uuid import UUID
@@ -17,7 +17,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.monitoring import admin_health
-from tenants import mail, platform_apps
+from tenants import lifecycle, mail, tenant_status
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
     AdminTenantOut,
@@ -43,7 +43,6 @@ from tenants.serializers import (
     SuspendedOut,
     SuspendIn,
 )
-from tenants.standing import approval, suspension
 from tenants.views import revoked, rotated
 
 
@@ -84,7 +83,7 @@ class AdminTenantsView(ResourceViewSet):
     )
     def approve(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
-        return Response(ApprovedOut(approval.approve(tenant_id=tenant_id, actor_user_id=actor)).data)
+        return Response(ApprovedOut(tenant_status.approve(tenant_id=tenant_id, actor_user_id=actor)).data)
 
     @extend_schema(
         operation_id="admin_reject_tenant",
@@ -97,7 +96,9 @@ class AdminTenantsView(ResourceViewSet):
     def reject(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
         body = checked(RejectIn(data=request.data))
-        return Response(RejectedOut(approval.reject(tenant_id=tenant_id, actor_user_id=actor, **body)).data)
+        return Response(
+            RejectedOut(tenant_status.reject(tenant_id=tenant_id, actor_user_id=actor, **body)).data
+        )
 
     @extend_schema(
         operation_id="admin_suspend_tenant",
@@ -111,7 +112,7 @@ class AdminTenantsView(ResourceViewSet):
         actor = _actor(request, "tenants.decide_tenant")
         body = checked(SuspendIn(data=request.data))
         return Response(
-            SuspendedOut(suspension.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data
+            SuspendedOut(tenant_status.suspend(tenant_id=tenant_id, actor_user_id=actor, **body)).data
         )
 
     @extend_schema(
@@ -124,7 +125,7 @@ class AdminTenantsView(ResourceViewSet):
     )
     def reinstate(self, request: Request, tenant_id: UUID) -> Response:
         actor = _actor(request, "tenants.decide_tenant")
-        return Response(ReinstatedOut(suspension.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
+        return Response(ReinstatedOut(tenant_status.reinstate(tenant_id=tenant_id, actor_user_id=actor)).data)
 
 
 class AdminHealthView(ResourceViewSet):
@@ -220,7 +221,7 @@ class AdminAppsView(ResourceViewSet):
     )
     def create(self, request: Request) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        app = platform_apps.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
+        app = lifecycle.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
 
@@ -237,7 +238,7 @@ class AdminAppKeysView(ResourceViewSet):
     )
     def list(self, request: Request, app_id: UUID) -> Response:
         pages = NewestFirst()
-        rows = pages.paginate_queryset(ApiKey.objects.for_app(platform_apps.find(app_id).id), request)
+        rows = pages.paginate_queryset(ApiKey.objects.for_app(lifecycle.find(app_id).id), request)
         return pages.get_paginated_response(ApiKeyOut(rows, many=True).data)
 
     @extend_schema(
@@ -251,7 +252,7 @@ class AdminAppKeysView(ResourceViewSet):
     def create(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
         body = {"environment": "live"} | checked(ApiKeyIn(data=request.data))
-        new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
+        new = lifecycle.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
         )

@@ -15,11 +15,11 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        from tenants import mail_monitoring  # noqa: F401 - adds its metrics
-        from tenants.console.log_in import (
-            accounts,  # noqa: F401 - lists its secrets for `rotate_encryption`
+        from tenants import mail  # noqa: F401 - adds its metrics
+        from tenants.credentials import (
+            key_cache_repair,  # noqa: F401 - adds its section to the health report
+            log_in,  # noqa: F401 - lists its secrets for `rotate_encryption`
         )
-        from tenants.credentials import key_cache_repair  # noqa: F401 - adds its section to the health report
         from tenants.staff import roles
 
         post_migrate.connect(roles.sync, dispatch_uid="roles")

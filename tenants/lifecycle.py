@@ -1,4 +1,4 @@
-"""Tenants are created by apps and change their own details. Decisions of staff about them are in `standing/`."""
+"""Tenants are created by apps and change their own details; platform apps and their keys."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,12 +8,17 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from tenants import audit
-from tenants.credentials import key_cache
+from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 
+# --- Tenants are created by apps and change their own details. Decisions of staff about them are in
+# `tenant_status.py`.
+
+MOST_SANDBOX_TENANTS = 100
+"""Of a platform: each has numbers and conversations in the simulator's memory too."""
 IST = ZoneInfo("Asia/Kolkata")
 
 
@@ -36,10 +41,15 @@ def create_for_app(
     sandbox: bool,
     acting_key_id: UUID | None = None,
 ) -> Tenant:
-    """A tenant created by a platform app: active at once. Raises InvalidRequest for an external_ref used before."""
+    """A tenant created by a platform app: active at once.
+
+    Raises InvalidRequest for an external_ref used before, Conflict for one sandbox tenant too many.
+    """
     moment = now()
     try:
         with transaction.atomic():
+            if sandbox:
+                _require_room_for_sandbox(app_id)
             tenant = Tenant.objects.create(
                 app=PlatformApp.objects.get(pk=app_id),
                 name=name,
@@ -64,6 +74,17 @@ def create_for_app(
     except IntegrityError:
         raise InvalidRequest.of(external_ref="Another tenant of this app has this external_ref.") from None
     return tenant
+
+
+def _require_room_for_sandbox(app_id: UUID) -> None:
+    """Require that a platform has fewer sandbox tenants than it may. Its row is locked: of two at once one waits."""
+    PlatformApp.objects.select_for_update(no_key=True).get(pk=app_id)
+    if Tenant.objects.for_app(app_id).filter(sandbox=True).count() >= MOST_SANDBOX_TENANTS:
+        raise Conflict(
+            f"This platform has {MOST_SANDBOX_TENANTS} sandbox tenants, the most that are possible.",
+            hint="Use one again for the next test: GET /v1/tenants?external_ref=… finds it.",
+            details={"limit": MOST_SANDBOX_TENANTS},
+        )
 
 
 def change(
@@ -92,3 +113,46 @@ def change(
                 details={"before": {field: before[field] for field in changed}, "after": changed},
             )
     return tenant
+
+
+# --- Platform apps and their keys: made by staff, by API, admin and command alike.
+
+
+def create_app(*, name: str, actor_user_id: int | None = None) -> PlatformApp:
+    """A new platform app, audited."""
+    with transaction.atomic():
+        app = PlatformApp.objects.create(name=name)
+        audit.record(
+            action="app.create",
+            target_type="app",
+            target_id=app.id,
+            actor_user_id=actor_user_id,
+            details={"name": name},
+        )
+    return app
+
+
+def create_app_key(
+    *,
+    app_id: UUID,
+    name: str,
+    environment: str,
+    expires_at: datetime | None = None,
+    actor_user_id: int | None = None,
+) -> api_keys.NewKey:
+    """A new key of a platform app. Raises NotFound for an unknown app."""
+    return api_keys.create(
+        name=name,
+        environment=environment,
+        app=find(app_id),
+        expires_at=expires_at,
+        actor_user_id=actor_user_id,
+    )
+
+
+def find(app_id: UUID) -> PlatformApp:
+    """The platform app with this id. Raises NotFound."""
+    app = PlatformApp.objects.filter(pk=app_id).first()
+    if app is None:
+        raise NotFound("There is no such platform app.")
+    return app

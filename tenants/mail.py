@@ -16,13 +16,13 @@ import structlog
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Min, Q
 from django.template.loader import render_to_string
 
 from gateway.clock import now
-from gateway.database.outage import concerns_all
-from gateway.database.pruning import delete_free
-from gateway.database.transactions import leave_database
+from gateway.database.partitions import delete_free
+from gateway.database.transactions import concerns_all, leave_database
+from gateway.monitoring import metrics
 from gateway.task_queue import enqueue
 from tenants.models import MailAttachment, OutboundMail, Tenant
 
@@ -187,3 +187,26 @@ def _deliver_alone(mail_id: int) -> bool:
         log.error("mail_unsendable", mail_id=mail_id, error=type(error).__name__)
         OutboundMail.objects.filter(pk=mail_id, attempts__gte=ATTEMPTS).update(next_attempt_at=None)
         return False
+
+
+# --- Metrics of outbound mail: what is due and not sent, and what was given up.
+
+GIVEN_UP_DAYS = 7
+
+
+def oldest_due_age() -> float:
+    """For how many seconds the oldest mail that is due has waited."""
+    oldest = OutboundMail.objects.filter(next_attempt_at__lte=now()).aggregate(first=Min("next_attempt_at"))
+    return (now() - oldest["first"]).total_seconds() if oldest["first"] else 0.0
+
+
+def given_up() -> int:
+    """Mails of the last week that were given up."""
+    recent = OutboundMail.objects.filter(created_at__gt=now() - timedelta(days=GIVEN_UP_DAYS))
+    return recent.filter(sent_at__isnull=True, next_attempt_at__isnull=True).count()
+
+
+metrics.gauge(
+    "gateway_mail_oldest_due_age_seconds", "Age of the oldest mail that is due and not sent.", oldest_due_age
+)
+metrics.gauge("gateway_mail_given_up", "Mails of the last 7 days that were given up.", given_up)

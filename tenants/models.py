@@ -1,24 +1,112 @@
 """Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
 
-Rows and their invariants only. Written by `signup/registration.py`, `standing/` and `lifecycle.py` (tenants),
-`credentials/api_keys.py` (API keys), `platform_apps.py`, `credentials/console_sessions.py` (console tokens), `mail.py`
+Rows and their invariants only. Written by `signup/registration.py`, `tenant_status.py` and `lifecycle.py` (tenants),
+`credentials/api_keys.py` (API keys), `credentials/authentication.py` (console tokens), `mail.py`
 and `audit.py`.
 """
 
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractUser, BaseUserManager
+from django.contrib.postgres.fields import ArrayField
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from gateway.clock import now
 from gateway.ids import uuid7
-from gateway.roles import Role
-from tenants.device_login_models import DeviceLogin as DeviceLogin
-from tenants.invitation_models import Invitation as Invitation
-from tenants.wording.audit_words import action_words
+from gateway.roles import ALL_SCOPES, LIVE_SCOPES, KeyScope, Role
+from tenants.labels import action_words
+
+# --- Device log-ins: a program without a browser asks for an API key, and a person confirms it in the
+# console.
+
+
+class DeviceLogin(models.Model):
+    """A program's request for a key. It lives for minutes; the key itself is never stored."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting"
+        CONFIRMED = "confirmed"
+        DENIED = "denied"
+        REDEEMED = "redeemed"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    device_code_hash = models.CharField(max_length=64, unique=True)
+    """SHA-256, hex: only the program knows the code."""
+    user_code = models.CharField(max_length=8, unique=True)
+    """What the person compares and types, without its hyphen."""
+    client_name = models.CharField(max_length=100)
+    """What the program says of itself, for example the computer's name."""
+    ip = models.GenericIPAddressField(null=True)
+    status = models.CharField(max_length=9, choices=Status.choices, default=Status.WAITING)
+    tenant = models.ForeignKey("tenants.Tenant", null=True, on_delete=models.CASCADE, related_name="+")
+    """The business of the person who confirmed."""
+    user = models.ForeignKey("tenants.User", null=True, on_delete=models.CASCADE, related_name="+")
+    environment = models.CharField(max_length=4, blank=True)
+    """What the person chose for the key."""
+    created_at = models.DateTimeField(default=now, editable=False)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = "device log-in"
+        indexes: ClassVar = [models.Index(fields=["expires_at"], name="device_login_by_end")]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+# --- Invitations: a person of a business asks another to join its team, by a mailed link.
+
+LINK_LIFETIME = timedelta(hours=24)
+
+
+class InvitationQuerySet(models.QuerySet["Invitation"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A business's own invitations."""
+        return self.filter(tenant_id=tenant_id)
+
+    def open(self) -> Self:
+        """Those whose link may still be used: neither accepted, withdrawn nor sent anew. It may be too old."""
+        return self.filter(ended_at__isnull=True)
+
+
+class Invitation(models.Model):
+    """One mail with one link. Sending it again ends this row and makes another, so a former link never works."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField()
+    role = models.CharField(max_length=10, choices=Role.choices)
+    invited_by = models.ForeignKey("tenants.User", null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now, editable=False)
+    ended_at = models.DateTimeField(null=True)
+    """When it was accepted, withdrawn or sent anew."""
+
+    objects = InvitationQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant", "email"], condition=Q(ended_at__isnull=True), name="one_open_invitation"
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["tenant", "-created_at"], name="invitation_by_tenant")]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    @property
+    def expires_at(self) -> datetime:
+        """When its link stops working."""
+        return self.created_at + LINK_LIFETIME
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its link is too old."""
+        return self.expires_at <= now()
 
 
 class PlatformApp(models.Model):
@@ -47,7 +135,7 @@ class Tenant(models.Model):
         REJECTED = "rejected"
         SUSPENDED = "suspended"
         MOVING = "moving"
-        """Frozen in this cell while its rows are copied to another (`messaging/cells/moving.py`)."""
+        """Frozen in this cell while its rows are copied to another (`messaging/tenant_moves.py`)."""
         ARRIVING = "arriving"
         """Copied to this cell, and not yet its own."""
         MOVED = "moved"
@@ -79,7 +167,7 @@ class Tenant(models.Model):
     trial_ends_at = models.DateTimeField(null=True, blank=True)
     past_due_since = models.DateTimeField(null=True, blank=True)
     billing_restricted = models.BooleanField(default=False)
-    """Long past due: sending goes on, new numbers do not (`standing/billing_restriction.py`)."""
+    """Long past due: sending goes on, new numbers do not (`tenant_status.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     number_connected = models.BooleanField(default=False)
@@ -226,6 +314,11 @@ class User(AbstractUser):
         super().save(*args, **kwargs)
 
 
+def all_scopes() -> list[str]:
+    """What a key has unless its scopes are chosen: everything."""
+    return [scope.value for scope in KeyScope]
+
+
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """A tenant's own keys."""
@@ -234,6 +327,10 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def for_app(self, app_id: UUID) -> Self:
         """A platform app's own keys."""
         return self.filter(app_id=app_id)
+
+    def working(self) -> Self:
+        """Keys that are neither revoked nor expired."""
+        return self.filter(revoked_at__isnull=True).exclude(expires_at__lte=now())
 
 
 class ApiKey(models.Model):
@@ -259,6 +356,14 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    scopes = ArrayField(models.CharField(max_length=20), default=all_scopes, db_default=Value(all_scopes()))
+    """What the key opens (`gateway.roles.KeyScope`)."""
+    phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
+    """The numbers that the key is limited to; null is all of the tenant's."""
+    created_by_user_id = models.BigIntegerField(null=True, blank=True)
+    """The member or staff who made the key. No foreign key: the key outlives who leaves the team."""
+    created_by_key_id = models.UUIDField(null=True, blank=True)
+    """The key that made the key."""
 
     objects = ApiKeyQuerySet.as_manager()
 
@@ -278,6 +383,11 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.prefix}…"
+
+    @property
+    def opens_everything(self) -> bool:
+        """Whether the key has every scope that a key of its environment can use."""
+        return ALL_SCOPES - (LIVE_SCOPES if self.environment == "test" else set()) <= set(self.scopes)
 
 
 class ConsoleSession(models.Model):

@@ -6,9 +6,14 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.clock import now
+from gateway.roles import NUMBER_SCOPES, KeyScope
+from tenants import tenant_status
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
-from tenants.standing import suspension
+
+MOST_NUMBERS = 100
+"""Numbers that a key can be limited to."""
+LONGEST_NUMBER_ID = 64
 
 
 class ChecklistOut(serializers.Serializer[dict[str, bool]]):
@@ -64,7 +69,23 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     expires_at = serializers.DateTimeField(
         required=False,
         allow_null=True,
-        help_text="The moment from which the key is refused; null or left out: it never ends by itself.",
+        help_text="The moment from which the key is refused; null or left out: when the key that makes it ends, else "
+        "never by itself.",
+    )
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=[scope.value for scope in KeyScope]),
+        required=False,
+        allow_empty=False,
+        help_text="What the key opens; left out: all that its maker has.",
+    )
+    phone_number_ids = serializers.ListField(
+        child=serializers.RegexField(rf"^[0-9]{{1,{LONGEST_NUMBER_ID}}}$"),
+        required=False,
+        allow_null=True,
+        allow_empty=False,
+        max_length=MOST_NUMBERS,
+        help_text="The numbers that the key is limited to; null or left out: all that its maker reaches. Such a key "
+        f"can have the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))} alone.",
     )
 
     def validate_expires_at(self, moment: datetime | None) -> datetime | None:
@@ -85,6 +106,10 @@ class ApiKeyOut(serializers.ModelSerializer[ApiKey]):
             "last_used_at",
             "expires_at",
             "revoked_at",
+            "scopes",
+            "phone_number_ids",
+            "created_by_user_id",
+            "created_by_key_id",
         ]
 
 
@@ -102,6 +127,10 @@ class NewApiKeyOut(ApiKeyOut):
             "last_used_at",
             "expires_at",
             "revoked_at",
+            "scopes",
+            "phone_number_ids",
+            "created_by_user_id",
+            "created_by_key_id",
         ]
 
 
@@ -196,7 +225,7 @@ class RejectedOut(serializers.ModelSerializer[Tenant]):
 
 
 class SuspendIn(serializers.Serializer[dict[str, Any]]):
-    reason = serializers.ChoiceField(choices=suspension.SUSPENSION_REASONS)
+    reason = serializers.ChoiceField(choices=tenant_status.SUSPENSION_REASONS)
     note = serializers.CharField(required=False, default="", allow_blank=True, max_length=2000)
 
 

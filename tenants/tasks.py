@@ -5,10 +5,10 @@ from uuid import UUID
 
 from celery import shared_task
 
+from tenants import device_login as device_login
 from tenants import mail
 from tenants.credentials import api_keys, key_cache_repair
-from tenants.device_login import flow as device_login
-from tenants.signup import registration, website_check
+from tenants.signup import registration, screening
 from tenants.team import invitations
 
 
@@ -39,7 +39,7 @@ def send_waiting_mail(**_: Any) -> None:
 @shared_task
 def check_website(tenant_id: str, **_: Any) -> None:
     """After a confirmation: look at the new business's website."""
-    website_check.check(UUID(tenant_id))
+    screening.check(UUID(tenant_id))
 
 
 @shared_task

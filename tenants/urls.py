@@ -11,9 +11,15 @@ from tenants.admin_api import (
     AdminMailView,
     AdminTenantsView,
 )
-from tenants.console.session_api import ConsoleSessionsView, CurrentConsoleSessionView
-from tenants.device_login.views import DeviceLoginsView
-from tenants.views import ApiKeysView, PlatformKeysView, TenantsView, TenantView
+from tenants.device_login import DeviceLoginsView
+from tenants.views import (
+    ApiKeysView,
+    ConsoleSessionsView,
+    CurrentConsoleSessionView,
+    PlatformKeysView,
+    TenantsView,
+    TenantView,
+)
 
 urlpatterns = [
     path("tenant", TenantView.as_view({"get": "retrieve", "patch": "partial_update"}), name="tenant"),

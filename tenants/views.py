@@ -1,27 +1,42 @@
-"""`/v1/tenant`, `/v1/tenants*`, `/v1/api-keys*` and `/v1/platform-keys*`: tenants and API keys (specification 4)."""
+"""`/v1/tenant`, `/v1/tenants*`, `/v1/api-keys*`, `/v1/platform-keys*` and `/v1/console/sessions` (specification 4).
 
-from typing import Any
+A console token comes from a session (decision "Authentication"). The log-in page and this route share one count of
+failures: 5 per account and 20 per address in 15 minutes.
+"""
+
+from typing import Any, ClassVar
 from uuid import UUID
 
+from allauth.account.adapter import get_adapter
+from allauth.core import ratelimit
+from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import AppCaller, caller_of, tenant_of
-from gateway.api.errors import Forbidden, NotFound
+from gateway.api.authentication import AppCaller, ConsoleCaller, caller_of, tenant_of
+from gateway.api.errors import Forbidden, NotFound, RateLimited, Unauthorized
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from gateway.roles import Area
+from gateway.roles import KeyScope
 from tenants import lifecycle
-from tenants.credentials import api_keys
-from tenants.models import ApiKey, Tenant
+from tenants.credentials import api_keys, authentication
+from tenants.credentials.api_keys import Grant
+from tenants.credentials.authentication import BearerAuthentication
+from tenants.credentials.log_in import check_second_factor, has_second_factor
+from tenants.models import ApiKey, ConsoleSession, Tenant, User
 from tenants.serializers import (
     ApiKeyIn,
     ApiKeyOut,
+    ConsoleSessionIn,
+    ConsoleSessionOut,
     NewApiKeyOut,
+    NewConsoleSessionOut,
     RevokedKeyOut,
     RotatedKeyOut,
     TenantChangeIn,
@@ -33,7 +48,8 @@ from tenants.serializers import (
 class TenantView(ResourceViewSet):
     """The caller's own tenant; reading is open to every status."""
 
-    area = Area.SETTINGS
+    scope = KeyScope.SETTINGS
+    action_scopes: ClassVar = {"retrieve": None}
 
     @property
     def open_to_any_status(self) -> bool:
@@ -134,20 +150,30 @@ def _app_id(request: Request) -> UUID:
 class ApiKeysView(ResourceViewSet):
     """A tenant's API keys; the full key is in the answer that makes it, and nowhere else."""
 
+    scope = KeyScope.KEYS
+
+    @property
+    def action_scopes(self) -> dict[str, None]:
+        """A key needs no scope to end itself."""
+        key_id = self.kwargs.get("key_id")
+        is_own = key_id is not None and caller_of(self.request).key_id == key_id
+        return {"destroy": None} if is_own else {}
+
     @extend_schema(
         operation_id="list_api_keys",
         summary="List API keys",
-        description="Keys are listed by prefix; the full key is never shown again.",
+        description="Those of the caller's environment, by prefix; the full key is never shown again.",
         tags=["API keys"],
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return _key_page(request, _tenant_keys(request))
+        return _key_page(request, _of_own_world(request, _tenant_keys(request)))
 
     @extend_schema(
         operation_id="create_api_key",
         summary="Create an API key",
-        description="The full key is in this answer and nowhere else.",
+        description="The full key is in this answer and nowhere else. A key makes none that has scopes or reaches "
+        "numbers that it does not, or that lasts longer: 403.",
         tags=["API keys"],
         request=ApiKeyIn,
         responses={201: NewApiKeyOut},
@@ -160,13 +186,15 @@ class ApiKeysView(ResourceViewSet):
                 "A test key creates test keys only.",
                 hint="Make live keys with a live key, or in the console.",
             )
-        new = api_keys.create(tenant=Tenant.objects.get(pk=tenant_of(request).id), **_actor(request), **body)
+        tenant = Tenant.objects.get(pk=tenant_of(request).id)
+        new = api_keys.create(tenant=tenant, within=_grant(request), **_actor(request), **body)
         return Response(_with_key(ApiKeyOut(new.row).data, new), status=201)
 
     @extend_schema(
         operation_id="revoke_api_key",
         summary="Revoke an API key",
-        description="The key stops working everywhere within 30 seconds. A key may revoke itself.",
+        description="The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope "
+        "`keys` too.",
         tags=["API keys"],
         responses={200: RevokedKeyOut},
     )
@@ -176,13 +204,14 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_api_key",
         summary="Rotate an API key",
-        description="Makes a key in the place of this one, which keeps working for 24 hours.",
+        description="Makes a key in the place of this one, which keeps working for 24 hours. The new key has the "
+        "scopes, numbers and end of the old one.",
         tags=["API keys"],
         request=None,
         responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
-        return rotated(_tenant_keys(request), key_id, **_actor(request))
+        return rotated(_tenant_keys(request), key_id, within=_grant(request), **_actor(request))
 
 
 class PlatformKeysView(ResourceViewSet):
@@ -193,11 +222,12 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="list_platform_keys",
         summary="List the platform's own keys",
+        description="Those of the caller's environment, by prefix.",
         tags=["Tenants"],
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return _key_page(request, _platform_keys(request))
+        return _key_page(request, _of_own_world(request, _platform_keys(request)))
 
     @extend_schema(
         operation_id="revoke_platform_key",
@@ -216,25 +246,36 @@ class PlatformKeysView(ResourceViewSet):
         responses={201: RotatedKeyOut},
     )
     def rotate(self, request: Request, key_id: UUID) -> Response:
-        return rotated(_platform_keys(request), key_id, **_actor(request))
+        return rotated(_platform_keys(request), key_id, within=_grant(request), **_actor(request))
 
 
 def _tenant_keys(request: Request) -> QuerySet[ApiKey]:
-    return _of_own_world(request, ApiKey.objects.for_tenant(tenant_of(request).id))
+    return _manageable(request, ApiKey.objects.for_tenant(tenant_of(request).id))
 
 
 def _platform_keys(request: Request) -> QuerySet[ApiKey]:
-    return _of_own_world(request, ApiKey.objects.for_app(_app_id(request)))
+    return _manageable(request, ApiKey.objects.for_app(_app_id(request)))
+
+
+def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+    """Those that the caller may revoke and rotate: a live key makes test keys too, so it can end them."""
+    return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
 
 
 def _of_own_world(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """A test key sees and changes test keys only; a live key manages both kinds."""
-    return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
+    """Those of the caller's environment; all of a sandbox tenant's, which has no other."""
+    caller = caller_of(request)
+    is_sandbox = caller.tenant is not None and caller.tenant.sandbox
+    return keys if is_sandbox else keys.filter(environment=caller.environment)
 
 
 def _actor(request: Request) -> dict[str, Any]:
     caller = caller_of(request)
     return {"actor_user_id": caller.user_id, "acting_key_id": caller.key_id}
+
+
+def _grant(request: Request) -> Grant:
+    return Grant.of_caller(caller_of(request))
 
 
 def _key_page(request: Request, keys: QuerySet[ApiKey]) -> Response:
@@ -275,3 +316,108 @@ def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
         if name == "prefix":
             members["key"] = new.key
     return members
+
+
+FAILURE_WINDOW_SECONDS = 15 * 60
+
+
+class ConsoleSessionsView(ResourceViewSet):
+    """Log in with e-mail and password, and a code where a second factor is on."""
+
+    authentication_classes: list[Any] = []
+    permission_classes: list[type[BasePermission]] = []
+    throttle_classes: list[Any] = []
+
+    @extend_schema(
+        operation_id="create_console_session",
+        summary="Log in",
+        description="Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.",
+        tags=["Console sessions"],
+        auth=[],
+        request=ConsoleSessionIn,
+        responses={201: NewConsoleSessionOut},
+    )
+    def create(self, request: Request) -> Response:
+        user = _identify(request, **checked(ConsoleSessionIn(data=request.data)))
+        new = authentication.open_session(user)
+        return Response({"token": new.token, **_shown(new.row)}, status=201)
+
+
+class CurrentConsoleSessionView(ResourceViewSet):
+    """The session behind the console token of the request."""
+
+    authentication_classes = [BearerAuthentication]
+    permission_classes = [ConsoleCaller]
+
+    @extend_schema(
+        operation_id="get_console_session",
+        summary="Get the current console session",
+        description="Who is logged in with the console token of this request.",
+        tags=["Console sessions"],
+        responses=ConsoleSessionOut,
+    )
+    def retrieve(self, request: Request) -> Response:
+        return Response(_shown(_current(request)))
+
+    @extend_schema(
+        operation_id="end_console_session",
+        summary="Log out",
+        description="The console token of this request stops working.",
+        tags=["Console sessions"],
+        responses={204: None},
+    )
+    def destroy(self, request: Request) -> Response:
+        authentication.close_session(_current(request))
+        return Response(status=204)
+
+
+def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
+    """The person behind the credentials. Raises Unauthorized, Forbidden, RateLimited."""
+    try:
+        user = get_adapter().authenticate(request._request, email=email.lower(), password=password)
+    except ValidationError:
+        raise _too_many() from None
+    if user is None or not user.is_active:
+        raise Unauthorized(
+            "Email address or password is wrong.", hint="A new password is set from the log-in page."
+        )
+    if has_second_factor(user):
+        if not otp:
+            raise Unauthorized(
+                "This account has a second factor: send its code as `otp`.",
+                hint="Send the same body with `otp`.",
+            )
+        limit = {"action": "login_failed", "key": f"mfa-auth-user-{user.pk}"}
+        if not ratelimit.consume(request._request, **limit):
+            raise _too_many()
+        if not check_second_factor(user, otp):
+            raise Unauthorized("The code is wrong or was used already.", hint="Send the app's next code.")
+        ratelimit.clear(request._request, **limit)
+    elif user.is_staff and settings.STAFF_SECOND_FACTOR:
+        raise Forbidden("Staff need a second factor: log in to the console once and add one.")
+    if not user.is_staff and user.tenant_id is None:
+        raise Forbidden("This account belongs to no business.")
+    return user  # type: ignore[no-any-return]
+
+
+def _too_many() -> RateLimited:
+    return RateLimited(
+        "Too many failed attempts. Wait as long as Retry-After says, or reset the password.",
+        headers={"Retry-After": str(FAILURE_WINDOW_SECONDS)},
+    )
+
+
+def _current(request: Request) -> ConsoleSession:
+    session = authentication.session_for(request.headers["Authorization"].partition(" ")[2].strip())
+    if session is None:
+        raise Unauthorized
+    return session
+
+
+def _shown(session: ConsoleSession) -> dict[str, Any]:
+    user = session.user
+    return {
+        "expires_at": session.expires_at,
+        "user": {"id": user.pk, "email": user.email, "is_staff": user.is_staff},
+        "tenant_id": user.tenant_id,
+    }

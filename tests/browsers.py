@@ -1,8 +1,12 @@
 """People at the console's pages, as Django's client plays them: a customer, and another business's person."""
 
 import html
+from importlib import import_module
+from typing import Any
 
 import pytest
+from django.contrib import admin
+from django.db.models import Model
 from django.test import Client
 
 from tenants.models import Tenant, User
@@ -29,6 +33,12 @@ def text(client: Client, path: str) -> str:
     answer = client.get(path)
     assert answer.status_code == 200, path
     return html.unescape(answer.content.decode())
+
+
+def staff_pages() -> dict[type[Model], Any]:
+    """The pages of the staff admin, by model. They are registered when the URLs are first read."""
+    import_module("gateway.urls")
+    return admin.site._registry
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
 
-from gateway.api import finished_calls
-from gateway.api.limits import throttling
-from gateway.upstream.blocking_pool import blocking_pool
+from gateway.api import call_log, limits
+from gateway.upstream import client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
-from tenants import platform_apps
-from tenants.credentials import api_keys, console_sessions, key_cache
+from tenants import lifecycle
+from tenants.credentials import api_keys, authentication, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.api_contract import uncounted_calls
 from tests.api_contract.contract import assert_in_contract
@@ -28,7 +27,7 @@ from tests.scripted_graph import ScriptedGraph, scripted_graph
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 # The request log writes from a thread of its own, outside of a test's transaction: its own tests let it listen.
-finished_calls.forget_listeners()
+call_log.forget_listeners()
 
 
 class Api:
@@ -127,13 +126,14 @@ def assert_service_headers(response: HttpResponseBase) -> None:
     assert response["X-Service-Processing-Ms"].isdigit()
     assert response["X-Service-Request-Id"].startswith("req_")
     assert response["X-Service-Version"] == settings.API_VERSION
+    assert response["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_open_connection() -> Iterator[None]:
     """The kept connections to the upstream are closed at the end."""
     yield
-    blocking_pool().close()
+    client.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -148,7 +148,7 @@ def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
     key_cache.forget_process_cache()
     routing.forget()
-    throttling.allowance.forget()
+    limits.allowance.forget()
     ValkeyCache.alone_until = 0.0
 
 
@@ -191,13 +191,13 @@ def other_api(other_tenant: Tenant) -> Api:
 @pytest.fixture
 def platform_app(db: None) -> PlatformApp:
     """A platform app."""
-    return platform_apps.create_app(name="Shop platform")
+    return lifecycle.create_app(name="Shop platform")
 
 
 @pytest.fixture
 def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
     """A live key of `platform_app`."""
-    return platform_apps.create_app_key(app_id=platform_app.id, name="platform", environment="live")
+    return lifecycle.create_app_key(app_id=platform_app.id, name="platform", environment="live")
 
 
 @pytest.fixture
@@ -217,4 +217,4 @@ def staff(db: None) -> User:
 @pytest.fixture
 def staff_api(staff: User) -> Api:
     """`staff` calling with a console token."""
-    return Api(console_sessions.open_session(staff).token)
+    return Api(authentication.open_session(staff).token)

@@ -9,8 +9,7 @@ from messaging.models import Batch, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from webhooks.message_models import Message
-from webhooks.models import Delivery, Endpoint, Event
+from webhooks.models import Delivery, Endpoint, Event, Message
 
 
 @dataclass(frozen=True)

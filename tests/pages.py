@@ -1,8 +1,11 @@
 """The documentation as tests read it: its pages and the code blocks in them."""
 
 import re
+import secrets
 from pathlib import Path
 from textwrap import dedent
+
+from cryptography.fernet import Fernet
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]
@@ -28,3 +31,15 @@ def marked_block(name: str, mark: str) -> str:
     """The code block after the comment `<!-- mark -->`, without the indentation of a list that it stands in."""
     [block] = re.findall(rf"^ *<!-- {mark} -->\n *```\w+\n(.*?)^ *```$", page(name), re.MULTILINE | re.DOTALL)
     return dedent(block)
+
+
+def production_settings() -> dict[str, str]:
+    """The production settings that docs/operations.md shows, with secrets in the place of "replace-me"."""
+    lines = marked_block("docs/operations.md", "production settings").strip().splitlines()
+    shown = dict(line.split("=", 1) for line in lines)
+    made = {
+        name: Fernet.generate_key().decode() if name == "ENCRYPTION_KEYS" else secrets.token_urlsafe(48)
+        for name, value in shown.items()
+        if value.startswith("replace-me")
+    }
+    return shown | made

@@ -31,6 +31,8 @@ class ScriptedGraph:
     url: str = ""
     received: list[Received] = field(default_factory=list)
     script: defaultdict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    otherwise: list[bytes] = field(default_factory=list)
+    """The answer to everything that the script does not name."""
 
     def answers(
         self,
@@ -42,11 +44,11 @@ class ScriptedGraph:
         content_type: str = "application/json; charset=UTF-8",
     ) -> None:
         """Add an answer: bytes as they are, anything else as JSON."""
-        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = (
-            f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {len(payload)}\r\n\r\n"
-        )
-        self.script[method, path].append(head.encode() + payload)
+        self.script[method, path].append(_answer(body, status, content_type))
+
+    def always_answers(self, body: Any) -> None:
+        """The answer to everything else."""
+        self.otherwise = [_answer(body, 200, "application/json")]
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -58,9 +60,15 @@ class ScriptedGraph:
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             path = path.removeprefix(VERSION)
             self.received.append(Received(method, path, query, headers, body))
-            script = self.script[method, path]
+            script = self.script[method, path] or self.otherwise
             writer.write(script.pop(0) if len(script) > 1 else script[0])
             await writer.drain()
+
+
+def _answer(body: Any, status: int, content_type: str) -> bytes:
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {len(payload)}\r\n\r\n"
+    return head.encode() + payload
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import pytest
 
 from gateway.clock import now
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import platform_apps
+from tenants import lifecycle
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
+from tests.front import mark_for
 
 pytestmark = pytest.mark.django_db
 
@@ -513,7 +514,13 @@ def test_there_are_sixty_mistakes_of_different_names() -> None:
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 60
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        pytest.param(mistake, id=mistake.name, marks=mark_for(mistake.method, mistake.path))
+        for mistake in MISTAKES
+    ],
+)
 def test_a_mistake_is_answered_with_its_repair(
     mistake: Mistake, tenant: Tenant, platform_app: PlatformApp, request: pytest.FixtureRequest
 ) -> None:
@@ -551,7 +558,7 @@ def make_caller(kind: str, tenant: Tenant, app: PlatformApp, request: pytest.Fix
         staff_api: Api = request.getfixturevalue("staff_api")
         return staff_api
     if kind == "platform":
-        return Api(platform_apps.create_app_key(app_id=app.id, name="k", environment="live").key)
+        return Api(lifecycle.create_app_key(app_id=app.id, name="k", environment="live").key)
     new = api_keys.create(name="k", environment="test" if kind == "test" else "live", tenant=tenant)
     if kind == "revoked":
         api_keys.revoke(keys=ApiKey.objects.all(), key_id=new.row.id)
@@ -561,12 +568,3 @@ def make_caller(kind: str, tenant: Tenant, app: PlatformApp, request: pytest.Fix
         status = {"pending": "pending_approval"}.get(kind, kind)
         Tenant.objects.filter(pk=tenant.id).update(status=status)
     return Api(new.key)
-
-
-def test_every_code_has_its_own_repair_on_the_error_page(api: Api) -> None:
-    page = api.get("/errors", Accept="text/html").content.decode()
-    for code in ("invalid_request", "number_not_connected", "meta_unreachable", "billing_disabled"):
-        assert f'<article id="{code}">' in page
-    assert "POST /v1/numbers/{phone_number_id}/register" in page
-    assert "<dd></dd>" not in page, "every kind says what to do and whether to send it again"
-    assert "<code>Authorization: Bearer &lt;API key&gt;</code>" in page

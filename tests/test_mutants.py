@@ -16,8 +16,9 @@ def test_a_mutant_names_what_there_is(mutant: Mutant) -> None:
     for test in mutant.tests:
         file, *names = test.split("::")
         assert (ROOT / file).exists(), test
-        for name in names:
-            assert re.search(rf"\b(def|class) {name}\b", (ROOT / file).read_text()), test
+        for depth, name in enumerate(names):
+            named = re.compile(rf"^{'    ' * depth}(?:async )?(?:def|class) {name}\b", re.MULTILINE)
+            assert named.search((ROOT / file).read_text()), test
     assert mutant.find != mutant.replace
     assert mutant.loses
 

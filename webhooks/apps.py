@@ -8,5 +8,5 @@ class WebhooksConfig(AppConfig):
     verbose_name = "Webhooks"
 
     def ready(self) -> None:
-        from webhooks import partitioned_tables  # noqa: F401 - registers the partitioned tables
         from webhooks.delivery import monitoring  # noqa: F401 - registers health figures and metrics
+        from webhooks.events import retention  # noqa: F401 - registers the partitioned tables

@@ -1,9 +1,12 @@
-"""Rows of the event log and its delivery: endpoints, events with their bodies, deliveries.
+"""Rows of the event log and its delivery: endpoints, events with their bodies, deliveries, messages, hourly figures.
 
-Events, bodies and deliveries are time-partitioned and carry no foreign keys. `events/publish.py` writes them with their
-deliveries, `replay.py` adds deliveries, `delivery/claiming/` leases them, `delivery/outcomes/` stores their outcomes.
-They leave by whole partitions (docs/architecture.md). Endpoints, events and deliveries belong to one of the tenant's
-two environments, `live` and `test`: a key reaches those of its own environment only.
+Events, bodies and deliveries are time-partitioned and carry no foreign keys. `events/publish.py` writes them with
+their deliveries, `replay.py` adds deliveries, `delivery/claim_statements.py` leases them, `delivery/recorder.py`
+stores their outcomes. They leave by whole partitions (docs/architecture.md). Endpoints, events and deliveries belong
+to one of the tenant's two environments, `live` and `test`: a key reaches those of its own environment only.
+
+A message's row holds what is known of the message, without its content. Hourly figures hold what was counted, and
+which hours have to be counted again.
 """
 
 from collections.abc import Mapping
@@ -15,16 +18,14 @@ from uuid import UUID
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from gateway import ids
 from gateway.clock import now
-from gateway.encryption.cipher import EncryptedTextField
+from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
+from gateway.upstream.notifications.change import Status
 from tenants.models import ApiKey, Tenant
-from webhooks.figure_models import Figure as Figure
-from webhooks.figure_models import FigureChange as FigureChange
-from webhooks.figure_models import FigureDue as FigureDue
-from webhooks.message_models import Message as Message
 
 LIVE = ApiKey.Environment.LIVE
 _Row = TypeVar("_Row", bound=models.Model)
@@ -48,13 +49,17 @@ def _environment() -> "models.CharField[str, str]":
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/outcomes/`."""
+    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/recorder.py`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
         ACTIVE = "active"
         PAUSED = "paused"
         DISABLED = "disabled"
+
+    class Kind(models.TextChoices):
+        WEBHOOK = "webhook"
+        INBOX = "inbox"
 
     class Format(models.TextChoices):
         ENVELOPE = "envelope"
@@ -63,6 +68,9 @@ class Endpoint(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
     environment = _environment()
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK, db_default=Kind.WEBHOOK)
+    """Where events go. An inbox is the console's conversations: it reads the event log, so it has no deliveries, and no
+    event types either."""
     url = models.CharField(max_length=2048)
     format = models.CharField(
         max_length=8, choices=Format.choices, default=Format.ENVELOPE, db_default=Format.ENVELOPE
@@ -78,14 +86,14 @@ class Endpoint(models.Model):
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
     """Which `message.status` events it gets; null is all. Events of other types are not concerned."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
-    """JSON of the caller's headers, sent with every request to it (`requests/custom_headers.py`)."""
+    """JSON of the caller's headers, sent with every request to it (`requests/signed_request.py`)."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
     """For one delivery attempt in all; null is 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
     paced_until = models.DateTimeField(null=True, blank=True)
-    """The next free slot of the rate (`delivery/claiming/endpoint_rate.py`)."""
+    """The next free slot of the rate (`delivery/ordering.py`)."""
     ordered = models.BooleanField(default=False, db_default=False)
-    """Whether the events of one customer go out one after another (`delivery/claiming/ordering.py`)."""
+    """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
     """The caller's own id and notes; never sent."""
@@ -300,13 +308,15 @@ class Delivery(models.Model):
     next_attempt_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)
     """The end of the lease that a worker holds. Still set after that time: the worker died."""
+    leased_by = models.BigIntegerField(null=True)
+    """The registered worker that holds the lease, or held the last one (`gateway/database/registration.py`)."""
     dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """Answers to the newest failed attempts (`delivery/outcomes/failed_answers.py`); null past retention."""
+    """Answers to the newest failed attempts (`delivery/failed_attempts.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while the delivery to an ordered endpoint is open."""
     is_replay = models.BooleanField(default=False)
@@ -359,3 +369,173 @@ def expires_on(created_at: datetime, retention_days: int) -> date:
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
     """Whether an event's body may still be shown and delivered, whatever is still stored of it."""
     return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
+
+
+EXPUNGED = "expunged:"
+"""What the key of an expunged message begins with, and the dedupe key of an expunged event; the row's id follows."""
+PRECEDENCE: Mapping[Status, str] = {
+    "failed": "failed_at",
+    "read": "read_at",
+    "delivered": "delivered_at",
+    "sent": "sent_at",
+    "accepted": "accepted_at",
+}
+"""The column of each status of an outbound message (upstream fact 3.3): the first that has a time is shown."""
+
+
+def _conditions() -> Mapping[str, str]:
+    """SQL for `Message.status`: its own time and none of those before it."""
+    conditions = {"received": "direction = 'inbound'"}
+    earlier = "direction = 'outbound'"
+    for status, column in PRECEDENCE.items():
+        conditions[status] = f"({earlier} AND {column} IS NOT NULL)"
+        earlier += f" AND {column} IS NULL"
+    return {**conditions, "unknown": f"({earlier})"}
+
+
+STATUS_CONDITIONS = _conditions()
+
+
+class Message(models.Model):
+    """A message and how far it came. Written by `events/publish.py` with its events. Partitioned by month.
+
+    Each time is the earliest that an event reported, so the order of the events does not matter. The content is in the
+    body of the event that holds the message.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "key", "month")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    key = models.TextField(db_collation="C")
+    """The wamid; of a message that got none, the public id of its event."""
+    month = models.DateField()
+    """The month's first day in which the row was made."""
+    id = models.UUIDField()
+    """Of the first event of the message that was published; never changes."""
+    direction = models.CharField(max_length=8)
+    waba_id = models.CharField(max_length=255, null=True)
+    phone_number_id = models.CharField(max_length=255, null=True)
+    wa_id = models.CharField(max_length=255, null=True)
+    user_id = models.CharField(max_length=255, null=True)
+    type = models.CharField(max_length=40, null=True)
+    template = models.CharField(max_length=512, null=True)
+    template_language = models.CharField(max_length=20, null=True)
+    batch_id = models.UUIDField(null=True)
+    idx = models.IntegerField(null=True)
+    event_id = models.UUIDField(null=True)
+    """The event that holds the message; null while only statuses of it came."""
+    accepted_at = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(null=True)
+    read_at = models.DateTimeField(null=True)
+    failed_at = models.DateTimeField(null=True)
+    error_code = models.IntegerField(null=True)
+    pricing_category = models.CharField(max_length=40, null=True)
+    pricing_type = models.CharField(max_length=40, null=True)
+    billable = models.BooleanField(null=True)
+    service_ms = models.IntegerField(null=True)
+    upstream_ms = models.IntegerField(null=True)
+
+    class Meta:
+        db_table = "messages"
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "environment", "-id"], name="message_by_tenant"),
+            models.Index(
+                fields=["tenant_id", "wa_id", "-id"],
+                name="message_by_customer",
+                condition=Q(wa_id__isnull=False),
+            ),
+            models.Index(
+                fields=["tenant_id", "user_id", "-id"],
+                name="message_by_user",
+                condition=Q(user_id__isnull=False),
+            ),
+            models.Index(
+                fields=["batch_id", "-id"], name="message_by_batch", condition=Q(batch_id__isnull=False)
+            ),
+            models.Index(
+                fields=["tenant_id", "-id"], name="message_failed", condition=Q(failed_at__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the row was made."""
+        return ids.created_at(self.id)
+
+    @property
+    def wamid(self) -> str | None:
+        """The upstream's id; None when it gave none, or when the message was expunged."""
+        return None if self.key.startswith((ids.EVENT, EXPUNGED)) else self.key
+
+    @property
+    def status(self) -> Status:
+        """How far the message came: a later `sent` never undoes `read`."""
+        if self.direction == "inbound":
+            return "received"
+        reached = (status for status, column in PRECEDENCE.items() if getattr(self, column) is not None)
+        return next(reached, "unknown")
+
+
+class FigureChange(models.Model):
+    """A tenant's hour of which a message or an event was written. Written by publishing; gathered by `figures/`."""
+
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    hour = models.IntegerField()
+    """Hours since 1970."""
+    noted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "figure_changes"
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.hour}"
+
+
+class FigureDue(models.Model):
+    """A tenant's hour that is to be counted again, and when."""
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "hour")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    hour = models.IntegerField()
+    due_at = models.DateTimeField()
+    since = models.DateTimeField(null=True)
+    """When its oldest uncounted change was noted; null where deliveries are open and nothing is known to be missing."""
+
+    class Meta:
+        db_table = "figures_due"
+        indexes: ClassVar = [models.Index(fields=["due_at"], name="figure_due_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.hour}"
+
+
+class Figure(models.Model):
+    """How many messages or deliveries of an hour have a property. An hour's rows are replaced as a whole."""
+
+    pk = models.CompositePrimaryKey(
+        "tenant_id", "environment", "hour", "phone_number_id", "template", "direction", "measure", "value"
+    )
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    hour = models.IntegerField()
+    phone_number_id = models.CharField(max_length=255)
+    template = models.CharField(max_length=512)
+    direction = models.CharField(max_length=8)
+    """That of messages; `webhook` for deliveries."""
+    measure = models.CharField(max_length=20)
+    value = models.CharField(max_length=40)
+    """What the count is by, such as an error code; empty for a plain count."""
+    count = models.BigIntegerField()
+
+    class Meta:
+        db_table = "figures"
+        indexes: ClassVar = [models.Index(fields=["hour"], name="figure_by_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.hour} {self.measure}"

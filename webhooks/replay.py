@@ -22,23 +22,21 @@ from gateway.api import query
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlight
 from gateway.clock import isoformat, now
 from gateway.database import transactions
-from gateway.database.outage import concerns_all
+from gateway.database.transactions import concerns_all
 from gateway.outbound.client import post_once
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.outcomes.attempt_log import log_entry
-from webhooks.delivery.outcomes.failed_answers import kept
-from webhooks.delivery.outcomes.outcome_statements import Outcome, record
-from webhooks.delivery.outcomes.retry import Decision, decide
+from webhooks.delivery.failed_attempts import kept, log_entry
+from webhooks.delivery.recorder import Outcome, record
+from webhooks.delivery.retry import Decision, decide
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
-from webhooks.events.customer_key import CUSTOMER_KEY
-from webhooks.events.endpoint_filter import WANTED
+from webhooks.events.envelope import CUSTOMER_KEY, WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.requests import signed_request
-from webhooks.requests.delivery_span import delivery_span, note_answer
+from webhooks.requests.signed_request import delivery_span, note_answer
 
 log = structlog.get_logger(__name__)
 
@@ -146,6 +144,7 @@ def _in_flight(delivery: Delivery) -> bool:
 
 
 def _require_active(endpoint: Endpoint) -> None:
+    lifecycle.require_webhook(endpoint)
     if endpoint.status != Endpoint.Status.ACTIVE:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 

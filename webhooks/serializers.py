@@ -9,12 +9,12 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
-from webhooks.delivery.outcomes import attempt_log
+from webhooks.delivery import failed_attempts
 from webhooks.endpoints import health
-from webhooks.events.types import ALL, EVENT_TYPES, STATUSES
+from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
-from webhooks.requests import custom_headers, example_event
-from webhooks.requests.signing import is_secret
+from webhooks.requests import signed_request, verify_ping
+from webhooks.requests.signed_request import is_secret
 
 MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40
@@ -101,7 +101,7 @@ class MetadataField(serializers.DictField):
 class HeadersField(serializers.DictField):
     """Headers of the caller's, sent with every request to the endpoint; their values are never shown again."""
 
-    child = serializers.CharField(max_length=custom_headers.MOST_BYTES)
+    child = serializers.CharField(max_length=signed_request.MOST_HEADER_BYTES)
 
 
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
@@ -125,12 +125,26 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
 
 
 class EndpointIn(EndpointSettings):
-    url = UrlField()
+    kind = serializers.ChoiceField(
+        required=False,
+        choices=Endpoint.Kind.choices,
+        help_text="Where events go: to a server of yours, `webhook`, or to the console's conversations, `inbox`.",
+    )
+    url = UrlField(required=False, help_text="The server's address; required for a `webhook`.")
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False, default=lambda: [ALL])
 
     secret = SecretField(required=False)
     status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.PENDING])
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        given = set(self.initial_data)
+        if attrs.get("kind") == Endpoint.Kind.INBOX:
+            if foreign := given - {"kind", "description", "metadata"}:
+                raise serializers.ValidationError(dict.fromkeys(sorted(foreign), "An inbox has none."))
+        elif "url" not in attrs:
+            raise serializers.ValidationError({"url": "This field is required."})
+        return attrs
 
 
 class EndpointChangeIn(EndpointSettings):
@@ -144,7 +158,7 @@ class ExampleIn(serializers.Serializer[dict[str, Any]]):
     event_type = serializers.ChoiceField(choices=EVENT_TYPES)
 
 
-class ExampleOut(serializers.Serializer[example_event.Sent]):
+class ExampleOut(serializers.Serializer[verify_ping.SentExample]):
     """The example as sent, with `"test": true`, and what the endpoint said."""
 
     event = serializers.DictField()
@@ -200,6 +214,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
         fields = [
             "id",
             "environment",
+            "kind",
             "url",
             "format",
             "description",
@@ -223,7 +238,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
 
     def get_headers(self, endpoint: Endpoint) -> dict[str, str]:
         """The names, each with a mask for its value; none when no key opens them."""
-        return dict.fromkeys(custom_headers.names(endpoint), custom_headers.MASK)
+        return dict.fromkeys(signed_request.header_names(endpoint), signed_request.MASK)
 
 
 class EndpointReasonOut(serializers.Serializer[health.Reason]):
@@ -361,4 +376,4 @@ class DeliveryWithLogOut(DeliveryOut):
 
     @extend_schema_field(DeliveryAttemptOut(many=True))
     def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
-        return attempt_log.attempts(delivery)
+        return failed_attempts.attempts(delivery)

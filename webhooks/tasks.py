@@ -3,11 +3,10 @@
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_init, worker_shutting_down
+from celery.signals import worker_shutting_down
 
 from webhooks import replay
-from webhooks.delivery import dispatcher, process_limits
-from webhooks.delivery.outcomes import failed_answers
+from webhooks.delivery import dispatcher, failed_attempts
 from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup
@@ -27,12 +26,6 @@ def release_replays(**_: Any) -> None:
     """The next chunk of each replay, and the release after it. Called when a replay is queued, and by beat."""
     replay.release_due()
     replay.release_again_soon()
-
-
-@worker_init.connect
-def _prepare_worker(**_: Any) -> None:
-    """When everything is imported: what is there then is not looked at for garbage again."""
-    process_limits.prepare()
 
 
 @worker_shutting_down.connect
@@ -68,10 +61,10 @@ def move_bodies(**_: Any) -> None:
 @shared_task
 def forget_answers(**_: Any) -> None:
     """Daily: forget what receivers answered, where the retention of the events is over."""
-    failed_answers.forget()
+    failed_attempts.forget()
 
 
 @shared_task
 def forget_event_keys(**_: Any) -> None:
     """Hourly: forget the dedupe keys that no repeat can come for any more."""
-    retention.forget_keys()
+    retention.prune_keys()

@@ -2,10 +2,9 @@
 
 from django.urls import path
 
-from webhooks.event_views import EventsView
 from webhooks.figures.views import AnalyticsView
-from webhooks.stream.views import EventStreamView
-from webhooks.views import DeliveriesView, EndpointsView
+from webhooks.stream import EventStreamView
+from webhooks.views import DeliveriesView, EndpointsView, EventsView
 
 urlpatterns = [
     path("webhooks", EndpointsView.as_view({"get": "list", "post": "create"}), name="webhooks"),

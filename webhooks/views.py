@@ -1,29 +1,36 @@
-"""`/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4). A key reaches its own environment alone."""
+"""`/v1/events*`, `/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4; answers: decision "Events").
 
-from typing import Any
+A key reaches its own environment alone.
+"""
+
+from typing import Any, ClassVar, get_args
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+import orjson
+from django.conf import settings
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway import ids
 from gateway.api import query
-from gateway.api.authentication import scope_of
+from gateway.api.authentication import caller_of, filtered_number, scope_of
 from gateway.api.errors import NotFound
-from gateway.api.limits.in_flight import waits_for_endpoint
-from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
-from gateway.api.rendering import rendered
+from gateway.api.limits import waits_for_endpoint
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of, represent
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
-from tenants.actors import Actor
+from gateway.roles import KeyScope
+from gateway.upstream.notifications.change import Direction
+from tenants.audit import Actor
 from webhooks import replay
 from webhooks.endpoints import lifecycle
-from webhooks.endpoints.holds import with_holds
-from webhooks.events import delivery_search
-from webhooks.events.types import ALL, EVENT_TYPES
-from webhooks.models import Delivery, Endpoint
-from webhooks.requests import example_event
+from webhooks.endpoints.health import with_holds
+from webhooks.events import envelope, search
+from webhooks.events.envelope import ALL, DIRECTION_OF_TYPE, ENVELOPE, EVENT_TYPES
+from webhooks.models import Delivery, Endpoint, Event
+from webhooks.requests import verify_ping
 from webhooks.serializers import (
     DeletedOut,
     DeliveryOut,
@@ -45,6 +52,149 @@ from webhooks.serializers import (
 )
 
 
+# --- JSON answers of the event log: items of `/v1/events`, and one event with its envelope.
+class DeliveryCounts(serializers.Serializer[dict[str, int]]):
+    """How many deliveries have each status."""
+
+    pending = serializers.IntegerField()
+    delivered = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    dead = serializers.IntegerField()
+
+
+class EventOut(serializers.ModelSerializer[Event]):
+    """The envelope without `data` and `raw`, with the state of its message and of its deliveries."""
+
+    id = serializers.CharField(source="public_id")
+    type = serializers.ChoiceField(choices=EVENT_TYPES)
+    api_version = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField()
+    direction = serializers.SerializerMethodField()
+    payload_available = serializers.SerializerMethodField()
+    deliveries = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Event
+        fields = [
+            *(name for name in ENVELOPE if name not in {"data", "raw"}),
+            "direction",
+            "status",
+            "error_code",
+            "payload_available",
+            "deliveries",
+        ]
+
+    def get_api_version(self, event: Event) -> str:
+        return settings.API_VERSION
+
+    @extend_schema_field({"type": ["string", "null"], "enum": [*get_args(Direction), None]})
+    def get_direction(self, event: Event) -> Direction | None:
+        return DIRECTION_OF_TYPE.get(event.type)
+
+    def get_payload_available(self, event: Event) -> bool:
+        return event.payload_available
+
+    def get_deliveries(self, event: Event) -> DeliveryCounts:
+        counts: Any = event.delivery_counts
+        return counts  # type: ignore[no-any-return]
+
+
+class EnvelopeOut(serializers.ModelSerializer[Event]):
+    """The envelope as delivered (specification 6)."""
+
+    id = serializers.CharField()
+    type = serializers.ChoiceField(choices=EVENT_TYPES)
+    api_version = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    data = serializers.DictField()  # type: ignore[assignment]
+    raw = serializers.JSONField(allow_null=True)
+
+    class Meta:
+        model = Event
+        fields = ENVELOPE
+
+
+class OneEventOut(serializers.Serializer[dict[str, Any]]):
+    """`event` is null when its body is past retention."""
+
+    event = EnvelopeOut(allow_null=True)
+    payload_available = serializers.BooleanField()
+    deliveries = DeliveryOut(many=True)
+
+
+FILTERS = ("phone_number_id", "waba_id", "wamid", "wa_id", "user_id")
+LONGEST_FILTER = 512
+
+
+def _equal(request: Request) -> dict[str, str]:
+    """The columns that a list of events is filtered by."""
+    given = {name: query.text(request, name, longest=LONGEST_FILTER) for name in FILTERS}
+    given["phone_number_id"] = filtered_number(caller_of(request), given["phone_number_id"])
+    given["wa_id"] = query.wa_id(request)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class EventsView(ResourceViewSet):
+    """The events of the caller's environment, and the state of their deliveries."""
+
+    scope = KeyScope.EVENTS
+    limited_actions = frozenset({"list", "retrieve"})
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="list_events",
+        summary="Search the event log",
+        description="Newest first, without bodies, each with the counts of its deliveries. A request looks through at "
+        "most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is "
+        "set: go on with it.",
+        tags=["Events"],
+        parameters=[
+            OpenApiParameter("type", str, description="Event types, separated by commas."),
+            *(OpenApiParameter(name, str) for name in FILTERS),
+            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+        ],
+        responses=EventOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        caller = scope_of(request)
+        begin, end = query.span(request)
+        page = search.search(
+            **caller,
+            types=query.choices(request, "type", EVENT_TYPES) or (),
+            equal=_equal(request),
+            begin=begin,
+            end=end,
+            before=before_of(request, Event),
+            limit=limit_of(request),
+        )
+        return bounded_page(
+            represent(EventOut, search.with_stored_state(page.rows, tenant_id=caller["tenant_id"])),
+            page.before,
+        )
+
+    @extend_schema(
+        operation_id="get_event",
+        summary="Get an event",
+        description="The envelope exactly as delivered, and every delivery of it.",
+        tags=["Events"],
+        responses=OneEventOut,
+    )
+    def retrieve(self, request: Request, event_id: str) -> Response:
+        event = search.find(**scope_of(request), event_id=event_id)
+        if not caller_of(request).reaches(event.phone_number_id):
+            raise NotFound
+        found = envelope.load([event.id])[event.id]
+        deliveries = with_holds(search.deliveries(event), **scope_of(request))
+        return Response(
+            {
+                "event": orjson.Fragment(found.body()) if found else None,
+                "payload_available": found is not None,
+                "deliveries": represent(DeliveryOut, deliveries),
+            }
+        )
+
+
 def _acting(request: Request) -> dict[str, Any]:
     """The scope of a change, and who makes it."""
     return {**scope_of(request), "actor": Actor.of(request)}
@@ -52,6 +202,8 @@ def _acting(request: Request) -> dict[str, Any]:
 
 class EndpointsView(ResourceViewSet):
     """A tenant's webhook endpoints."""
+
+    scope = KeyScope.WEBHOOKS
 
     @extend_schema(
         operation_id="list_webhooks",
@@ -164,8 +316,9 @@ class EndpointsView(ResourceViewSet):
     @waits_for_endpoint
     def test(self, request: Request, endpoint_id: UUID) -> Response:
         endpoint = lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.require_webhook(endpoint)
         body = checked(ExampleIn(data=request.data))
-        return Response(ExampleOut(example_event.send(endpoint, **body)).data)
+        return Response(ExampleOut(verify_ping.send_example(endpoint, **body)).data)
 
     @extend_schema(
         operation_id="rotate_webhook_secret",
@@ -209,6 +362,8 @@ class EndpointsView(ResourceViewSet):
 class DeliveriesView(ResourceViewSet):
     """Deliveries of events to endpoints, with the outcome of each attempt."""
 
+    scope = KeyScope.WEBHOOKS
+
     @extend_schema(
         operation_id="list_webhook_deliveries",
         summary="List webhook deliveries",
@@ -233,7 +388,7 @@ class DeliveriesView(ResourceViewSet):
             "last_http_status": query.integer(request, "http_status", least=100, most=599),
         }
         begin, end = query.span(request)
-        page = delivery_search.search(
+        page = search.search_deliveries(
             **scope_of(request),
             equal={name: value for name, value in equal.items() if value is not None},
             event_types=query.choices(request, "event_type", EVENT_TYPES) or (),
@@ -243,7 +398,7 @@ class DeliveriesView(ResourceViewSet):
             before=before_of(request, Delivery),
             limit=limit_of(request),
         )
-        return bounded_page(rendered(DeliveryOut, with_holds(page.rows, **scope_of(request))), page.before)
+        return bounded_page(represent(DeliveryOut, with_holds(page.rows, **scope_of(request))), page.before)
 
     @extend_schema(
         operation_id="get_webhook_delivery",

@@ -1,17 +1,17 @@
-"""A minimal upstream for benchmarks: it accepts every message at once and gives it an id.
+"""A minimal upstream for benchmarks: it accepts every message and gives it an id.
 
 The simulator spends more on a message than the service does: on two cores it would be what is measured.
 """
 
-import itertools
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-ANSWER = (
+_ANSWER = (
     b'{"messaging_product":"whatsapp","contacts":[{"wa_id":"919812345678"}],"messages":[{"id":"wamid.%d"}]}'
 )
-_taken = itertools.count(1)
-_last = 0
+_taken = 0
+_seconds = 0.0
 
 
 async def application(
@@ -19,20 +19,24 @@ async def application(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """POST takes a message; GET tells how many were taken."""
-    global _last
+    """POST takes a message; PUT sets how many milliseconds each takes; GET tells how many were taken."""
+    global _taken, _seconds
     if scope["type"] != "http":
         return
-    while (await receive()).get("more_body"):
-        pass
-    if scope["method"] == "POST":
-        _last = next(_taken)
-        body = (
-            b'{"messaging_product":"whatsapp","contacts":[{"wa_id":"919812345678"}],"messages":[{"id":"wamid.%d"}]}'
-            % _last
-        )
-    else:
-        body = b"%d" % _last
+    given = b""
+    while True:
+        part = await receive()
+        given += part.get("body", b"")
+        if not part.get("more_body"):
+            break
+    body = b"%d" % _taken
+    if scope["method"] == "PUT":
+        _seconds = int(given) / 1000
+    elif scope["method"] == "POST":
+        _taken += 1
+        body = _ANSWER % _taken
+        if _seconds:
+            await asyncio.sleep(_seconds)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})

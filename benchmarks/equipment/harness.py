@@ -5,7 +5,6 @@ migrates. Then the benchmark starts what it needs: `web`, `worker`, `simulator`,
 time and the CPU seconds of every process around a piece of work. Everything is gone at the end, however it ends.
 """
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -15,21 +14,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
-
 from gateway import embedded_addresses
-from gateway.local_run import embedded_servers, local_ports, processes
+from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 
 _PYTHON = [sys.executable, "-m"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 60.0
-ROUNDS, WARM_UP = 8, 5
 
 
 @dataclass
@@ -54,6 +50,8 @@ class Harness:
     def __init__(self) -> None:
         self.data_dir = Path(tempfile.mkdtemp(prefix="gateway-bench-"))
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.urls: dict[str, str] = {}
+        """Where each process listens that `listen` started."""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -76,7 +74,6 @@ class Harness:
                 "DATABASE_URL": embedded_addresses.database_url(self.data_dir),
                 "REDIS_URL": embedded_addresses.valkey_url(self.data_dir),
                 "DJANGO_SETTINGS_MODULE": "gateway.settings",
-                "LOG_LEVEL": "WARNING",
                 "WEBHOOK_ALLOW_HTTP": "true",
                 "WEBHOOK_ALLOW_PRIVATE_NETWORKS": "true",
             }
@@ -105,42 +102,54 @@ class Harness:
         """End a process that `start` began."""
         self._end(self.running.pop(name))
 
-    def web(
-        self,
-        workers: int = processes.WEB_PROCESSES,
-        /,
-        *,
-        name: str = "web",
-        ready: str = "/v1/health",
-        **environment: str,
+    def listen(
+        self, name: str, command: Callable[[int], list[str]], *, ready: str, **environment: str
     ) -> str:
-        """Start web processes as `make run` does; returns their base URL when they answer."""
+        """Start a command that listens on the port it is given; returns its base URL when `ready` answers 200."""
         port = free_port()
-        process = self.start(
-            name, processes.web_command(port=port, workers=workers), PORT=str(port), **environment
-        )
-        self._until_ready(name, process, port, ready)
-        return f"http://127.0.0.1:{port}"
+        process = self.start(name, command(port), PORT=str(port), **environment)
 
-    def edge(self, *, name: str = "edge", module: str = "edge", **environment: str) -> str:
-        """Start an edge process as `make run` does; returns its base URL when it answers. `module` is what runs it."""
-        port = free_port()
-        command = [*_PYTHON, module, f"--port={port}"]
-        process = self.start(name, command, **{"DATABASE_POOL_SIZE": "4", **environment})
-        self._until_ready(name, process, port, "/v1/health")
-        return f"http://127.0.0.1:{port}"
+        def check_alive() -> None:
+            if process.poll() is not None:
+                raise processes.StartError(f"{name} ended while starting; {self.log(name)}")
+
+        processes.wait_for_answer(port, ready, seconds=READY_SECONDS, check_alive=check_alive)
+        self.urls[name] = f"http://127.0.0.1:{port}"
+        return self.urls[name]
+
+    def web(
+        self, *roles: str, name: str = "web", ready: str = "/v1/health", module: str = "", **environment: str
+    ) -> str:
+        """Start a web process, with other roles beside if named; returns its base URL when it answers.
+
+        `module` is what runs in place of the service.
+        """
+        return self.listen(
+            name,
+            lambda port: (
+                [*_PYTHON, module, f"--port={port}"]
+                if module
+                else processes.service_command("web", *roles, port=port)
+            ),
+            ready=ready,
+            **environment,
+        )
+
+    def small_host(self, *, name: str = "gateway", **environment: str) -> str:
+        """Start the small host: one process with every role; returns its base URL when it answers."""
+        return self.web("deliveries", "batches", "tasks", "beat", name=name, **environment)
 
     def worker(
         self,
         *,
         name: str = "worker",
-        queue: str = "deliveries",
+        role: str = "deliveries",
         **environment: str,
     ) -> None:
-        """Start a worker; returns once it has taken part in the queue (it answers a ping)."""
+        """Start a process with a role that runs tasks; returns once it has taken part in its queue (answers a ping)."""
         from gateway.celery import app
 
-        self.start(name, [*processes.worker_command(queue), f"--name={name}"], **environment)
+        self.start(name, [*processes.service_command(role), f"--name={name}"], **environment)
         self.wait_until(
             lambda: bool(app.control.ping(destination=[f"{name}@{os.uname().nodename}"], timeout=0.5)),
             f"worker {name} did not start",
@@ -148,36 +157,31 @@ class Harness:
 
     def beat(self) -> None:
         """Start Celery beat."""
-        schedule = self.data_dir / "beat-schedule"
-        self.start(
-            "beat", [*_PYTHON, "celery", "--app=gateway", "beat", f"--schedule={schedule}", "--pidfile="]
-        )
+        self.start("beat", processes.service_command("beat"))
 
     def simulator(self, *, name: str = "simulator", callback_url: str = "", **environment: str) -> str:
         """Start a simulator (upstream and webhook inboxes); returns its base URL when it answers."""
-        port = free_port()
-        process = self.start(
+        return self.listen(
             name,
-            [*_PYTHON, "simulator", "--port", str(port)],
+            lambda port: [*_PYTHON, "simulator", "--port", str(port)],
+            ready="/sim/health",
             GATEWAY_CALLBACK_URL=callback_url or "http://127.0.0.1:9/upstream/webhook",
             **environment,
         )
-        self._until_ready(name, process, port, "/sim/health")
-        return f"http://127.0.0.1:{port}"
 
-    def bare_upstream(self, *, name: str = "upstream") -> str:
+    def bare(self, program: str, *, name: str, **environment: str) -> str:
+        """Start a bare application of `equipment`, `bare_upstream` say; returns its base URL when it answers."""
+        application = f"benchmarks.equipment.{program}:application"
+        return self.listen(
+            name,
+            lambda port: [*_PYTHON, "uvicorn", application, "--port", str(port), "--no-access-log"],
+            ready="/ready",
+            **environment,
+        )
+
+    def bare_upstream(self) -> str:
         """Start an upstream that takes every message at once; returns its base URL when it answers."""
-        port = free_port()
-        command = [
-            "uvicorn",
-            "benchmarks.equipment.bare_upstream:application",
-            "--port",
-            str(port),
-            "--no-access-log",
-        ]
-        process = self.start(name, [*_PYTHON, *command])
-        self._until_ready(name, process, port, "/ready")
-        return f"http://127.0.0.1:{port}"
+        return self.bare("bare_upstream", name="upstream")
 
     def log(self, name: str) -> str:
         """The end of a process's output."""
@@ -202,30 +206,6 @@ class Harness:
         after = self._cpu()
         measured.cpu = {name: spent - before.get(name, 0.0) for name, spent in after.items()}
 
-    def in_turns(
-        self,
-        floor_url: str,
-        url: str,
-        requests: Callable[[int], list["Request"]],
-        *,
-        count: int,
-        concurrency: int,
-    ) -> tuple["Side", "Side"]:
-        """POST `count` new requests to a floor and to the service, in turns.
-
-        Whatever else the machine does meets both; what came before has warmed both.
-        """
-        sides = Side(), Side()
-        for each in (floor_url, url):
-            post_all(each, requests(count // WARM_UP), concurrency=concurrency)
-        for _ in range(ROUNDS):
-            for side, each in zip(sides, (floor_url, url), strict=True):
-                prepared = requests(count // ROUNDS)
-                with self.measure() as measured:
-                    load = post_all(each, prepared, concurrency=concurrency)
-                side.add(load, measured)
-        return sides
-
     def wait_until(
         self, holds: Callable[[], bool], otherwise: str, *, seconds: float = READY_SECONDS
     ) -> None:
@@ -244,13 +224,6 @@ class Harness:
             if process.poll() is None
         }
         return {**spent, "client": time.process_time()}
-
-    def _until_ready(self, name: str, process: subprocess.Popen[bytes], port: int, path: str) -> None:
-        def check_alive() -> None:
-            if process.poll() is not None:
-                raise processes.StartError(f"{name} ended while starting; {self.log(name)}")
-
-        local_ports.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
@@ -291,38 +264,6 @@ class Side:
     def cpu_per(self, units: int) -> dict[str, float]:
         """CPU microseconds a unit by process, those that did nothing left out."""
         return _per_unit(self.cpu, units)
-
-
-def post_all(url: str, requests: Iterable[Request], *, concurrency: int) -> Load:
-    """POST each request once, `concurrency` at a time over kept-alive connections."""
-    return asyncio.run(_post_all(url, iter(requests), concurrency))
-
-
-async def _post_all(url: str, requests: Iterator[Request], concurrency: int) -> Load:
-    load = Load()
-
-    async def one_after_another(session: aiohttp.ClientSession) -> None:
-        for request in requests:
-            began = time.perf_counter()
-            try:
-                async with session.post(url, data=request.body, headers=request.headers) as answer:
-                    await answer.read()
-                    status = answer.status
-            except (aiohttp.ClientError, TimeoutError):
-                status = 0
-            load.milliseconds.append((time.perf_counter() - began) * 1000)
-            load.statuses[status] = load.statuses.get(status, 0) + 1
-
-    async with _session(concurrency) as session:
-        await asyncio.gather(*(one_after_another(session) for _ in range(concurrency)))
-    return load
-
-
-@contextlib.asynccontextmanager
-async def _session(concurrency: int) -> AsyncIterator[aiohttp.ClientSession]:
-    connector = aiohttp.TCPConnector(limit=concurrency)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60)) as session:
-        yield session
 
 
 def free_port() -> int:

@@ -18,10 +18,9 @@ PARTS = "multipart/form-data; boundary=b"
 
 @dataclass(frozen=True)
 class Hostile:
-    """One request. `door` is the process that it goes to."""
+    """One request."""
 
     what: str
-    door: str
     statuses: frozenset[int]
     head: bytes = field(repr=False)
     body: bytes = field(repr=False, default=b"")
@@ -58,14 +57,14 @@ def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[H
 def _forms(csrf: str) -> Iterator[Hostile]:
     cookie = {"Cookie": f"csrftoken={csrf}", "Content-Type": FORM}
     fields = b"csrfmiddlewaretoken=%b&" % csrf.encode()
-    yield _web("a form of 100 MiB to /login", "POST", "/login", {413}, MIB * b"x", times=100, headers=cookie)
-    yield _chunked(
-        "the same in chunks", "web", "/login", {413, 400, 403}, MIB * b"x", times=100, headers=cookie
+    yield _request(
+        "a form of 100 MiB to /login", "POST", "/login", {413}, MIB * b"x", times=100, headers=cookie
     )
+    yield _chunked("the same in chunks", "/login", {413, 400, 403}, MIB * b"x", times=100, headers=cookie)
     many = fields + b"a&" * (30 * 1024)
-    yield _web("a form of 30,000 fields", "POST", "/login", {400, 403}, many, headers=cookie)
+    yield _request("a form of 30,000 fields", "POST", "/login", {400, 403}, many, headers=cookie)
     parts = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1200
-    yield _web(
+    yield _request(
         "thousands of parts to /login",
         "POST",
         "/login",
@@ -74,8 +73,8 @@ def _forms(csrf: str) -> Iterator[Hostile]:
         headers={**cookie, "Content-Type": PARTS},
     )
     login = fields + b"login=nobody@example.com&password=" + b"x" * 60_000
-    yield _web("a password of 60,000 characters", "POST", "/login", {200, 403}, login, headers=cookie)
-    yield _web("a query of 4,000 parameters", "GET", f"/v1/numbers?{'a&' * 2000}", {400, 401, 414})
+    yield _request("a password of 60,000 characters", "POST", "/login", {200, 403}, login, headers=cookie)
+    yield _request("a query of 4,000 parameters", "GET", f"/v1/numbers?{'a&' * 2000}", {400, 401, 414})
 
 
 def _uploads(key: str, number: str) -> Iterator[Hostile]:
@@ -84,7 +83,7 @@ def _uploads(key: str, number: str) -> Iterator[Hostile]:
     wrong = {400, 413}
 
     def upload(what: str, body: bytes, statuses: set[int] = wrong, times: int = 1) -> Hostile:
-        return _web(what, "POST", "/v1/media", statuses, body, times=times, headers=headers)
+        return _request(what, "POST", "/v1/media", statuses, body, times=times, headers=headers)
 
     tiny = (part % (b"a", b"", b"", b"")) * 20_000
     yield upload("an upload of a million parts", tiny, times=50)
@@ -113,7 +112,7 @@ def _batches(key: str, number: str) -> Iterator[Hostile]:
 
     def batch(what: str, items: bytes, statuses: set[int] | None = None) -> Hostile:
         body = b'{"from":"%b","messages":[%b]}' % (number.encode(), items)
-        return _json(f"a batch of {what}", "web", "/v1/messages/batch", statuses or {400}, body, key)
+        return _json(f"a batch of {what}", "/v1/messages/batch", statuses or {400}, body, key)
 
     yield batch("11 million empty objects", b",".join([b"{}"] * (most // 3)))
     yield batch("16 million zeros", b",".join([b"0"] * (most // 2)))
@@ -140,7 +139,7 @@ def _batches(key: str, number: str) -> Iterator[Hostile]:
 
 
 def messages(key: str, number: str) -> Iterator[Hostile]:
-    """Single messages of a business, to both doors."""
+    """Single messages of a business."""
     begin = b'{"from":"%b","to":"1","type":"text",' % number.encode()
     bodies = {
         "1 MiB of empty objects": b'"x":[%b]}' % b",".join([b"{}"] * 340_000),
@@ -150,16 +149,15 @@ def messages(key: str, number: str) -> Iterator[Hostile]:
         "500,000 levels": b'"x":' + b"[" * 500_000 + b"]" * 500_000 + b"}",
         "a number of 500,000 digits": b'"x":' + b"9" * 500_000 + b"}",
     }
-    for door in ("web", "edge"):
-        for name, rest in bodies.items():
-            for own_key in ({}, {"Idempotency-Key": f"{door}-{len(rest)}"}):
-                what = f"a message of {name}{' with a key' * bool(own_key)}"
-                statuses = {200, 400, 502}
-                yield _json(what, door, "/v1/messages", statuses, begin + rest, key, **own_key)
-        drip = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        yield _request(
-            "a body that drips", door, "POST", "/v1/messages", {408, 400, CLOSED}, b"x" * 200, drip, pause=0.1
-        )
+    for name, rest in bodies.items():
+        for own_key in ({}, {"Idempotency-Key": f"hostile-{len(rest)}"}):
+            what = f"a message of {name}{' with a key' * bool(own_key)}"
+            statuses = {200, 400, 502}
+            yield _json(what, "/v1/messages", statuses, begin + rest, key, **own_key)
+    drip = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    yield _request(
+        "a body that drips", "POST", "/v1/messages", {408, 400, CLOSED}, b"x" * 200, drip, pause=0.1
+    )
 
 
 def tools_of_agents(key: str) -> Hostile:
@@ -190,22 +188,21 @@ def _agents(key: str) -> Iterator[Hostile]:
 def _agent(key: str, what: str, method: str, parameters: bytes) -> Hostile:
     body = b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.encode(), parameters)
     accept = "application/json, text/event-stream"
-    return _json(f"an agent's call with {what}", "web", "/mcp", {200, 400, 413}, body, key, Accept=accept)
+    return _json(f"an agent's call with {what}", "/mcp", {200, 400, 413}, body, key, Accept=accept)
 
 
 def _heads() -> Iterator[Hostile]:
     many = {f"X-{place}": "y" for place in range(2000)}
-    for door in ("web", "edge"):
-        refused = {400, 404, 414, 431, CLOSED}
-        yield _request("2,000 headers", door, "GET", "/v1/health/live", refused | {200}, b"", many)
-        yield _request("a path of 1 MiB", door, "GET", "/" + "a" * MIB, refused, b"", {})
-        yield _request(
-            "a header of 100 MiB", door, "GET", "/v1/health/live", refused, b"", {"X-Long": "y" * (100 * MIB)}
-        )
-        one = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        yield Hostile("1,000 requests on a connection at once", door, frozenset({200}), one * 1000)
-        head = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\nX-Drip: "
-        yield Hostile("headers that drip", door, frozenset({408}), head, b"x" * 200, pause=0.1)
+    refused = {400, 404, 414, 431, CLOSED}
+    yield _request("2,000 headers", "GET", "/v1/health/live", refused | {200}, b"", many)
+    yield _request("a path of 1 MiB", "GET", "/" + "a" * MIB, refused)
+    yield _request(
+        "a header of 100 MiB", "GET", "/v1/health/live", refused, b"", {"X-Long": "y" * (100 * MIB)}
+    )
+    one = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    yield Hostile("1,000 requests on a connection at once", frozenset({200}), one * 1000)
+    head = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\nX-Drip: "
+    yield Hostile("headers that drip", frozenset({408}), head, b"x" * 200, pause=0.1)
 
 
 def _notifications(app_secret: str) -> Iterator[Hostile]:
@@ -222,69 +219,47 @@ def _notifications(app_secret: str) -> Iterator[Hostile]:
         "a number of 10 million digits": b'{"object":' + b"9" * (10 * MIB) + b"}",
         "16 MiB of escapes": notification % (entry % (b'{"x":"' + b"\\ud800" * (2 * MIB) + b'"}')),
     }
-    for door in ("web", "edge"):
-        for name, body in bodies.items():
-            digest = hmac.new(app_secret.encode(), body, hashlib.sha256).hexdigest()
-            signed = {"X-Hub-Signature-256": f"sha256={digest}", "Content-Type": "application/json"}
-            yield _request(
-                f"a signed notification of {name}", door, "POST", "/upstream/webhook", {200}, body, signed
-            )
-        unsigned = {"X-Hub-Signature-256": f"sha256={'0' * 64}", "Content-Type": "application/json"}
-        yield _request(
-            "16 MiB that nobody signed", door, "POST", "/upstream/webhook", {401}, b"x" * (16 * MIB), unsigned
-        )
-        small = b"1\r\nx\r\n" * 300_000 + b"0\r\n\r\n"
-        yield _chunked(
-            "300,000 chunks of one byte",
-            door,
-            "/upstream/webhook",
-            {400, 431, CLOSED},
-            small,
-            is_framed=True,
-        )
+    for name, body in bodies.items():
+        digest = hmac.new(app_secret.encode(), body, hashlib.sha256).hexdigest()
+        signed = {"X-Hub-Signature-256": f"sha256={digest}", "Content-Type": "application/json"}
+        yield _request(f"a signed notification of {name}", "POST", "/upstream/webhook", {200}, body, signed)
+    unsigned = {"X-Hub-Signature-256": f"sha256={'0' * 64}", "Content-Type": "application/json"}
+    yield _request(
+        "16 MiB that nobody signed", "POST", "/upstream/webhook", {401}, b"x" * (16 * MIB), unsigned
+    )
+    small = b"1\r\nx\r\n" * 300_000 + b"0\r\n\r\n"
+    yield _chunked(
+        "300,000 chunks of one byte",
+        "/upstream/webhook",
+        {400, 431, CLOSED},
+        small,
+        is_framed=True,
+    )
 
 
-def _web(
+def _json(what: str, path: str, statuses: set[int], body: bytes, key: str, **headers: str) -> Hostile:
+    named = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", **headers}
+    return _request(what, "POST", path, statuses, body, named)
+
+
+def _request(
     what: str,
     method: str,
     path: str,
     statuses: set[int],
     body: bytes = b"",
-    *,
-    times: int = 1,
     headers: Mapping[str, str] | None = None,
-) -> Hostile:
-    return _request(what, "web", method, path, statuses, body, headers or {}, times=times)
-
-
-def _json(
-    what: str, door: str, path: str, statuses: set[int], body: bytes, key: str, **headers: str
-) -> Hostile:
-    named = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", **headers}
-    return _request(what, door, "POST", path, statuses, body, named)
-
-
-def _request(
-    what: str,
-    door: str,
-    method: str,
-    path: str,
-    statuses: set[int],
-    body: bytes,
-    headers: Mapping[str, str],
     *,
     times: int = 1,
     pause: float = 0.0,
 ) -> Hostile:
     sized = {"Content-Length": str(len(body) * times)} if body else {}
-    return Hostile(
-        what, door, frozenset(statuses), _head(method, path, {**headers, **sized}), body, times, pause
-    )
+    head = _head(method, path, {**(headers or {}), **sized})
+    return Hostile(what, frozenset(statuses), head, body, times, pause)
 
 
 def _chunked(
     what: str,
-    door: str,
     path: str,
     statuses: set[int],
     body: bytes,
@@ -295,7 +270,7 @@ def _chunked(
 ) -> Hostile:
     chunk = body if is_framed else b"%x\r\n%b\r\n" % (len(body), body)
     head = _head("POST", path, {**(headers or {}), "Transfer-Encoding": "chunked"})
-    return Hostile(what, door, frozenset(statuses), head, chunk, times)
+    return Hostile(what, frozenset(statuses), head, chunk, times)
 
 
 def _head(method: str, path: str, headers: Mapping[str, str]) -> bytes:

@@ -4,13 +4,18 @@ aiohttp costs about 200 µs a request, which on two cores would be most of what 
 """
 
 import asyncio
+import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import uvloop
 
-from benchmarks.equipment.harness import Load, Request
+from benchmarks.equipment.harness import Harness, Load, Request, Side
+
+ROUNDS, WARM_UP = 8, 5
+
+Requests = Callable[[int], Sequence[Request]]
 
 
 def post_all(url: str, requests: Sequence[Request], *, concurrency: int) -> Load:
@@ -23,6 +28,25 @@ def post_steadily(url: str, requests: Sequence[Request], *, concurrency: int, ra
     return uvloop.run(drive(url, requests, concurrency=concurrency, rate=rate))
 
 
+def in_turns(
+    harness: Harness, *loads: tuple[str, Requests], count: int, concurrency: int
+) -> tuple[Side, ...]:
+    """POST `count` new requests to each URL, in turns, after a `WARM_UP`th of them.
+
+    What else the machine does meets all of them.
+    """
+    sides = tuple(Side() for _ in loads)
+    for url, made in loads:
+        post_all(url, made(count // WARM_UP), concurrency=concurrency)
+    for _ in range(ROUNDS):
+        for side, (url, made) in zip(sides, loads, strict=True):
+            requests = made(count // ROUNDS)
+            with harness.measure() as measured:
+                load = post_all(url, requests, concurrency=concurrency)
+            side.add(load, measured)
+    return sides
+
+
 async def drive(
     url: str,
     requests: Sequence[Request],
@@ -33,15 +57,23 @@ async def drive(
 ) -> Load:
     """The load itself, for a benchmark that runs several at once."""
     parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
     load = Load()
-    head = f"{method} {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+    head = f"{method} {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
     texts = (_bytes_of(head, each) for each in requests)
     loop = asyncio.get_running_loop()
     began = loop.time() + 0.05
     numbered = enumerate(texts)
 
     async def connection(queue: Iterator[tuple[int, bytes]]) -> None:
-        _, protocol = await loop.create_connection(_Connection, parts.hostname or "", parts.port or 80)
+        try:
+            _, protocol = await loop.create_connection(
+                _Connection, parts.hostname or "", parts.port or 80, ssl=unverified() if is_tls else None
+            )
+        except OSError:
+            # Counted as one without an answer; the other connections take its requests.
+            load.statuses[0] = load.statuses.get(0, 0) + 1
+            return
         try:
             for number, text in queue:
                 if rate is not None:
@@ -55,6 +87,13 @@ async def drive(
 
     await asyncio.gather(*(connection(numbered) for _ in range(concurrency)))
     return load
+
+
+def unverified() -> ssl.SSLContext:
+    """TLS with the benchmark's own proxy, whose certificate nobody signed."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _bytes_of(head: str, request: Request) -> bytes:

@@ -18,6 +18,7 @@ _HEADER = (
     "CPU µs a unit",
     "floor/s",
     "ratio",
+    "floor's CPU µs",
     "target",
 )
 
@@ -36,6 +37,8 @@ class Result:
     """CPU microseconds a unit, by process."""
     floor: float | None = None
     """Units a second of the floor."""
+    floor_cpu: Mapping[str, float] = field(default_factory=dict)
+    """CPU microseconds a unit of the floor, by process."""
     target: str = ""
     failures: list[str] = field(default_factory=list)
 
@@ -48,6 +51,30 @@ class Result:
         """Note a failure unless a condition holds."""
         if not holds:
             self.failures.append(otherwise)
+
+    def expect_rate(self, share: float) -> None:
+        """Record a failure unless this share of the floor's rate was reached."""
+        self._aim(f"rate ≥ {share:.2f} of the floor's")
+        self.expect((self.ratio or 0) >= share, f"{self.ratio or 0:.2f} of the floor's rate, not {share:.2f}")
+
+    def expect_cpu(self, processes: Sequence[str], times: float, *, floor: Sequence[str]) -> None:
+        """Record a failure when the processes took more than `times` the CPU of the floor's."""
+        own = sum(self.cpu.get(name, 0.0) for name in processes)
+        bare = sum(self.floor_cpu.get(name, 0.0) for name in floor)
+        self._aim(f"{' + '.join(processes)} ≤ {times:g} × floor's {' + '.join(floor)} ({own / bare:.2f})")
+        self.expect(
+            own <= times * bare, f"{own:,.0f} µs of {' + '.join(processes)}, {own / bare:.2f} × the floor's"
+        )
+
+    def expect_times(self, alone: "Result", times: float, *, least_ms: float) -> None:
+        """Record a failure when the p99 exceeds `times` the p99 alone; one below `least_ms` counts as that."""
+        before, beside = ((each.percentiles or {}).get("p99", 0.0) for each in (alone, self))
+        self._aim(f"p99 ≤ {times} × alone ({beside / before:.2f})")
+        most = times * max(before, least_ms)
+        self.expect(beside <= most, f"p99 {beside:.1f} ms, {beside / before:.2f} × {before:.1f} ms")
+
+    def _aim(self, target: str) -> None:
+        self.target = f"{self.target}, {target}" if self.target else target
 
     def as_json(self) -> dict[str, Any]:
         """For the process that prints the table of several benchmarks."""
@@ -89,5 +116,6 @@ def _row(name: str, result: Result) -> tuple[str, ...]:
         " ".join(f"{process} {microseconds:,.0f}" for process, microseconds in result.cpu.items()),
         f"{result.floor:,.0f}" if result.floor else "",
         f"{result.ratio:.2f}" if result.ratio is not None else "",
+        " ".join(f"{process} {microseconds:,.0f}" for process, microseconds in result.floor_cpu.items()),
         result.target,
     )

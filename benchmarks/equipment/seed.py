@@ -51,7 +51,7 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
 
 
 def tenants(count: int) -> list[UUID]:
-    """The ids of so many active tenants without numbers or keys, written in bulk."""
+    """The ids of `count` new active tenants without numbers or keys, written in bulk."""
     from tenants.models import Tenant
 
     rows = [Tenant(name=f"Business {number}", status=Tenant.Status.ACTIVE) for number in range(1, count + 1)]
@@ -75,9 +75,9 @@ def endpoints(wanted: Iterable[tuple[UUID, str]]) -> None:
 def _endpoint(tenant_id: UUID, url: str, event_types: list[str] | None = None) -> "Endpoint":
     from gateway.clock import now
     from webhooks.models import Endpoint
-    from webhooks.requests import signing
+    from webhooks.requests import signed_request
 
-    secret = signing.new_secret()
+    secret = signed_request.new_secret()
     return Endpoint(
         tenant_id=tenant_id,
         url=url,
@@ -85,5 +85,5 @@ def _endpoint(tenant_id: UUID, url: str, event_types: list[str] | None = None) -
         status=Endpoint.Status.ACTIVE,
         verified_at=now(),
         secret=secret,
-        secret_prefix=signing.shown_prefix(secret),
+        secret_prefix=signed_request.shown_prefix(secret),
     )

@@ -10,7 +10,7 @@ class WithoutMessages(AppConfig):
     label = "without_messages"
 
     def ready(self) -> None:
-        from webhooks.events.message_log import MessageRows
+        from webhooks.events.publish import MessageRows
 
         MessageRows.add = _none  # type: ignore[method-assign, assignment]
 

@@ -1,19 +1,41 @@
-"""Staff admin of billing profiles and monthly snapshots, with the switch of a special economic zone."""
+"""Staff admin of billing profiles, monthly snapshots and terms, with the switch of a special economic zone."""
 
+from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from billing.admin.amounts import amount_in_rupees
+from billing import terms
+from billing.admin.amounts import amount_in_rupees, rupees_field
 from billing.admin.filters import MonthFilter, StateFilter
 from billing.buyers import countries, profiles
-from billing.models import BillingProfile, BillingSnapshot
+from billing.models import BillingProfile, BillingSnapshot, PlanVersion
+from billing.pricing.periods import Period
 from billing.templatetags.money import month_name
+from gateway.api.errors import InvalidRequest
+from gateway.clock import now
+from tenants.labels import said
 from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, lines, worded
-from tenants.wording.audit_words import said
+from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, lines, person, worded
+
+
+class EvidenceForm(DialogForm):
+    evidence = forms.CharField(
+        label="Evidence (what shows it, and where it is kept)",
+        max_length=500,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+    )
+
+
+class CountryForm(EvidenceForm):
+    country = forms.ChoiceField(
+        label="Country", choices=list(countries.NAMES.items()), widget=UnfoldAdminSelectWidget
+    )
 
 
 @admin.register(BillingProfile)
@@ -22,7 +44,7 @@ class BillingProfileAdmin(TenantRowsAdmin):
     list_filter = ("is_sez", ("state_code", StateFilter), ("tax_id_type", CodeFilter))
     search_fields = ("legal_name", "tax_id", "=tenant__id", "tenant__name")
     search_help_text = "Legal name, tax ID, tenant ID or name"
-    actions_detail = ("switch_sez",)
+    actions_detail = ("switch_sez", "set_country")
     fields = (
         "owner",
         "legal_name",
@@ -56,16 +78,42 @@ class BillingProfileAdmin(TenantRowsAdmin):
         icon="swap_horiz",
         dialog=dialog(
             "Switch special economic zone?",
-            "A buyer in such a zone is charged IGST from its next invoice on.",
+            "A buyer in such a zone, which needs a GSTIN, is charged IGST from its next invoice on.",
             "Switch",
+            EvidenceForm,
         ),
     )
-    def switch_sez(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+    def switch_sez(self, request: HttpRequest, form: EvidenceForm, object_id: str) -> HttpResponse:
         profile = BillingProfile.objects.get(pk=UUID(object_id))
         changed = profiles.change(
-            tenant_id=profile.pk, changes={"is_sez": not profile.is_sez}, actor_user_id=request.user.pk
+            tenant_id=profile.pk,
+            changes={"is_sez": not profile.is_sez},
+            actor_user_id=request.user.pk,
+            evidence=form.cleaned_data["evidence"],
         )
         said = "In a special economic zone." if changed.is_sez else "In no special economic zone."
+        return done(request, said, change_url(BillingProfile, object_id))
+
+    @action(
+        description="Set country",
+        permissions=["switch"],
+        icon="public",
+        dialog=dialog(
+            "Set the country of the buyer?",
+            "A buyer abroad is an export from its next invoice on: IGST, or none under a letter of undertaking.",
+            "Set",
+            CountryForm,
+        ),
+    )
+    def set_country(self, request: HttpRequest, form: CountryForm, object_id: str) -> HttpResponse:
+        country = form.cleaned_data["country"]
+        profiles.change(
+            tenant_id=UUID(object_id),
+            changes={"country": country},
+            actor_user_id=request.user.pk,
+            evidence=form.cleaned_data["evidence"],
+        )
+        said = f"The country is {countries.name_of(country)}."
         return done(request, said, change_url(BillingProfile, object_id))
 
 
@@ -91,3 +139,119 @@ class BillingSnapshotAdmin(TenantRowsAdmin):
     @display(description="Terms")
     def shown_terms(self, snapshot: BillingSnapshot) -> str:
         return lines(said(snapshot.terms))
+
+
+MONTHS_AHEAD = 36
+
+
+def months_to_come() -> list[tuple[str, str]]:
+    """The months in which terms may begin or end: those that are not over."""
+    months = [Period.of(now())]
+    while len(months) < MONTHS_AHEAD:
+        months.append(months[-1].next)
+    return [(str(month), month.name) for month in months]
+
+
+class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
+    """New terms; amounts are typed in rupees."""
+
+    first_number_paise = rupees_field("First price in rupees", least=0)
+    additional_number_paise = rupees_field("Each further number in rupees", least=0)
+    starts = forms.ChoiceField(label="First month", choices=months_to_come, widget=UnfoldAdminSelectWidget)
+    ends = forms.ChoiceField(
+        label="Last month",
+        choices=lambda: [("", "none"), *months_to_come()],
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+    )
+
+    class Meta:
+        model = PlanVersion
+        fields = (
+            "tenant",
+            "starts",
+            "ends",
+            "first_number_paise",
+            "included_numbers",
+            "additional_number_paise",
+            "gst_percent",
+            "due_days",
+            "reason",
+        )
+        widgets = {"reason": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
+
+    def clean_first_number_paise(self) -> int:
+        return int(self.cleaned_data["first_number_paise"] * 100)
+
+    def clean_additional_number_paise(self) -> int:
+        return int(self.cleaned_data["additional_number_paise"] * 100)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors:
+            try:
+                terms.require_valid(PlanVersion(**cleaned), now())
+            except InvalidRequest as error:
+                raise ValidationError((error.details or {})["fields"]) from None
+        return cleaned
+
+
+@admin.register(PlanVersion)
+class PlanVersionAdmin(TenantRowsAdmin):
+    list_display = ("since", "whose", "first", "included_numbers", "further", "gst_percent", "due_days")
+    autocomplete_fields = ("tenant",)
+    fields = (
+        "whose",
+        "since",
+        "until",
+        "first",
+        "included_numbers",
+        "further",
+        "gst_percent",
+        "due_days",
+        "reason",
+        "created_at",
+        "creator",
+    )
+    readonly_fields = ("whose", "since", "until", "first", "further", "creator")
+    first = amount_in_rupees("First price", "first_number_paise")
+    further = amount_in_rupees("Each further number", "additional_number_paise")
+    creator = person("created_by")
+
+    @display(description="First month", ordering="starts")
+    def since(self, version: PlanVersion) -> str:
+        return month_name(version.starts)
+
+    @display(description="Last month")
+    def until(self, version: PlanVersion) -> str:
+        return month_name(version.ends) if version.ends else ""
+
+    @display(description="For")
+    def whose(self, version: PlanVersion) -> str:
+        return self.owner(version) if version.tenant else "Everybody"
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
+    ) -> HttpResponse:
+        answer: HttpResponse = super(TenantRowsAdmin, self).render_change_form(
+            request, context, *args, **options
+        )
+        return answer
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("billing.add_planversion"))
+
+    def get_form(self, request: HttpRequest, obj: Any = None, **options: Any) -> Any:
+        return super().get_form(request, obj, **options) if obj else TermsForm
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return super().get_fields(request, obj) if obj else TermsForm.Meta.fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return super().get_readonly_fields(request, obj) if obj else ()
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        return {"starts": str(Period.of(now()).next), "gst_percent": 18}
+
+    def save_model(self, request: HttpRequest, obj: PlanVersion, form: Any, change: bool) -> None:
+        terms.add(obj, at=now(), actor_user_id=request.user.pk)

@@ -21,11 +21,11 @@ def amount_in_rupees(description: str, column: str) -> Callable[[Any, Any], str]
     return shown
 
 
-def rupees_field(label: str) -> forms.DecimalField:
-    """An amount of at least one paisa."""
+def rupees_field(label: str, least: float = 0.01) -> forms.DecimalField:
+    """An amount in rupees, typed."""
     return forms.DecimalField(
         label=label,
-        min_value=0.01,
+        min_value=least,
         max_digits=12,
         decimal_places=2,
         widget=UnfoldAdminDecimalFieldWidget,

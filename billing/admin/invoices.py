@@ -4,26 +4,32 @@ import csv
 from typing import Any
 from uuid import UUID
 
+import orjson
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.core.files.uploadedfile import UploadedFile
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
-from django.utils.html import format_html_join
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from billing import accounting
+from billing import accounting, gstr1, ledger
 from billing.admin.amounts import AmountForm, amount_in_rupees, rupees_field
 from billing.admin.filters import MonthFilter
 from billing.buyers import countries
-from billing.invoices import credit_notes, payment_state, replacing
+from billing.einvoices import registration
+from billing.invoices import credit_notes, mailing, payment_state, pdf, replacing
+from billing.ledger_models import LedgerPosting
 from billing.models import CreditNote, Invoice
 from billing.payments import bank_transfers
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
+from billing.pricing.periods import indian_date as day
 from billing.templatetags.money import month_name
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -33,6 +39,7 @@ from tenants.staff.read_only_admin import (
     StatusLabel,
     TenantRowsAdmin,
     display,
+    lines,
     person,
     worded,
 )
@@ -49,6 +56,19 @@ INVOICE_LABELS = {
 
 MONTHS_SHOWN = 12
 _PARTY = ("name", "gstin", "pan", "address", "state", "country")
+
+
+def _period(month: str) -> Period:
+    try:
+        return Period.parse(month)
+    except ValueError:
+        raise Http404("The month is written 2026-12.") from None
+
+
+def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
+    response = HttpResponse(content, content_type=content_type)
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
 
 
 def _party(party: dict[str, Any]) -> str:
@@ -77,8 +97,15 @@ class TransferForm(AmountForm):
 
 
 class TdsForm(AmountForm):
+    amount = rupees_field("Amount in rupees", least=0)
     certificate = forms.CharField(
-        label="Certificate number (Form 16A)", max_length=64, widget=UnfoldAdminTextInputWidget
+        label="Certificate number", max_length=64, required=False, widget=UnfoldAdminTextInputWidget
+    )
+
+
+class WriteOffForm(DialogForm):
+    reason = forms.CharField(
+        label="Reason", max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2})
     )
 
 
@@ -88,12 +115,22 @@ class InvoiceAdmin(TenantRowsAdmin):
     list_filter = ("status", ("period", MonthFilter), ("supply_type", CodeFilter))
     search_fields = ("number", "=tenant__id", "tenant__name")
     search_help_text = "Invoice number, tenant ID or name"
-    actions_detail = ("credit", "replace", "payment", "tds")
+    actions_detail = (
+        "payment",
+        "tds",
+        "credit",
+        {"title": "More", "items": ["replace", "cancel", "write_off", "send_again"]},
+    )
     fields = (
         "number",
+        "paper_link",
         "owner",
         "month",
         "shown_status",
+        "shown_lines",
+        "payments",
+        "notes",
+        "booked",
         "issued_at",
         "due_at",
         "paid_at",
@@ -101,9 +138,10 @@ class InvoiceAdmin(TenantRowsAdmin):
         "active_numbers",
         "total",
         "paid",
+        "deducted",
         "credited",
         "due",
-        "surplus",
+        "balance",
         "place_of_supply",
         "supply",
         "endorsement",
@@ -115,25 +153,32 @@ class InvoiceAdmin(TenantRowsAdmin):
         "irn",
         "ack_no",
         "ack_at",
+        "irn_cancelled_at",
     )
     readonly_fields = (
+        "paper_link",
+        "shown_lines",
+        "payments",
+        "notes",
+        "booked",
         "owner",
         "month",
         "supply",
         "shown_status",
         "total",
         "paid",
+        "deducted",
         "credited",
         "due",
-        "surplus",
+        "balance",
         "billed_to",
         "sold_by",
     )
     supply = worded("supply_type", "Supply")
     paid = amount_in_rupees("Paid", "amount_paid_paise")
+    deducted = amount_in_rupees("Of that TDS", "tds_paise")
     credited = amount_in_rupees("Credited", "credited_paise")
     due = amount_in_rupees("Due", "amount_due_paise")
-    surplus = amount_in_rupees("To be paid back", "surplus_paise")
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -143,10 +188,17 @@ class InvoiceAdmin(TenantRowsAdmin):
                 name="billing_invoice_accounting",
             ),
             path(
-                "accounting/<str:month>.csv",
-                self.admin_site.admin_view(self.month_csv),
+                "accounting/<str:month>-ledger.csv",
+                self.admin_site.admin_view(self.ledger_csv),
+                name="billing_invoice_ledger",
+            ),
+            path(
+                "accounting/<str:month>-gstr1.json",
+                self.admin_site.admin_view(self.month_return),
                 name="billing_invoice_month",
             ),
+            path("einvoices/", self.admin_site.admin_view(self.einvoices), name="billing_invoice_einvoices"),
+            path("<uuid:key>/pdf/", self.admin_site.admin_view(self.paper), name="billing_invoice_pdf"),
             *super().get_urls(),
         ]
 
@@ -158,23 +210,66 @@ class InvoiceAdmin(TenantRowsAdmin):
             **self.admin_site.each_context(request),
             "title": "Accounting",
             "months": accounting.months(Period.of(at), MONTHS_SHOWN),
+            "accounts": [
+                (LedgerPosting.Account(name).label, paise)
+                for name, paise in accounting.trial_balance(at).items()
+            ],
             "ages": accounting.unpaid_by_age(at),
+            "debtors": accounting.debtors(at),
         }
         return TemplateResponse(request, "admin/billing/accounting.html", context)
 
-    def month_csv(self, request: HttpRequest, month: str) -> HttpResponse:
-        """The documents of a month, as `manage.py billing_export` writes them."""
+    def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
+        """GSTR-1 of a month, as `manage.py billing_export` writes it."""
         self._require_view(request)
-        try:
-            period = Period.parse(month)
-        except ValueError:
-            raise Http404("The month is written 2026-12.") from None
-        response = HttpResponse(content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = f'attachment; filename="documents-{period}.csv"'
+        period = _period(month)
+        content = orjson.dumps(gstr1.of(period), option=orjson.OPT_INDENT_2)
+        return _file(content, "application/json", f"gstr1-{period}.json")
+
+    def ledger_csv(self, request: HttpRequest, month: str) -> HttpResponse:
+        """Every posting of a month, as `manage.py billing_export --ledger` writes them."""
+        self._require_view(request)
+        period = _period(month)
+        response = _file(b"", "text/csv; charset=utf-8", f"ledger-{period}.csv")
         writer = csv.writer(response)
-        writer.writerow(accounting.COLUMNS)
-        writer.writerows(accounting.rows(period))
+        writer.writerow(accounting.LEDGER_COLUMNS)
+        writer.writerows(accounting.ledger_rows(period))
         return response
+
+    def einvoices(self, request: HttpRequest) -> HttpResponse:
+        """What waits for its registration, as the file for the portal (`?as=file`), and the portal's answers."""
+        self._require_view(request)
+        if request.GET.get("as") == "file":
+            return _file(registration.file_for_portal(), "application/json", "documents.json")
+        if request.method == "POST":
+            if not self.has_credit_permission(request):
+                raise PermissionDenied
+            self._take_answers(request)
+            return redirect("admin:billing_invoice_einvoices")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "E-invoices",
+            "waiting": [document["DocDtls"] for document in registration.unregistered()],
+            "may_upload": self.has_credit_permission(request),
+        }
+        return TemplateResponse(request, "admin/billing/einvoices.html", context)
+
+    def _take_answers(self, request: HttpRequest) -> None:
+        sent = request.FILES.get("answers")
+        try:
+            content = sent.read() if isinstance(sent, UploadedFile) else b""
+            written, problems = registration.record_file(content, actor_user_id=request.user.pk)
+        except registration.UnreadableAnswer as error:
+            messages.error(request, str(error))
+            return
+        messages.success(request, f"Documents registered: {written}.")
+        for problem in problems:
+            messages.error(request, problem)
+
+    def paper(self, request: HttpRequest, key: UUID) -> HttpResponse:
+        """The PDF as it was issued."""
+        self._require_view(request)
+        return pdf.response(get_object_or_404(Invoice, pk=key))
 
     def _require_view(self, request: HttpRequest) -> None:
         if not self.has_view_permission(request):
@@ -187,6 +282,47 @@ class InvoiceAdmin(TenantRowsAdmin):
     @display(description="Month", ordering="period")
     def month(self, invoice: Invoice) -> str:
         return month_name(invoice.period)
+
+    @display(description="Document")
+    def paper_link(self, invoice: Invoice) -> str:
+        url = reverse("admin:billing_invoice_pdf", args=[invoice.pk])
+        return format_html('<a class="text-link" href="{}">PDF</a>', url)
+
+    @display(description="Lines")
+    def shown_lines(self, invoice: Invoice) -> str:
+        return lines(
+            f"{row.description}: {row.quantity} × {rupees(row.unit_paise)} = {rupees(row.amount_paise)},"
+            f" GST {row.gst_percent} %"
+            for row in invoice.lines_in_order
+        )
+
+    @display(description="Payments")
+    def payments(self, invoice: Invoice) -> str:
+        return lines(
+            f"{day(row.created_at)} {row.get_kind_display()}: {rupees(row.amount_paise)},"
+            f" {row.get_status_display()}, kept {rupees(row.kept_paise)}"
+            for row in invoice.attempts_newest_first
+        )
+
+    @display(description="Credit notes")
+    def notes(self, invoice: Invoice) -> str:
+        return lines(
+            f"{note.number} of {rupees(note.total_paise)}: {note.reason}"
+            for note in invoice.credit_notes_in_order
+        )
+
+    @display(description="Ledger")
+    def booked(self, invoice: Invoice) -> str:
+        postings = invoice.postings.select_related("entry").order_by("entry__at", "entry_id")
+        return lines(
+            f"{day(row.entry.at)} {row.entry.get_act_display()}: {row.get_account_display()}"
+            f" {rupees(row.amount_paise)}"
+            for row in postings
+        )
+
+    @display(description="Balance of the business")
+    def balance(self, invoice: Invoice) -> str:
+        return rupees(ledger.balance_paise(invoice.tenant_id))
 
     @display(description="Buyer")
     def billed_to(self, invoice: Invoice) -> str:
@@ -250,6 +386,39 @@ class InvoiceAdmin(TenantRowsAdmin):
         )
         return done(request, f"Invoice {new.number} replaces it.", change_url(Invoice, new.pk))
 
+    @action(
+        description="Cancel registration",
+        permissions=["credit"],
+        icon="cancel",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Is the registration cancelled at the portal?",
+            "The portal cancels an IRN within 24 hours: do it there first. The whole invoice is credited here then, and"
+            " neither document is in a return.",
+            "It is cancelled",
+            ReasonForm,
+        ),
+    )
+    def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
+        note = credit_notes.cancel(
+            invoice_id=UUID(object_id),
+            reason=form.cleaned_data["reason"],
+            at=now(),
+            actor_user_id=request.user.pk,
+        )
+        return done(request, f"Credit note {note.number} takes it back.", change_url(Invoice, object_id))
+
+    @action(
+        description="Send again",
+        permissions=["payment"],
+        icon="mail",
+        dialog=dialog("Send the invoice again?", "The same mail, with the PDF as it was issued.", "Send"),
+    )
+    def send_again(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        invoice = Invoice.objects.select_related("tenant", "snapshot").get(pk=UUID(object_id))
+        mailing.send_again(invoice, actor_user_id=request.user.pk)
+        return done(request, "The mail is on its way.", change_url(Invoice, object_id))
+
     def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm("billing.add_paymentattempt")
 
@@ -279,21 +448,43 @@ class InvoiceAdmin(TenantRowsAdmin):
         icon="receipt",
         dialog=dialog(
             "Record tax deducted at source?",
-            "What the buyer kept for the tax office (section 194J), with the number of its certificate (Form 16A).",
+            "What the buyer kept for the tax office in all; 0 where it deducted nothing. With the number of its"
+            " certificate it is final.",
             "Record",
             TdsForm,
         ),
     )
     def tds(self, request: HttpRequest, form: TdsForm, object_id: str) -> HttpResponse:
-        recorded = bank_transfers.record_tds(
+        bank_transfers.record_tds(
             invoice_id=UUID(object_id),
             amount_paise=form.amount_paise,
             certificate=form.cleaned_data["certificate"],
             at=now(),
             actor_user_id=request.user.pk,
         )
-        said = f"{rupees(recorded.amount_paise)} of tax deducted at source is recorded."
+        said = f"{rupees(form.amount_paise)} of tax deducted at source is recorded."
         return done(request, said, change_url(Invoice, object_id))
+
+    @action(
+        description="Write off",
+        permissions=["credit"],
+        icon="money_off",
+        variant=ActionVariant.WARNING,
+        dialog=dialog(
+            "Write off what is due?",
+            "Nobody is asked for it any more. The tax on it stays owed: to lower that, issue a credit note instead.",
+            "Write off",
+            WriteOffForm,
+        ),
+    )
+    def write_off(self, request: HttpRequest, form: WriteOffForm, object_id: str) -> HttpResponse:
+        paise = bank_transfers.write_off(
+            invoice_id=UUID(object_id),
+            reason=form.cleaned_data["reason"],
+            at=now(),
+            actor_user_id=request.user.pk,
+        )
+        return done(request, f"{rupees(paise)} is written off.", change_url(Invoice, object_id))
 
 
 @admin.register(CreditNote)

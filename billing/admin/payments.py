@@ -3,16 +3,20 @@
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import capfirst
 from unfold.enums import ActionVariant
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from billing.admin.amounts import AmountForm, amount_in_rupees
-from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
-from billing.payments import refunds
+from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund, SettledItem
+from billing.payments import bank_transfers, refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
+from tenants.labels import readable
 from tenants.staff.dialogs import action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     ReadOnlyAdmin,
@@ -23,7 +27,6 @@ from tenants.staff.read_only_admin import (
     status_label,
     worded,
 )
-from tenants.wording.labels import readable
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
 ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning"}
@@ -32,6 +35,12 @@ ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning
 def _said(error: dict[str, Any] | None) -> str:
     """What the provider said, as one line."""
     return str(capfirst(", ".join(readable(str(value)) for value in (error or {}).values() if value)))
+
+
+class ReturnForm(AmountForm):
+    reference = forms.CharField(
+        label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
+    )
 
 
 @admin.register(Mandate)
@@ -71,7 +80,7 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         "completed_at",
         "refusal",
     )
-    actions_detail = ("refund",)
+    actions_detail = ("refund", "returned")
     readonly_fields = ("shown_status", "amount", "refunded", "shown_provider", "refusal")
     shown_provider = worded("provider")
     shown_status = status_label(ATTEMPT_LABELS)
@@ -88,7 +97,7 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
         variant=ActionVariant.WARNING,
         dialog=dialog(
             "Pay back?",
-            "The provider returns the money to where it came from. At most the invoice's surplus can be paid back.",
+            "The provider returns the money to where it came from. At most the customer's balance can be paid back.",
             "Pay back",
             AmountForm,
         ),
@@ -101,6 +110,28 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
             actor_user_id=request.user.pk,
         )
         said = f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
+        return done(request, said, change_url(PaymentAttempt, object_id))
+
+    @action(
+        description="Record return",
+        permissions=["refund"],
+        icon="account_balance",
+        dialog=dialog(
+            "Record that a transfer was paid back?",
+            "Money of the customer's balance that was returned by bank, with the bank's reference of it.",
+            "Record",
+            ReturnForm,
+        ),
+    )
+    def returned(self, request: HttpRequest, form: ReturnForm, object_id: str) -> HttpResponse:
+        bank_transfers.give_back(
+            attempt_id=UUID(object_id),
+            amount_paise=form.amount_paise,
+            reference=form.cleaned_data["reference"],
+            at=now(),
+            actor_user_id=request.user.pk,
+        )
+        said = f"A return of {rupees(form.amount_paise)} is recorded."
         return done(request, said, change_url(PaymentAttempt, object_id))
 
     @display(description="Error")
@@ -148,3 +179,38 @@ class ProviderEventAdmin(ReadOnlyAdmin):
     fields = ("shown_provider", "event_id", "type", "received_at", "processed_at")
     readonly_fields = ("shown_provider",)
     shown_provider = worded("provider")
+
+
+@admin.register(SettledItem)
+class SettledItemAdmin(ReadOnlyAdmin):
+    """Reconciliation: what each settlement is made of, with its fees, beside what it is here."""
+
+    list_display = ("entity_id", "ours", "type", "amount", "fee", "net", "utr", "settled_at")
+    search_fields = ("=entity_id", "=settlement_id", "=utr")
+    search_help_text = "The provider's payment, refund or settlement ID, or the bank's reference"
+    ordering = ("-settled_at", "entity_id")
+    fields = (
+        "entity_id",
+        "ours",
+        "type",
+        "amount",
+        "fee",
+        "tax",
+        "net",
+        "settlement_id",
+        "utr",
+        "settled_at",
+    )
+    readonly_fields = ("ours", "amount", "fee", "tax", "net")
+    amount = amount_in_rupees("Amount", "amount_paise")
+    fee = amount_in_rupees("Fee with GST", "fee_paise")
+    tax = amount_in_rupees("GST of the fee", "tax_paise")
+    net = amount_in_rupees("Reached the bank", "net_paise")
+
+    @display(description="Invoice")
+    def ours(self, item: SettledItem) -> str:
+        """The invoice that it is of; a dash where it is of none: a mandate's rupee, or money to be explained."""
+        attempts = PaymentAttempt.objects.select_related("invoice")
+        own = Q(provider_payment_id=item.entity_id) | Q(refunds__provider_refund_id=item.entity_id)
+        found = attempts.filter(own, kind__in=("autopay", "link")).first()
+        return found.invoice.number if found else ""

@@ -1,5 +1,6 @@
 """Seller, buyer and place of supply, as an invoice freezes them. Called by issuing and by the estimate of a charge."""
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -7,6 +8,7 @@ from django.conf import settings
 from billing.buyers import profiles
 from billing.models import INDIA, BillingProfile
 from billing.pricing import gst
+from billing.pricing.periods import financial_year
 from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 
@@ -21,7 +23,13 @@ def seller() -> dict[str, str]:
         "address": settings.BILLING_SELLER_ADDRESS,
         "state_code": tax_id.state_code,
         "state": STATES[tax_id.state_code],
+        "city": settings.BILLING_SELLER_CITY,
+        "pin": settings.BILLING_SELLER_PIN,
         "service": settings.BILLING_SERVICE,
+        "pan": tax_id.number[2:12],
+        "contact": settings.BILLING_SELLER_CONTACT,
+        "bank_account": settings.BILLING_BANK_ACCOUNT,
+        "upi_id": settings.BILLING_UPI_ID,
     }
 
 
@@ -40,18 +48,19 @@ def buyer(profile: BillingProfile) -> dict[str, Any]:
         "country": profile.country,
         "city": profile.city or None,
         "pin": profile.pin or None,
+        "tds_percent": profile.tds_percent,
     }
 
 
-def supply(profile: BillingProfile) -> gst.Supply:
-    """The place of supply and the taxes of a buyer."""
+def supply(profile: BillingProfile, at: datetime) -> gst.Supply:
+    """The place of supply and the taxes of a buyer on an invoice of that day."""
     return gst.supply(
         seller_state=seller()["state_code"],
         gstin_state=profiles.gstin_state(profile),
         address_state=profile.state_code or None,
         is_sez=profile.is_sez,
         foreign=_foreign(profile),
-        undertaking=settings.BILLING_LUT_NUMBER,
+        undertaking=settings.BILLING_LUT_NUMBERS.get(financial_year(at), ""),
     )
 
 

@@ -58,9 +58,13 @@ def missing(profile: BillingProfile) -> list[str]:
     return found if email_of(profile.tenant) else [*found, "billing_email"]
 
 
-def lacks_state(profile: BillingProfile) -> bool:
-    """Whether the place of supply is unknown: without it the first invoice waits (`invoices/issuing.py`)."""
-    return profile.country == INDIA and not profile.state_code and profile.tax_id_type != "gstin"
+def holds_back(profile: BillingProfile) -> bool:
+    """Whether an invoice waits for the profile (`invoices/issuing.py`): without a GSTIN for the State, which is the
+    place of supply, with one for the address, which CGST rule 46(d) asks for.
+    """
+    if profile.tax_id_type == "gstin":
+        return not (profile.address and profile.city)
+    return profile.country == INDIA and not profile.state_code
 
 
 def gstin_state(profile: BillingProfile) -> str | None:
@@ -68,8 +72,12 @@ def gstin_state(profile: BillingProfile) -> str | None:
     return tax_ids.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
 
 
-def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None) -> BillingProfile:
-    """Change the profile, audited. Raises InvalidRequest for an invalid tax id."""
+def change(
+    *, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None, evidence: str = ""
+) -> BillingProfile:
+    """Change the profile, audited. That a buyer is abroad or in a special economic zone is decided by staff alone, on
+    `evidence`: it takes the tax off its invoices. Raises InvalidRequest for an invalid tax id, and without evidence.
+    """
     changes = dict(changes)
     if "tax_id" in changes:
         try:
@@ -80,6 +88,7 @@ def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | Non
     profile_of(Tenant.objects.get(pk=tenant_id))
     with transaction.atomic():
         profile = BillingProfile.objects.select_for_update().get(pk=tenant_id)
+        _require_decided(profile, changes, evidence)
         changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
         if changed:
             before = {name: getattr(profile, name) for name in changed}
@@ -92,6 +101,19 @@ def change(*, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | Non
                 target_id=tenant_id,
                 tenant_id=tenant_id,
                 actor_user_id=actor_user_id,
-                details={"before": before, "after": changed},
+                details={"before": before, "after": changed, "evidence": evidence},
             )
     return profile
+
+
+def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence: str) -> None:
+    """Raises InvalidRequest for a buyer that would be abroad or in a zone from now on, without what shows it."""
+    if not evidence and changes.get("country", INDIA) not in {INDIA, profile.country}:
+        raise InvalidRequest.of(
+            country="Our team changes the country, on evidence: write to us. Until then GST is charged as in India."
+        )
+    if changes.get("is_sez") and not profile.is_sez:
+        if not evidence:
+            raise InvalidRequest.of(is_sez="Our team decides that, on evidence.")
+        if profile.tax_id_type != "gstin":
+            raise InvalidRequest.of(evidence="A buyer in a special economic zone needs a GSTIN.")

@@ -12,7 +12,6 @@ from django.conf import settings
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.periods import ist_date
-from billing.pricing.plan import GST_PERCENT
 
 Document = dict[str, Any]
 FOREIGN_PIN, FOREIGN_STATE = 999999, "96"
@@ -59,13 +58,13 @@ def _head(invoice: Invoice) -> Document:
     foreign = invoice.supply_type == "export"
     return {
         "Version": "1.1",
-        "TranDtls": {"TaxSch": "GST", "SupTyp": _supply_type(invoice), "RegRev": "N", "IgstOnIntra": "N"},
+        "TranDtls": {"TaxSch": "GST", "SupTyp": supply_type(invoice), "RegRev": "N", "IgstOnIntra": "N"},
         "SellerDtls": {
             "Gstin": seller["gstin"],
             "LglNm": seller["name"][:100],
             "Addr1": seller["address"][:100],
-            "Loc": settings.BILLING_SELLER_CITY,
-            "Pin": int(settings.BILLING_SELLER_PIN),
+            "Loc": seller.get("city") or settings.BILLING_SELLER_CITY,
+            "Pin": int(seller.get("pin") or settings.BILLING_SELLER_PIN),
             "Stcd": seller["state_code"],
         },
         "BuyerDtls": {
@@ -80,7 +79,7 @@ def _head(invoice: Invoice) -> Document:
     }
 
 
-def _supply_type(invoice: Invoice) -> str:
+def supply_type(invoice: Invoice) -> str:
     """Business, special economic zone or export; the latter two with or without payment of tax."""
     paid = "WP" if invoice.igst_paise else "WOP"
     if invoice.supply_type == "export":
@@ -111,27 +110,27 @@ def _items(lines: list[tuple[str, str, int, int, int]], taxes: gst.Taxes) -> Ite
             "HsnCd": sac,
             "Qty": quantity,
             "Unit": "OTH",
-            "UnitPrice": _rupees(unit),
-            "TotAmt": _rupees(amount),
-            "AssAmt": _rupees(amount),
-            "GstRt": GST_PERCENT if taxes.total_paise else 0,
-            **{name: _rupees(paise) for name, paise in share.items()},
-            "TotItemVal": _rupees(amount + sum(share.values())),
+            "UnitPrice": in_rupees(unit),
+            "TotAmt": in_rupees(amount),
+            "AssAmt": in_rupees(amount),
+            "GstRt": taxes.percent if taxes.total_paise else 0,
+            **{name: in_rupees(paise) for name, paise in share.items()},
+            "TotItemVal": in_rupees(amount + sum(share.values())),
         }
 
 
 def _values(taxable: int, taxes: gst.Taxes, total: int, round_off: int) -> Document:
     return {
-        "AssVal": _rupees(taxable),
-        "IgstVal": _rupees(taxes.igst_paise),
-        "CgstVal": _rupees(taxes.cgst_paise),
-        "SgstVal": _rupees(taxes.sgst_paise),
-        "RndOffAmt": _rupees(round_off),
-        "TotInvVal": _rupees(total),
+        "AssVal": in_rupees(taxable),
+        "IgstVal": in_rupees(taxes.igst_paise),
+        "CgstVal": in_rupees(taxes.cgst_paise),
+        "SgstVal": in_rupees(taxes.sgst_paise),
+        "RndOffAmt": in_rupees(round_off),
+        "TotInvVal": in_rupees(total),
     }
 
 
-def _rupees(paise: int) -> float:
+def in_rupees(paise: int) -> float:
     """Rupees as the schema's JSON number with two decimals; exact at these amounts."""
     return round(paise / 100, 2)
 

@@ -1,16 +1,15 @@
 """E-invoice registration: documents for the portal, and its answers (IRN, acknowledgement, signed QR code).
 
-`InvoiceRegistry` is what a way to the portal has to offer. `FileRegistry` is the one there is: a file that a person
-uploads to the portal; the portal's file with the answers comes back through `record` (`manage.py einvoices`).
+A person uploads `file_for_portal` to the portal; its file with the answers comes back through `record_file`, by the
+page "E-invoices" of the admin or `manage.py einvoices`.
 """
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from django.db import transaction
@@ -34,35 +33,41 @@ class EInvoiceRegistration:
     signed_qr: str
 
 
-class InvoiceRegistry(Protocol):
-    """A way to the invoice registration portal."""
-
-    def submit(self, wanted: Sequence[Document]) -> Iterable[EInvoiceRegistration]:
-        """Hand documents over; the answers that came at once."""
-        ...
-
-
-class FileRegistry:
-    """Documents as a JSON file for the portal's bulk upload. Its answers come later, as a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def submit(self, wanted: Sequence[Document]) -> Iterable[EInvoiceRegistration]:
-        """Write the file."""
-        self.path.write_bytes(orjson.dumps(list(wanted), option=orjson.OPT_INDENT_2))
-        return []
-
-
 class UnreadableAnswer(ValueError):
     """An answer of the portal lacks a member, or its QR code is that of another document."""
+
+
+def file_for_portal() -> bytes:
+    """The documents for the portal's bulk upload."""
+    return orjson.dumps(list(unregistered()), option=orjson.OPT_INDENT_2)
+
+
+def record_file(content: bytes, *, actor_user_id: int | None = None) -> tuple[int, list[str]]:
+    """Write the portal's answers to their documents; returns how many, and what is wrong with the others.
+
+    Raises UnreadableAnswer for what is no JSON.
+    """
+    try:
+        answers = json.loads(content)
+    except ValueError as error:
+        raise UnreadableAnswer(f"The file cannot be read: {error}") from None
+    written, problems = 0, []
+    for answer in answers if isinstance(answers, list) else [answers]:
+        try:
+            written += record(parsed(answer), actor_user_id=actor_user_id)
+        except UnreadableAnswer as error:
+            problems.append(str(error))
+    return written, problems
 
 
 def unregistered() -> Iterator[Document]:
     """The documents that must be registered and are not, oldest first: invoices, then credit notes."""
     for invoice in waiting_invoices().order_by("number"):
         yield documents.of_invoice(invoice)
-    notes = CreditNote.objects.filter(irn__isnull=True, invoice__irn__isnull=False)
+    notes = CreditNote.objects.filter(
+        irn__isnull=True, invoice__irn__isnull=False, invoice__irn_cancelled_at__isnull=True
+    )
+    notes = notes.exclude(reason__endswith=CreditNote.WITHOUT_TAX)
     for note in notes.select_related("invoice").order_by("number"):
         yield documents.of_credit_note(note)
 

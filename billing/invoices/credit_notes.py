@@ -4,21 +4,24 @@ Called by the staff admin. Written with an audit entry in one transaction. Refus
 the debit would collect what is no longer owed.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Sum
 
-from billing import restriction
+from billing import ledger, restriction
 from billing.invoices.invoice_numbers import take_number
 from billing.models import CreditNote, CreditNoteLine, Invoice, PaymentAttempt
-from billing.payments import payment_links, settlement
+from billing.payments import bank_transfers, payment_links
 from billing.pricing import gst
 from billing.pricing.money import rupees
+from billing.pricing.periods import last_credit
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants import audit
+
+CANCELLED_WITHIN = timedelta(hours=24)
+"""How long the portal cancels a registration (CGST rule 48, schema INV-01)."""
 
 
 def issue(
@@ -29,10 +32,32 @@ def issue(
     Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is in flight.
     """
     payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with transaction.atomic():
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+        invoice = ledger.locked(invoice_id)
         note = write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
-        invoice.save(update_fields=["credited_paise", *settlement.RESTATED])
+        ledger.set_off(invoice.tenant_id, at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+    return note
+
+
+def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
+    """Take back an invoice whose registration the portal cancelled, which it does within a day: all of it is credited,
+    and neither document is in a return or registered any more.
+
+    Raises Conflict for one that is not registered, or longer than a day, and what `issue` raises.
+    """
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+        invoice = ledger.locked(invoice_id)
+        if invoice.ack_at is None or at > invoice.ack_at + CANCELLED_WITHIN or invoice.credited_paise:
+            raise Conflict(
+                "Only a registration of the last 24 hours, with nothing credited, can be cancelled."
+            )
+        Invoice.objects.filter(pk=invoice_id).update(irn_cancelled_at=at)
+        note = write(
+            invoice, total_paise=invoice.total_paise, reason=reason, at=at, actor_user_id=actor_user_id
+        )
+        ledger.set_off(invoice.tenant_id, at)
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
     return note
 
@@ -40,7 +65,7 @@ def issue(
 def write(
     invoice: Invoice, *, total_paise: int, reason: str, at: datetime, actor_user_id: int | None
 ) -> CreditNote:
-    """Write a credit note of a locked invoice and restate it; the caller saves it. Raises as `issue` does."""
+    """Write a credit note of a locked invoice and book it, within `ledger.account`. Raises as `issue` does."""
     left = invoice.total_paise - invoice.credited_paise
     if not 0 < total_paise <= left:
         raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(left)}, which is not credited yet.")
@@ -52,12 +77,17 @@ def write(
         taxable_left=invoice.subtotal_paise - (credited["taxable"] or 0),
         taxes_left=invoice.taxes.total_paise - (credited["tax"] or 0),
         intra_state=bool(invoice.cgst_paise),
+        percent=invoice.gst_percent,
     )
-    number, _year = take_number(prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at)
+    if tax_paise and at >= last_credit(invoice.issued_at):
+        tax_paise, reason = 0, f"{reason[:400]}. {CreditNote.WITHOUT_TAX}"
+    number, _year, issued_at = take_number(
+        model=CreditNote, prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at
+    )
     note = CreditNote.objects.create(
         invoice=invoice,
         number=number,
-        issued_at=at,
+        issued_at=issued_at,
         reason=reason,
         taxable_paise=total_paise - tax_paise,
         tax_paise=tax_paise,
@@ -66,7 +96,9 @@ def write(
     )
     CreditNoteLine.objects.bulk_create(_lines(invoice, note))
     invoice.credited_paise += total_paise
-    settlement.restate(invoice, at)
+    ledger.book_credit(note, invoice)
+    bank_transfers.lessen_tds(invoice, note.taxable_paise, at)
+    ledger.settle(invoice, at)
     audit.record(
         action="billing.credit",
         target_type="invoice",

@@ -2,14 +2,17 @@
 
 from datetime import datetime
 
-from billing.models import InvoiceSeries
+from billing.models import CreditNote, Invoice, InvoiceSeries
 from billing.pricing import gst
 from billing.pricing.periods import financial_year
 
 
-def take_number(*, prefix: str, at: datetime) -> tuple[str, str]:
-    """The next number of a series and its financial year. Inside the transaction that writes the document:
-    if that fails, the number is the next one's again.
+def take_number(
+    *, model: type[Invoice] | type[CreditNote], prefix: str, at: datetime
+) -> tuple[str, str, datetime]:
+    """The next number of a series, its financial year, and the moment of issue: never before that of the number before.
+
+    Inside the transaction that writes the document: if that fails, the number is the next one's again.
     """
     year = financial_year(at)
     InvoiceSeries.objects.bulk_create(
@@ -19,4 +22,6 @@ def take_number(*, prefix: str, at: datetime) -> tuple[str, str]:
     serial = series.next_serial
     series.next_serial = serial + 1
     series.save(update_fields=["next_serial"])
-    return gst.document_number(prefix, year, serial), year
+    before = model._default_manager.filter(number=gst.document_number(prefix, year, max(1, serial - 1)))
+    latest = before.values_list("issued_at", flat=True).first()
+    return gst.document_number(prefix, year, serial), year, max(at, latest or at)

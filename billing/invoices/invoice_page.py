@@ -4,6 +4,7 @@ import base64
 import hashlib
 
 from django.conf import settings
+from django.http import HttpResponse
 from django.template.loader import render_to_string
 
 from billing.invoices import printed_fields
@@ -12,7 +13,8 @@ from billing.models import Invoice
 STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 CONTENT_SECURITY_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 
 
@@ -26,3 +28,10 @@ def render(invoice: Invoice) -> str:
     return render_to_string(
         "billing/invoice.html", {"style": STYLE, "document": {**document, "lines": lines}}
     )
+
+
+def response(invoice: Invoice) -> HttpResponse:
+    """The page as an answer, with a policy that lets it load nothing."""
+    answer = HttpResponse(render(invoice))
+    answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    return answer

@@ -8,19 +8,23 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
 
+from billing import ledger
 from billing.buyers import parties, profiles
 from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
+from billing.payments import bank_transfers
 from billing.pricing import gst, plan
 from billing.pricing.money import in_words
 from billing.pricing.periods import Period
 
 HELD_FOR = timedelta(days=20)
-"""How long an invoice waits for a buyer's State after the month. It has to be issued within 30 days (CGST rule 47);
-after that wait the place of supply is the seller's, as IGST Act section 12(2)(b) says where no address is known."""
+"""How long after its month an invoice waits for a buyer's State, or a registered one's address.
+
+It has to be issued within 30 days (CGST rule 47); after that wait the place of supply is the seller's, as IGST Act
+section 12(2)(b) says where no address is known.
+"""
 
 
 def issue_due(at: datetime) -> int:
@@ -34,7 +38,7 @@ def issue_due(at: datetime) -> int:
 
 
 def _issue(snapshot_id: UUID, at: datetime) -> bool:
-    with transaction.atomic():
+    with ledger.account(BillingSnapshot.objects.get(pk=snapshot_id).tenant_id):
         snapshot = (
             BillingSnapshot.objects.select_for_update(of=("self",))
             .select_related("tenant")
@@ -43,21 +47,26 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
         if Invoice.objects.filter(snapshot=snapshot).exists():
             return False
         profile = profiles.profile_of(snapshot.tenant)
-        if profiles.lacks_state(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
+        if profiles.holds_back(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
             return False
         create(snapshot=snapshot, profile=profile, at=at)
+        ledger.set_off(snapshot.tenant_id, at)
     return True
 
 
 def create(
     *, snapshot: BillingSnapshot, profile: BillingProfile, at: datetime, replaces: Invoice | None = None
 ) -> Invoice:
-    """Write an invoice and its lines, with the next number. Inside a transaction that locks the snapshot."""
-    supply = parties.supply(profile)
-    charge = plan.charge_for(snapshot.active_numbers)
+    """Write an invoice and its lines by the terms that its snapshot kept, with the next number.
+
+    Within `ledger.account`, with the snapshot locked.
+    """
+    supply = parties.supply(profile, at)
+    terms = plan.Terms.from_json(snapshot.terms)
+    charge = plan.charge_for(snapshot.active_numbers, terms)
     taxes = gst.taxes(charge, supply)
     total_paise = charge.subtotal_paise + taxes.total_paise
-    number, year = take_number(prefix=settings.BILLING_INVOICE_PREFIX, at=at)
+    number, year, at = take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
     invoice = Invoice.objects.create(
         tenant=snapshot.tenant,
         snapshot=snapshot,
@@ -66,7 +75,7 @@ def create(
         financial_year=year,
         period=snapshot.period,
         issued_at=at,
-        due_at=at + timedelta(days=settings.BILLING_DUE_DAYS),
+        due_at=at + timedelta(days=terms.due_days),
         seller=parties.seller(),
         buyer=parties.buyer(profile),
         place_of_supply=supply.place,
@@ -88,7 +97,11 @@ def create(
             quantity=line.quantity,
             unit_paise=line.unit_paise,
             amount_paise=line.amount_paise,
+            gst_percent=terms.gst_percent,
+            plan_version=terms.version,
         )
         for line in charge.lines
     )
+    ledger.book_invoice(invoice)
+    bank_transfers.deduct_declared(invoice, profile.tds_percent, at)
     return invoice

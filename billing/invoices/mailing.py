@@ -3,13 +3,16 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import transaction
 
 from billing.einvoices.documents import must_be_registered
-from billing.invoices import pdf, printed_fields
+from billing.invoices import pdf
 from billing.isolation import each
 from billing.mails import messages
 from billing.mails.mail_once import mail_once
 from billing.models import CreditNote, Invoice
+from gateway.api.errors import Conflict
+from tenants import audit
 from tenants.mail import Attachment
 
 SINCE = timedelta(days=3)
@@ -46,22 +49,38 @@ def _send_invoice(invoice: Invoice, at: datetime) -> bool:
         return False
 
     def queue() -> None:
-        messages.invoice_issued(invoice, _pdf(invoice.number, printed_fields.of_invoice(invoice)))
+        messages.invoice_issued(invoice, _pdf(invoice))
 
     return mail_once(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number, at=at, queue=queue)
 
 
+def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
+    """Mail an invoice once more, audited. Raises Conflict for one that waits for its registration."""
+    if waits_for_registration(invoice, invoice.irn):
+        raise Conflict("It is no valid invoice before its registration.")
+    attachment = _pdf(invoice)
+    with transaction.atomic():
+        messages.invoice_issued(invoice, attachment)
+        audit.record(
+            action="billing.sent_again",
+            target_type="invoice",
+            target_id=invoice.public_id,
+            tenant_id=invoice.tenant_id,
+            actor_user_id=actor_user_id,
+        )
+
+
 def _send_note(note: CreditNote, at: datetime) -> bool:
-    if waits_for_registration(note.invoice, note.irn):
+    if not note.is_commercial and waits_for_registration(note.invoice, note.irn):
         return False
 
     def queue() -> None:
-        messages.credit_note_issued(note, _pdf(note.number, printed_fields.of_credit_note(note)))
+        messages.credit_note_issued(note, _pdf(note))
 
     return mail_once(
         tenant_id=note.invoice.tenant_id, kind="credit_note", key=note.number, at=at, queue=queue
     )
 
 
-def _pdf(number: str, document: printed_fields.Document) -> Attachment:
-    return Attachment(pdf.file_name(number), "application/pdf", pdf.render(document))
+def _pdf(document: Invoice | CreditNote) -> Attachment:
+    return Attachment(pdf.file_name(document.number), "application/pdf", pdf.issued(document))

@@ -1,4 +1,7 @@
-"""PDF of an invoice or a credit note: PDF/A-2b on A4, set by typst with fonts of a wheel, never those of the system."""
+"""PDF of an invoice or a credit note: PDF/A-2b on A4, set by typst with fonts of a wheel, never those of the system.
+
+It is set once and kept: what was issued is the same file for ever, whatever later becomes of templates and settings.
+"""
 
 import json
 import re
@@ -7,13 +10,34 @@ from typing import Any
 
 import typst
 from django.conf import settings
+from django.http import HttpResponse
 
+from billing.invoices import printed_fields
 from billing.invoices.printed_fields import Document
+from billing.models import CreditNote, Invoice, IssuedPdf
+from gateway.clock import now
 
 TEMPLATE = settings.BASE_DIR / "templates" / "billing" / "document.typ"
 _FONTS = str(files("manimgx_fonts"))
 _NOT_IN_THE_FONTS = re.compile(r"[^\u0020-\u024f\u0900-\u0dff\u2010-\u2027\u20b9\u2022]")
 """What is not Latin, a script of India, or a sign of a document."""
+
+
+def issued(document: Invoice | CreditNote) -> bytes:
+    """The kept PDF of a document; made at the first call. With its IRN it is another file than before."""
+    invoice = document if isinstance(document, Invoice) else document.invoice
+    key = {"number": document.number, "irn": document.irn or ""}
+    kept = IssuedPdf.objects.filter(**key).first()
+    if kept is None:
+        fields = (
+            printed_fields.of_invoice(document, as_issued=True)
+            if isinstance(document, Invoice)
+            else printed_fields.of_credit_note(document)
+        )
+        made = IssuedPdf(tenant_id=invoice.tenant_id, content=render(fields), made_at=now(), **key)
+        IssuedPdf.objects.bulk_create([made], ignore_conflicts=True)
+        kept = IssuedPdf.objects.get(**key)
+    return bytes(kept.content)
 
 
 def render(document: Document) -> bytes:
@@ -30,6 +54,13 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _printable(part) for name, part in value.items()}
     return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def response(document: Invoice | CreditNote) -> HttpResponse:
+    """The kept PDF as an answer that a browser shows."""
+    answer = HttpResponse(issued(document), content_type="application/pdf")
+    answer["Content-Disposition"] = f'inline; filename="{file_name(document.number)}"'
+    return answer
 
 
 def file_name(number: str) -> str:

@@ -5,6 +5,7 @@ The page and the PDF show the same contents.
 
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import segno
 
@@ -12,16 +13,20 @@ from billing.buyers import countries
 from billing.invoices import payment_state
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
-from billing.pricing.money import in_words, rupees
+from billing.pricing.money import SMALLEST_PAISE, in_words, rounded_share, rupees
 from billing.pricing.periods import Period, indian_date, ist_date
+from billing.pricing.plan import CURRENCY
 from gateway.clock import now
 from tenants.lifecycle import IST
 
 Document = dict[str, Any]
 
 
-def of_invoice(invoice: Invoice) -> Document:
-    """A tax invoice with its annex: the numbers billed, and when they were connected."""
+def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
+    """A tax invoice with its annex: the numbers billed, and when they were connected.
+
+    `as_issued` leaves out what came after: payments and credit notes.
+    """
     facts = [
         ("Invoice date", _date(invoice.issued_at)),
         ("Due date", _date(invoice.due_at)),
@@ -35,8 +40,10 @@ def of_invoice(invoice: Invoice) -> Document:
         facts.append(("IRN", invoice.irn))
         facts.append(("Acknowledgement", f"{invoice.ack_no} of {_date(invoice.ack_at)}"))
     payment = payment_state.of(invoice, now())
+    tds = invoice.tds_paise
     settled = [
-        ("Paid", invoice.amount_paid_paise),
+        ("Paid", invoice.amount_paid_paise - tds),
+        *([("Tax deducted at source", tds)] if tds else []),
         ("Credited", invoice.credited_paise),
         ("Due", invoice.amount_due_paise),
     ]
@@ -45,9 +52,10 @@ def of_invoice(invoice: Invoice) -> Document:
         "number": invoice.number,
         "issued_on": _numbers(invoice.issued_at),
         "status": payment.code,
-        "badge": payment.text,
+        "badge": "" if as_issued else payment.text,
         "endorsement": invoice.endorsement,
-        "seller": invoice.seller,
+        **_seller(invoice),
+        "payment": _payment(invoice, as_issued=as_issued),
         "buyer_title": "Billed to",
         "buyer": _buyer(invoice),
         "facts": facts,
@@ -67,15 +75,15 @@ def of_invoice(invoice: Invoice) -> Document:
         ],
         "total": rupees(invoice.total_paise),
         "settled": [(name, rupees(paise)) for name, paise in settled]
-        if invoice.amount_paid_paise or invoice.credited_paise
+        if (invoice.amount_paid_paise or invoice.credited_paise) and not as_issued
         else [],
-        "words": invoice.total_in_words,
+        "words": f"Amount in words: {invoice.total_in_words}",
         "notes": [
             f"Credit note {note.number} of {rupees(note.total_paise)}: {note.reason}"
-            for note in invoice.credit_notes_in_order
+            for note in (() if as_issued else invoice.credit_notes_in_order)
         ],
         "footer": "Message fees are paid to the messaging platform directly and are not part of this invoice.",
-        "qr": _qr(invoice.signed_qr),
+        "qr": qr_code(invoice.signed_qr),
         "annex": [
             {
                 "number": number["display_phone_number"] or number["phone_number_id"],
@@ -98,7 +106,8 @@ def of_credit_note(note: CreditNote) -> Document:
         "status": "credit",
         "badge": "",
         "endorsement": invoice.endorsement,
-        "seller": invoice.seller,
+        **_seller(invoice),
+        "payment": None,
         "buyer_title": "Credited to",
         "buyer": _buyer(invoice),
         "facts": [
@@ -125,10 +134,10 @@ def of_credit_note(note: CreditNote) -> Document:
         "sums": [("Taxable value", rupees(note.taxable_paise)), *_taxes(note.taxes)],
         "total": rupees(note.total_paise),
         "settled": [],
-        "words": in_words(note.total_paise),
+        "words": f"Amount in words: {in_words(note.total_paise)}",
         "notes": [f"Reason: {note.reason}"],
         "footer": "",
-        "qr": _qr(note.signed_qr),
+        "qr": qr_code(note.signed_qr),
         "annex": [],
     }
 
@@ -172,6 +181,53 @@ def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(IST):%-d %b %Y %H:%M}"
 
 
-def _qr(signed: str | None) -> str | None:
-    """The QR code of the registration as SVG; nothing of the signed text is markup in it."""
-    return segno.make(signed, error="m").svg_inline(scale=2, border=1) if signed else None
+def qr_code(text: str | None) -> str | None:
+    """A QR code as SVG; nothing of the text is markup in it."""
+    return segno.make(text, error="m").svg_inline(scale=2, border=2, light="#fff") if text else None
+
+
+def upi_qr(invoice: Invoice, paise: int) -> str | None:
+    """The QR code that pays an amount by UPI, with the number that the transfer is recorded by."""
+    if not invoice.seller.get("upi_id"):
+        return None
+    facts = {
+        "pa": invoice.seller["upi_id"],
+        "pn": invoice.seller["name"],
+        "am": f"{paise // 100}.{paise % 100:02d}",
+        "cu": CURRENCY,
+        "tn": invoice.number,
+    }
+    return qr_code(f"upi://pay?{urlencode(facts, safe='@/', quote_via=quote)}")
+
+
+def _payment(invoice: Invoice, *, as_issued: bool) -> dict[str, Any] | None:
+    """How to pay directly what is due, or was when it was issued: less the tax that its buyer declared to deduct."""
+    percent = invoice.buyer.get("tds_percent", 0) if invoice.supply_type != "export" else 0
+    tds = rounded_share(invoice.subtotal_paise, percent, 100)
+    due = invoice.total_paise - tds if as_issued else invoice.amount_due_paise
+    ways = [
+        ("Bank transfer", invoice.seller.get("bank_account")),
+        ("UPI", invoice.seller.get("upi_id")),
+        ("Reference", invoice.number),
+    ]
+    if due < SMALLEST_PAISE or not (ways[0][1] or ways[1][1]):
+        return None
+    return {
+        "rows": [
+            ("To be paid", rupees(due)),
+            *([(f"Less TDS of {percent}%", rupees(tds))] if as_issued and tds else []),
+            *((name, value) for name, value in ways if value),
+        ],
+        "qr": upi_qr(invoice, due),
+    }
+
+
+def _seller(invoice: Invoice) -> Document:
+    seller = invoice.seller
+    pan = f", PAN {seller['pan']}" if seller.get("pan") else ""
+    lines = [
+        seller["address"],
+        f"{seller['state']} ({seller['state_code']})",
+        f"GSTIN {seller['gstin']}{pan}",
+    ]
+    return {"seller": [seller["name"], *lines, *([seller["contact"]] if seller.get("contact") else [])]}

@@ -1,18 +1,17 @@
 """Replacing an invoice whose buyer was wrong: a credit note of all that is left, and a new invoice for the same month.
 
-Called by the staff admin, after the billing profile was corrected. What was paid counts for the new invoice.
+Called by the staff admin, after the billing profile was corrected. What was paid is the customer's balance then, which
+pays the new invoice; what was credited before, for another reason, is credited of the new one too.
 """
 
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
-
-from billing import restriction
+from billing import ledger, restriction
 from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing
-from billing.models import BalanceTransfer, BillingSnapshot, Invoice
-from billing.payments import payment_links, settlement
+from billing.models import BillingSnapshot, Invoice
+from billing.payments import payment_links
 from gateway.api.errors import Conflict
 from tenants import audit
 
@@ -23,16 +22,28 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
     Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
     """
     payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with transaction.atomic():
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
         snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
-        left = invoice.total_paise - invoice.credited_paise
+        invoice = ledger.locked(invoice_id)
+        before = invoice.credited_paise
+        left = invoice.total_paise - before
         if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
             raise Conflict("This invoice was replaced or credited already.")
         credit_notes.write(invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id)
         profile = profiles.profile_of(snapshot.tenant)
         new = issuing.create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
-        _move_balance(invoice, new, at)
+        if before:
+            # What was credited of the old one for another reason is the customer's still.
+            credit_notes.write(
+                new,
+                total_paise=min(before, new.total_paise),
+                reason=f"Credited of {invoice.number}, which this invoice replaces",
+                at=at,
+                actor_user_id=actor_user_id,
+            )
+        ledger.set_off(invoice.tenant_id, at)
+        Invoice.objects.filter(pk=invoice.pk).update(status=Invoice.Status.VOID, paid_at=None)
+        new.refresh_from_db()
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
         audit.record(
             action="billing.replace",
@@ -43,16 +54,3 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
             details={"replaced_by": new.number, "reason": reason},
         )
     return new
-
-
-def _move_balance(old: Invoice, new: Invoice, at: datetime) -> None:
-    moved = min(old.amount_paid_paise, new.total_paise)
-    if moved:
-        BalanceTransfer.objects.create(from_invoice=old, to_invoice=new, amount_paise=moved, at=at)
-        old.amount_paid_paise -= moved
-        new.amount_paid_paise += moved
-        settlement.restate(new, at)
-        new.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
-    if old.amount_paid_paise == 0:
-        old.status, old.paid_at = Invoice.Status.VOID, None
-    old.save(update_fields=["amount_paid_paise", "credited_paise", *settlement.RESTATED])

@@ -19,7 +19,7 @@ from tenants.models import Tenant
 def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
     """The month's invoice, and whether it will be debited or has to be paid."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
-    debited = mandate is not None and invoice.total_paise <= mandate.max_amount_paise
+    debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
     _send(
         invoice.tenant,
         "invoice_issued",
@@ -69,7 +69,11 @@ REASONS = {
 
 def receipt(invoice: Invoice) -> None:
     """The invoice is paid."""
-    _send(invoice.tenant, "receipt", {**_facts(invoice), "paid": rupees(invoice.amount_paid_paise)})
+    _send(
+        invoice.tenant,
+        "receipt",
+        {**_facts(invoice), "paid": rupees(invoice.amount_paid_paise - invoice.tds_paise)},
+    )
 
 
 def trial_ends(tenant: Tenant, ends_at: datetime) -> None:
@@ -115,6 +119,8 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
         "month": ist_date(Period.parse(invoice.period).start),
         "due_on": ist_date(invoice.due_at),
         "pay_url": pay_links.url_of(invoice),
+        "invoice_url": f"{pay_links.url_of(invoice)}/invoice",
+        "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
     }
 
 

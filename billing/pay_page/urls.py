@@ -8,5 +8,6 @@ from billing.payments import webhook_views
 urlpatterns = [
     path("internal/<str:provider>/webhook", webhook_views.receive, name="payment-webhook"),
     path("pay/<str:token>", views.pay, name="pay"),
+    path("pay/<str:token>/invoice", views.document, name="pay-invoice"),
     path("pay/<str:token>/returned", views.returned, name="pay-returned"),
 ]

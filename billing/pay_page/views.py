@@ -10,14 +10,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from billing import pay_links
-from billing.invoices import payment_state
+from billing.invoices import invoice_page, payment_state, pdf, printed_fields
 from billing.models import Invoice
 from billing.payments import payment_links
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
-from gateway.api.errors import TooManyInFlight
-from gateway.api.limits import in_flight
+from gateway.api import limits
+from gateway.api.errors import Conflict, TooManyInFlight
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
@@ -37,13 +37,17 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     problem = None
     if request.method == "POST":
         try:
-            with in_flight.upstream.held(invoice.tenant_id):
-                attempt = payment_links.pay_now(invoice=invoice, at=now())
+            with limits.upstream.held(invoice.tenant_id):
+                attempt = (
+                    payment_links.pay_all(tenant_id=invoice.tenant_id, at=now())
+                    if "all" in request.POST
+                    else payment_links.pay_now(invoice=invoice, at=now())
+                )
             response = HttpResponse(status=303)
             response["Location"] = attempt.payment_url or ""
         except (
             TooManyInFlight,
-            payment_links.InvoiceNotPayable,
+            Conflict,
             ProviderRefused,
             ProviderUnreachable,
         ) as error:
@@ -51,11 +55,17 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
         else:
             return response
         invoice.refresh_from_db()
+    payable = payment_links.payable(invoice.tenant_id)
     return render(
         request,
         "billing/pay.html",
         {
             "invoice": invoice,
+            "token": token,
+            "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
+            "upi_qr": printed_fields.upi_qr(invoice, invoice.amount_due_paise),
+            "others": len(payable) - 1 if invoice in payable else 0,
+            "due_of_all": rupees(sum(each.amount_due_paise for each in payable)),
             "due": rupees(invoice.amount_due_paise),
             "due_on": ist_date(invoice.pay_by),
             "is_overdue": payment_state.of(invoice, now()).code == payment_state.OVERDUE,
@@ -64,6 +74,16 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
         },
         status=409 if problem else 200,
     )
+
+
+@require_safe
+@never_cache
+def document(request: HttpRequest, token: str) -> HttpResponse:
+    """The invoice itself, as the page that prints, or with `?as=pdf` as PDF."""
+    invoice = _invoice_of(token)
+    if invoice is None:
+        return render(request, "billing/pay_unknown.html", status=404)
+    return pdf.response(invoice) if request.GET.get("as") == "pdf" else invoice_page.response(invoice)
 
 
 @require_safe

@@ -5,6 +5,7 @@ receipt when an answer is lost: nothing is collected twice.
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from billing.buyers import profiles
 from billing.models import Invoice, Mandate, PaymentAttempt
@@ -21,6 +22,8 @@ RESULT_AFTER = {
 """How long a debit may take before the provider is asked without a notice."""
 LINK_CHECK = timedelta(hours=6)
 """How often a payment link's result is asked for."""
+RESUME_AFTER = timedelta(minutes=5)
+"""When an attempt goes on that was written down and, after a crash, not asked for."""
 
 
 def insert(
@@ -29,10 +32,11 @@ def insert(
     at: datetime,
     *,
     provider: str,
-    result_after: timedelta,
     mandate: Mandate | None = None,
-    **more: str | None,
+    amount_paise: int = 0,
+    **more: Any,
 ) -> PaymentAttempt:
+    """A new attempt to collect what is due of an invoice, or another amount."""
     key = uuid7()
     return PaymentAttempt.objects.create(
         id=key,
@@ -40,10 +44,10 @@ def insert(
         mandate=mandate,
         provider=provider,
         kind=kind,
-        amount_paise=invoice.amount_due_paise,
+        amount_paise=amount_paise or invoice.amount_due_paise,
         receipt=ids.encode(ATTEMPT, key),
         created_at=at,
-        next_check_at=at + result_after,
+        next_check_at=at + RESUME_AFTER,
         **more,
     )
 

@@ -1,14 +1,16 @@
-"""Bank transfers and tax deducted at source: what staff record by hand, with an audit entry."""
+"""Bank transfers, tax deducted at source and write-offs: what staff record by hand, with an audit entry."""
 
 from datetime import datetime
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models import Sum
 
-from billing import restriction
-from billing.models import BankTransfer, Invoice, PaymentAttempt
+from billing import ledger, restriction
+from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt
 from billing.payment_models import ATTEMPT
-from billing.payments import payment_links, settlement
+from billing.payments import payment_links
+from billing.payments.provider import ProviderUnreachable
 from billing.pricing.money import rounded_share, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
@@ -16,71 +18,187 @@ from gateway.ids import uuid7
 from tenants import audit
 
 TDS_PERCENT = 10
-"""The rate of section 194J of the Income-tax Act."""
+"""The highest rate at which a buyer deducts tax of such a service."""
+MOST_PAISE = 10**12
+"""A transfer above it is a slip of the finger."""
 
 
 def record(
     *, invoice_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record a payment of an invoice, whole or in part; `reference` is the bank's (UTR), unique per tenant.
+    """Record a payment of an invoice; `reference` is the bank's (UTR), unique per tenant. What it is too much becomes
+    the customer's balance.
 
-    Raises InvalidRequest for more than is due and for a reference that was recorded before, Conflict while another
-    payment is in flight.
+    Raises InvalidRequest for a reference that was recorded before, Conflict while another payment is in flight.
     """
     reference = " ".join(reference.split()).upper()
     payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with transaction.atomic():
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
-        if not 0 < amount_paise <= invoice.amount_due_paise:
-            raise InvalidRequest.of(
-                amount=f"Must be from ₹0.01 to {rupees(invoice.amount_due_paise)}, which is due."
-            )
-        if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
-            raise Conflict("A payment of this invoice is in flight: wait for its result.")
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+        invoice = _unencumbered(invoice_id)
+        if not 0 < amount_paise <= MOST_PAISE:
+            raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(MOST_PAISE)}.")
         attempt = _insert(invoice, amount_paise, reference, at)
-        _record(attempt, "billing.payment", actor_user_id, {"reference": reference})
+        _book(attempt, invoice, at)
+        _record(invoice, "billing.payment", actor_user_id, amount_paise, reference=reference)
+    return attempt
+
+
+def give_back(
+    *, attempt_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
+) -> PaymentAttempt:
+    """Record that a part of a transfer, or all of it, was paid back by bank, out of the customer's balance.
+
+    Raises InvalidRequest beyond the balance or the transfer, Conflict for what is no transfer.
+    """
+    reference = " ".join(reference.split()).upper()
+    known = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
+    with ledger.account(known.invoice.tenant_id):
+        invoice = ledger.locked(known.invoice_id)
+        attempt = PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+        if attempt.kind != PaymentAttempt.Kind.MANUAL:
+            raise Conflict("Only a bank transfer can be paid back by one.")
+        most = min(ledger.available_paise(invoice.tenant_id), attempt.kept_paise)
+        if not 0 < amount_paise <= most:
+            raise InvalidRequest.of(amount=f"At most {rupees(max(0, most))} can be paid back.")
+        attempt.refunded_paise += amount_paise
+        attempt.save(update_fields=["refunded_paise"])
+        _book(attempt, invoice, at)
+        _record(invoice, "billing.refund", actor_user_id, amount_paise, reference=reference)
     return attempt
 
 
 def record_tds(
     *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
-) -> PaymentAttempt:
-    """Record the tax that a buyer deducted at source, with the number of its certificate (Income-tax Act, Form 16A).
+) -> None:
+    """Record how much tax a buyer deducted at source of an invoice in all, at most 10 % of the taxable value; nothing
+    takes back what it had declared. With the number of its certificate it is final.
 
-    It counts as paid, once per invoice and at most 10 % of the taxable value. Raises InvalidRequest and Conflict.
+    It counts as paid. Of an invoice that was paid in full it becomes the customer's balance, which can be paid back.
+    Raises InvalidRequest and Conflict.
+    """
+    certificate = certificate.strip().upper()
+    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+        invoice = _unencumbered(invoice_id)
+        most = _share(invoice, TDS_PERCENT)
+        if not bool(certificate) <= amount_paise <= most:
+            raise InvalidRequest.of(amount=f"At most {rupees(most)}: {TDS_PERCENT} % of the taxable value.")
+        if _is_certified(invoice):
+            raise Conflict("The certificate of this invoice was recorded already.")
+        deduct(invoice, amount_paise, at, certificate)
+        _follow(invoice, at)
+        _record(invoice, "billing.tds", actor_user_id, amount_paise, certificate=certificate)
+
+
+def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str = "") -> None:
+    """Book how much of a locked invoice was deducted as tax in all, within `ledger.account`."""
+    attempt = PaymentAttempt.objects.filter(invoice=invoice, kind=PaymentAttempt.Kind.TDS).first()
+    if attempt is not None:
+        more = amount_paise - attempt.kept_paise
+        attempt.captured_paise += max(0, more)
+        attempt.refunded_paise += max(0, -more)
+        attempt.provider_payment_id = certificate
+        attempt.save(update_fields=["captured_paise", "refunded_paise", "provider_payment_id"])
+    elif amount_paise:
+        attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate, at)
+    if attempt is not None:
+        ledger.book_attempt(attempt, invoice, at)
+        ledger.settle(invoice, at)
+
+
+def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
+    """Let a locked invoice follow what its buyer declares to deduct, within `ledger.account`: never more than is due,
+    and not against a certificate, that of the invoice which it replaces included. Nobody abroad deducts it.
+    """
+    certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
+    if not certified and invoice.supply_type != "export":
+        most = invoice.tds_paise + max(0, ledger.open_paise(invoice))
+        deduct(invoice, min(_share(invoice, percent), most), at)
+
+
+def follow_declaration(tenant_id: UUID, at: datetime) -> None:
+    """Let the unpaid invoices of a tenant follow its declaration. One with a payment in flight stays as it is."""
+    percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
+    for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
+        try:
+            payment_links.end_link(invoice=unpaid, at=at)
+            with ledger.account(tenant_id):
+                deduct_declared(_unencumbered(unpaid.pk), percent, at)
+                restriction.refresh(tenant_id=tenant_id, at=at)
+        except (Conflict, ProviderUnreachable):
+            continue
+
+
+def lessen_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:
+    """Lower the tax deducted of a locked invoice by the share that a credit of `taxable_paise` has, which is among its
+    notes already. What a certificate says stays.
+    """
+    left = _taxable(invoice)
+    if not _is_certified(invoice):
+        deduct(invoice, rounded_share(invoice.tds_paise, max(0, left), max(1, left + taxable_paise)), at)
+
+
+def _taxable(invoice: Invoice) -> int:
+    credited = invoice.credit_notes.aggregate(total=Sum("taxable_paise", default=0))["total"]
+    return int(invoice.subtotal_paise - credited)
+
+
+def _share(invoice: Invoice, percent: int) -> int:
+    return rounded_share(max(0, _taxable(invoice)), percent, 100)
+
+
+def _is_certified(invoice: Invoice) -> bool:
+    """Whether a certificate of tax deducted was recorded."""
+    own = PaymentAttempt.objects.filter(invoice=invoice, kind=PaymentAttempt.Kind.TDS)
+    return own.exclude(provider_payment_id="").exists()
+
+
+def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> int:
+    """Give up what is still due of an invoice; returns how much. The tax on it stays owed: that takes a credit note.
+
+    Raises Conflict when nothing is due or a payment is in flight.
     """
     payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with transaction.atomic():
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
-        most = min(invoice.amount_due_paise, rounded_share(invoice.subtotal_paise, TDS_PERCENT, 100))
-        if not 0 < amount_paise <= most:
-            raise InvalidRequest.of(
-                amount=f"At most {rupees(most)}: {TDS_PERCENT} % of the taxable value, and what is due."
-            )
-        attempts = PaymentAttempt.objects.filter(invoice=invoice)
-        if attempts.filter(status__in=PaymentAttempt.IN_FLIGHT).exists():
-            raise Conflict("A payment of this invoice is in flight: wait for its result.")
-        if attempts.filter(kind=PaymentAttempt.Kind.TDS).exists():
-            raise Conflict("Tax deducted at source was recorded for this invoice already.")
-        attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate.strip().upper(), at)
-        _record(attempt, "billing.tds", actor_user_id, {"certificate": certificate})
-    return attempt
+    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+        invoice = _unencumbered(invoice_id)
+        left = ledger.open_paise(invoice)
+        if left <= 0:
+            raise Conflict("Nothing is due of this invoice.")
+        ledger.write_off(invoice, left, at, reason)
+        ledger.settle(invoice, at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        _record(invoice, "billing.write_off", actor_user_id, left, reason=reason)
+    return left
 
 
-def _record(attempt: PaymentAttempt, action: str, actor_user_id: int | None, details: dict[str, str]) -> None:
-    """Count an attempt in its invoice, whose row is locked, and in its tenant's restriction, with an audit entry."""
-    invoice, at = attempt.invoice, attempt.created_at
-    invoice.amount_paid_paise += attempt.amount_paise
-    settlement.restate(invoice, at)
-    invoice.save(update_fields=["amount_paid_paise", *settlement.RESTATED])
+def _unencumbered(invoice_id: UUID) -> Invoice:
+    """An invoice, locked, that no payment is in flight for. Raises Conflict."""
+    invoice = ledger.locked(invoice_id)
+    if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
+        raise Conflict("A payment of this invoice is in flight: wait for its result.")
+    return invoice
+
+
+def _book(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
+    """Book an attempt, and let its invoice, the tenant's others and its restriction follow."""
+    ledger.book_attempt(attempt, invoice, at)
+    ledger.settle(invoice, at)
+    _follow(invoice, at)
+
+
+def _follow(invoice: Invoice, at: datetime) -> None:
+    ledger.set_off(invoice.tenant_id, at)
     restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+
+
+def _record(invoice: Invoice, action: str, actor_user_id: int | None, amount_paise: int, **more: str) -> None:
     audit.record(
         action=action,
         target_type="invoice",
         target_id=invoice.public_id,
         tenant_id=invoice.tenant_id,
         actor_user_id=actor_user_id,
-        details={"amount_paise": attempt.amount_paise, **details},
+        details={"amount_paise": amount_paise, **more},
     )
 
 

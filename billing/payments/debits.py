@@ -4,11 +4,12 @@ from datetime import datetime, time, timedelta
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 
 from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts, refreshing
-from billing.payments.attempts import RESULT_AFTER
+from billing.pricing.money import SMALLEST_PAISE
 from tenants.lifecycle import IST
 
 Kind, Method = PaymentAttempt.Kind, Mandate.Method
@@ -48,7 +49,9 @@ def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
 
 
 def _busy(mandate: Mandate) -> bool:
-    return PaymentAttempt.objects.filter(mandate=mandate, status__in=PaymentAttempt.IN_FLIGHT).exists()
+    in_flight = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT)
+    of_everything = Q(pays_all=True, invoice__tenant_id=mandate.tenant_id)
+    return in_flight.filter(Q(mandate=mandate) | of_everything).exists()
 
 
 def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
@@ -63,7 +66,7 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
             return None
         if invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}:
             return None
-        if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
+        if not SMALLEST_PAISE <= invoice.amount_due_paise <= mandate.max_amount_paise:
             return None
         if not _debit_is_due(invoice, mandate, at):
             return None
@@ -74,7 +77,6 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
             at,
             provider=mandate.provider,
             mandate=mandate,
-            result_after=RESULT_AFTER[Method(mandate.method)],
         )
         invoice.status = Invoice.Status.PROCESSING
         invoice.save(update_fields=["status", "retries_started"])

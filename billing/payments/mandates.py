@@ -6,18 +6,21 @@ that becomes active replaces it, and the old one is cancelled at the provider.
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db import transaction
 
+from billing import ledger
 from billing.buyers import profiles
 from billing.isolation import each
+from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.mails import messages
 from billing.models import INDIA, Mandate
 from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import Conflict, InvalidRequest, RateLimited
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
@@ -28,7 +31,14 @@ DEFAULT_CAP_PAISE = 1_500_000
 """Debits up to 15,000 rupees need no further authentication (RBI e-mandate framework 2026): 49 numbers with GST."""
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
-"""How long the approval of a mandate is waited for."""
+"""How long the approval of a mandate is waited for; its page ends then."""
+PAGES_A_DAY = 3
+"""How many pages for mandates a tenant may ask the provider for in a day."""
+POLLED_FOR = 60.0
+"""Seconds of a run for pending mandates."""
+_ASKING_FOR = timedelta(minutes=1)
+"""How long a call for a page may take before it counts as broken off."""
+_DAY = timedelta(days=1)
 _IN_FORCE = (Status.ACTIVE, Status.PAUSED)
 
 
@@ -37,8 +47,9 @@ def ask_for(
 ) -> Mandate:
     """A pending mandate with the page on which it is approved; asked again, the same one while it waits.
 
-    Raises InvalidRequest with `details.missing` for an incomplete profile, and for an amount beyond the method's
-    limit; ProviderUnreachable, ProviderRefused.
+    A tenant has one pending mandate: another one ends it. Raises InvalidRequest with `details.missing` for an
+    incomplete profile, and for an amount beyond the method's limit; RateLimited after `PAGES_A_DAY`; Conflict while
+    another call makes a page; ProviderUnreachable, ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
     profile = profiles.profile_of(tenant)
@@ -50,47 +61,36 @@ def ask_for(
         raise InvalidRequest.of(
             max_amount_paise=f"At most {LARGEST_CAP_PAISE[Method(method)]} with method {method}."
         )
-    waiting = (
-        Mandate.objects.for_tenant(tenant_id)
-        .filter(
-            provider=settings.PAYMENT_PROVIDER,
-            method=method,
-            max_amount_paise=max_amount_paise,
-            status=Status.PENDING,
-            return_url=return_url,
-            authorization_expires_at__gt=at,
-        )
-        .order_by("-id")
-        .first()
-    )
-    if waiting is not None:
-        return waiting
-    mandate = Mandate.objects.create(
-        tenant=tenant,
-        provider=settings.PAYMENT_PROVIDER,
-        method=method,
-        max_amount_paise=max_amount_paise,
-        return_url=return_url,
-        created_at=at,
-        replaces=Mandate.objects.for_tenant(tenant_id).filter(status__in=_IN_FORCE).first(),
-    )
+    with transaction.atomic():
+        # One call of a tenant decides at a time, so that two at once make one page.
+        Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+        wanted = {
+            "provider": settings.PAYMENT_PROVIDER,
+            "method": method,
+            "max_amount_paise": max_amount_paise,
+        }
+        mandate, is_new = _pending(tenant_id, wanted, return_url, at)
+    if not is_new:
+        return mandate
     try:
         registration = provider(mandate.provider).register_mandate(
             payer=Payer(profile.legal_name, profiles.email_of(tenant) or "", profile.phone),
             method=method,
             max_amount_paise=max_amount_paise,
             receipt=mandate.public_id,
-            return_url=return_url,
+            expires_at=at + PENDING_FOR,
         )
     except (ProviderRefused, ProviderUnreachable):
         Mandate.objects.filter(pk=mandate.pk).update(status=Status.EXPIRED)
         raise
+    mandate.provider_registration_id = registration.id
     mandate.provider_order_id = registration.order_id
     mandate.provider_customer_id = registration.customer_id
     mandate.authorization_url = registration.url
-    mandate.authorization_expires_at = registration.expires_at
+    mandate.authorization_expires_at = at + PENDING_FOR
     mandate.save(
         update_fields=[
+            "provider_registration_id",
             "provider_order_id",
             "provider_customer_id",
             "authorization_url",
@@ -98,6 +98,32 @@ def ask_for(
         ]
     )
     return mandate
+
+
+def _pending(
+    tenant_id: UUID, wanted: dict[str, Any], return_url: str | None, at: datetime
+) -> tuple[Mandate, bool]:
+    """The tenant's pending mandate with these values and False, or a new one, which ends the other, and True."""
+    own = Mandate.objects.for_tenant(tenant_id)
+    waiting = own.filter(status=Status.PENDING).order_by("-id")
+    known = waiting.filter(**wanted, authorization_expires_at__gt=at).first()
+    if known is not None:
+        return known, False
+    if waiting.filter(authorization_url=None, created_at__gt=at - _ASKING_FOR).exists():
+        raise Conflict("A mandate is being set up at the moment. Repeat in a minute.")
+    pages = own.filter(authorization_url__isnull=False, created_at__gt=at - _DAY).order_by("created_at")
+    if len(pages) >= PAGES_A_DAY:
+        raise RateLimited(
+            f"At most {PAGES_A_DAY} mandates can be begun in a day. Approve the one that waits.",
+            details={"limit": PAGES_A_DAY},
+            headers={"Retry-After": str(int((pages[0].created_at + _DAY - at).total_seconds()) + 1)},
+        )
+    waiting.update(status=Status.CANCELLED, cancel_at_provider=True)
+    standing = own.filter(status__in=_IN_FORCE).first()
+    made = Mandate.objects.create(
+        tenant_id=tenant_id, created_at=at, replaces=standing, return_url=return_url, **wanted
+    )
+    return made, True
 
 
 def current(tenant_id: UUID) -> Mandate | None:
@@ -117,18 +143,45 @@ def sync(mandate_id: UUID, at: datetime) -> None:
         token_id=mandate.provider_token_id,
     )
     if state is not None:
-        _store(mandate, state)
+        _store(mandate, state, at)
     elif mandate.status == Status.PENDING and mandate.created_at + PENDING_FOR <= at:
         Mandate.objects.filter(pk=mandate_id, status=Status.PENDING).update(status=Status.EXPIRED)
     cancel_replaced(mandate.tenant_id)
 
 
-def _store(seen: Mandate, state: MandateState) -> None:
-    with transaction.atomic():
-        Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=seen.tenant_id)
+def read_again(mandate_id: UUID, at: datetime) -> None:
+    """Read a mandate whose debit failed: a bank may have ended it and no notice told. One that the provider does not
+    know any more has ended. Raises ProviderUnreachable.
+    """
+    try:
+        sync(mandate_id, at)
+    except ProviderRefused:
+        mandate = Mandate.objects.get(pk=mandate_id)
+        if mandate.provider_token_id is not None:
+            ended = MandateState(mandate.provider_token_id, Status.CANCELLED, mandate.instrument)
+            _store(mandate, ended, at)
+
+
+def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
+    with ledger.account(seen.tenant_id):
         mandate = Mandate.objects.select_related("tenant").get(pk=seen.pk)
         before = mandate.status
+        for check in state.checks:
+            amount = check.amount_paise - check.refunded_paise
+            ledger.post(
+                LedgerEntry.Act.CHECK,
+                f"check {check.id}",
+                at,
+                {LedgerPosting.Account.CLEARING: amount, LedgerPosting.Account.CHECKS: -amount},
+                tenant_id=seen.tenant_id,
+                text=check.id,
+            )
         if before not in {Status.PENDING, *_IN_FORCE}:
+            if state.status == Status.ACTIVE and mandate.provider_token_id is None:
+                # Approved after all, on a page that another one had replaced, or after its time.
+                Mandate.objects.filter(pk=mandate.pk).update(
+                    provider_token_id=state.token_id, cancel_at_provider=True
+                )
             return
         if state.status == Status.ACTIVE and before == Status.PENDING:
             Mandate.objects.for_tenant(mandate.tenant_id).filter(status__in=_IN_FORCE).update(
@@ -147,21 +200,40 @@ def _store(seen: Mandate, state: MandateState) -> None:
 def cancel_replaced(tenant_id: UUID | None = None) -> None:
     """Tell the provider about mandates that were replaced; what fails is tried again by the next run."""
     replaced = Mandate.objects.filter(cancel_at_provider=True)
-    for mandate in replaced.filter(tenant_id=tenant_id) if tenant_id else replaced:
-        try:
-            provider(mandate.provider).cancel_mandate(
-                customer_id=mandate.provider_customer_id or "", token_id=mandate.provider_token_id or ""
+    if tenant_id is not None:
+        replaced = replaced.filter(tenant_id=tenant_id)
+    each(list(replaced), _end_at_provider, step="mandates", seconds=POLLED_FOR)
+
+
+def _end_at_provider(mandate: Mandate) -> None:
+    pay = provider(mandate.provider)
+    try:
+        if mandate.provider_token_id is not None:
+            pay.cancel_mandate(
+                customer_id=mandate.provider_customer_id or "",
+                token_id=mandate.provider_token_id,
+                method=mandate.method,
             )
-        except ProviderUnreachable:
-            continue
-        except ProviderRefused as refusal:
-            log.info("mandate_not_cancelled", mandate_id=mandate.public_id, reason=refusal.error["reason"])
-        Mandate.objects.filter(pk=mandate.pk).update(cancel_at_provider=False)
+        elif mandate.provider_registration_id is not None:
+            pay.cancel_registration(mandate.provider_registration_id)
+        refused = False
+    except ProviderRefused as refusal:
+        log.info("mandate_not_cancelled", mandate_id=mandate.public_id, reason=refusal.error["reason"])
+        refused = True
+    Mandate.objects.filter(pk=mandate.pk).update(cancel_at_provider=False)
+    if refused and mandate.provider_token_id is None:
+        sync(mandate.pk, mandate.created_at)  # its page may have been approved meanwhile
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about pending mandates, whose notice may be lost; returns how many."""
+    """Ask about pending mandates, whose notice may be lost; returns how many.
+
+    Comes after the debits and ends after `POLLED_FOR`: however many are pending, no debit waits for them.
+    """
     Mandate.objects.filter(status__in=_IN_FORCE, expires_at__lte=at).update(status=Status.EXPIRED)
+    Mandate.objects.filter(
+        status=Status.PENDING, provider_order_id=None, created_at__lte=at - PENDING_FOR
+    ).update(status=Status.EXPIRED)
     # In any order: if the provider is silent for some, the others have their turn in another run.
     pending = Mandate.objects.filter(status=Status.PENDING, provider_order_id__isnull=False).order_by("?")
     cancel_replaced()
@@ -169,6 +241,7 @@ def reconcile(at: datetime) -> int:
         pending.values_list("id", flat=True),
         lambda mandate_id: _sync_quietly(mandate_id, at),
         step="mandates",
+        seconds=POLLED_FOR,
     )
 
 

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from billing.isolation import each
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
-from billing.payments import mandates, refreshing, refunds
+from billing.payments import mandates, refreshing, refunds, settlements
 from billing.payments.provider import ProviderRefused, provider
 from gateway.api.errors import InvalidRequest, Unauthorized
 from gateway.task_queue import enqueue
@@ -72,6 +72,8 @@ def _apply(event: ProviderEvent, at: datetime) -> int:
 def _read_state(event: ProviderEvent, at: datetime) -> None:
     """Read from the provider what became of everything that a notice names."""
     notice = provider(event.provider).read_notice(bytes(event.body))
+    if notice.is_settlement:
+        settlements.reconcile(at)
     attempts = PaymentAttempt.objects.filter(
         Q(provider_order_id__in=notice.order_ids)
         | Q(provider_link_id__in=notice.link_ids)

@@ -1,15 +1,17 @@
 """Payment links: the page of an invoice at the provider, made when somebody wants to pay, ended before a correction."""
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts, refreshing
-from billing.payments.attempts import LINK_CHECK
 from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
+from billing.pricing.money import SMALLEST_PAISE
 from gateway.api.errors import Conflict
 
 log = structlog.get_logger(__name__)
@@ -31,18 +33,48 @@ class InvoiceNotPayable(Conflict):
 
 
 def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
-    """The live payment link of an unpaid invoice, made when there is none.
+    """The live payment link of an unpaid invoice, made when there is none. It ends one for everything that is due.
 
     Raises InvoiceNotPayable (paid, void, or a debit in flight), ProviderUnreachable, ProviderRefused.
     """
+    _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
     refreshing.look_at_failed(invoice.pk, at)
+    return _link(invoice, at, return_url)
+
+
+def payable(tenant_id: UUID) -> list[Invoice]:
+    """What a tenant can pay now, the oldest invoice first: no debit of it is in flight."""
+    unpaid = Invoice.objects.for_tenant(tenant_id).owing().exclude(status=Invoice.Status.PROCESSING)
+    return list(unpaid.order_by("issued_at", "id"))
+
+
+def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
+    """The live payment link for everything that a tenant can pay now. It is one of the oldest invoice: what it brings
+    beyond that is the customer's balance, which pays the others.
+
+    Raises Conflict where nothing is due, and what `pay_now` raises.
+    """
+    for invoice in payable(tenant_id):
+        refreshing.look_at_failed(invoice.pk, at)
+    if not (due := payable(tenant_id)):
+        raise Conflict("Nothing is due.")
+    total = sum(invoice.amount_due_paise for invoice in due)
+    live = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT, invoice=due[0], pays_all=True)
+    if not live.filter(amount_paise=total).exists():
+        for invoice in due:
+            end_link(invoice=invoice, at=at)
+    return _link(due[0], at, None, total)
+
+
+def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 0) -> PaymentAttempt:
     try:
         with transaction.atomic():
             invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
             attempt = PaymentAttempt.objects.filter(
                 invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT
             ).first()
-            if invoice.status not in Invoice.UNPAID or (attempt and attempt.kind != Kind.LINK):
+            payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
+            if not payable or (attempt and attempt.kind != Kind.LINK):
                 raise InvoiceNotPayable(
                     details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
                 )
@@ -52,8 +84,9 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
                     Kind.LINK,
                     at,
                     provider=settings.PAYMENT_PROVIDER,
-                    result_after=LINK_CHECK,
                     return_url=return_url,
+                    amount_paise=of_all,
+                    pays_all=bool(of_all),
                 )
                 attempt.expires_at = at + LINK_LIFETIME
                 attempt.save(update_fields=["expires_at"])
@@ -63,22 +96,25 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
         refreshing.refresh(attempt.id, at)
         attempt.refresh_from_db()
         if attempt.status == Status.FAILED and attempt.payment_url is not None:
-            return pay_now(invoice=invoice, at=at, return_url=return_url)
+            return _link(invoice, at, return_url, of_all)
         if attempt.payment_url is None:
             raise ProviderUnreachable
     return attempt
 
 
 def end_link(*, invoice: Invoice, at: datetime) -> None:
-    """End an invoice's live link, so that its amount may change. A payment made meanwhile is recorded."""
-    attempt = PaymentAttempt.objects.filter(
-        invoice=invoice, kind=Kind.LINK, status__in=PaymentAttempt.IN_FLIGHT
-    ).first()
-    if attempt is None:
-        return
-    if attempt.provider_link_id is not None:
-        try:
-            provider(attempt.provider).cancel_link(attempt.provider_link_id)
-        except ProviderRefused:
-            log.info("payment_link_not_cancelled", attempt_id=attempt.public_id)
-    refreshing.refresh(attempt.id, at)
+    """End an invoice's live link, so that its amount may change, and one for everything that is due. A payment made
+    meanwhile is recorded.
+    """
+    of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
+    _end(PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all), at)
+
+
+def _end(attempts_of: QuerySet[PaymentAttempt], at: datetime) -> None:
+    for attempt in attempts_of.filter(kind=Kind.LINK, status__in=PaymentAttempt.IN_FLIGHT):
+        if attempt.provider_link_id is not None:
+            try:
+                provider(attempt.provider).cancel_link(attempt.provider_link_id)
+            except ProviderRefused:
+                log.info("payment_link_not_cancelled", attempt_id=attempt.public_id)
+        refreshing.refresh(attempt.id, at)

@@ -4,7 +4,7 @@
 `ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -62,23 +62,12 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class MandateRegistration:
-    """A page on which a mandate is approved."""
+    """A page on which a mandate is approved; `id` names the page itself."""
 
+    id: str
     order_id: str
     customer_id: str
     url: str
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class MandateState:
-    """A mandate at the provider; `status` is a value of Mandate.Status."""
-
-    token_id: str
-    status: str
-    instrument: str | None
-    max_amount_paise: int | None
-    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +81,21 @@ class Payment:
     token_id: str | None = None
     customer_id: str | None = None
     error: Mapping[str, Any] | None = None
+    currency: str = "INR"
+    fee_paise: int = 0
+    """What the provider keeps of a captured payment, with the tax on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MandateState:
+    """A mandate at the provider; `status` is a value of Mandate.Status."""
+
+    token_id: str
+    status: str
+    instrument: str | None = None
+    expires_at: datetime | None = None
+    checks: Sequence[Payment] = ()
+    """The payments by which it was approved, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +119,39 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Settlement:
+    """Money that the provider sent to the bank account; `utr` is the bank's reference."""
+
+    id: str
+    amount_paise: int
+    utr: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settlement is made of: a payment, a refund, or another entry of the provider's books."""
+
+    id: str
+    settlement_id: str
+    type: str
+    amount_paise: int
+    fee_paise: int
+    tax_paise: int
+    net_paise: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """What a webhook is about: the state itself is read from the provider, so order and repetition do not matter."""
 
     type: str
+    """The provider's own name of it."""
     payment_ids: frozenset[str] = field(default_factory=frozenset)
     order_ids: frozenset[str] = field(default_factory=frozenset)
     link_ids: frozenset[str] = field(default_factory=frozenset)
     token_ids: frozenset[str] = field(default_factory=frozenset)
+    is_settlement: bool = False
 
 
 class PaymentProvider(Protocol):
@@ -131,14 +160,16 @@ class PaymentProvider(Protocol):
     name: str
 
     def register_mandate(
-        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
+        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, expires_at: datetime
     ) -> MandateRegistration: ...
+
+    def cancel_registration(self, registration_id: str) -> None: ...
 
     def find_mandate(
         self, *, order_id: str, customer_id: str, token_id: str | None
     ) -> MandateState | None: ...
 
-    def cancel_mandate(self, *, customer_id: str, token_id: str) -> None: ...
+    def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None: ...
 
     def create_order(self, *, receipt: str, amount_paise: int, invoice_number: str) -> str: ...
 
@@ -162,6 +193,10 @@ class PaymentProvider(Protocol):
     def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState: ...
 
     def refunds_of(self, payment_id: str) -> list[RefundState]: ...
+
+    def settlements(self) -> Iterator[Settlement]: ...
+
+    def settled_of(self, settlement: Settlement) -> list[Settled]: ...
 
     def create_link(
         self,

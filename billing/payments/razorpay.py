@@ -1,15 +1,16 @@
 """Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
 
-Paths and members are those of Razorpay's API reference (recurring payments, orders, payment links, webhooks). The
-coupled flow is used: Razorpay notifies the payer, debits about a day later and retries by itself.
+Paths and members are those of Razorpay's API reference, kept in `simulator/payments/contract.json`: it refuses a member
+that a call's page does not name, and answers null where nothing is known. The coupled flow is used: Razorpay notifies
+the payer, debits about a day later and retries by itself.
 """
 
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import orjson
@@ -29,8 +30,13 @@ from billing.payments.provider import (
     ProviderRefusesService,
     ProviderUnreachable,
     RefundState,
+    Settled,
+    Settlement,
 )
+from billing.pricing.money import SMALLEST_PAISE
+from billing.pricing.plan import CURRENCY
 from gateway.database.transactions import leave_database
+from tenants.lifecycle import IST
 
 _TOKEN_STATUS = {
     "initiated": "pending",
@@ -55,6 +61,8 @@ _ABOUT_THE_ACCOUNT = re.compile(
     re.IGNORECASE,
 )
 """Descriptions of 400 answers that are about the service's account, not about the payer."""
+_EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
+_PAGE = 100
 _LINK_ENDED = {"expired", "cancelled"}
 
 
@@ -64,33 +72,43 @@ class Razorpay:
     name = "razorpay"
 
     def register_mandate(
-        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, return_url: str | None
+        self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, expires_at: datetime
     ) -> MandateRegistration:
-        """A registration link: the payer approves on Razorpay's page (UPI by app or QR, card, or net banking)."""
+        """A registration link: the payer approves on Razorpay's page (UPI by app or QR, card, or net banking).
+
+        The payer is led there by the service, so Razorpay sends no SMS and no mail; its page leads nowhere afterwards.
+        """
+        # Each frequency has its rules for UPI and cards; e-mandates have none, and their page names no such member.
+        frequency = {} if method == "emandate" else {"frequency": "as_presented"}
         made = self._call(
             "POST",
             "subscription_registration/auth_links",
             {
                 "customer": {"name": payer.name, "email": payer.email, "contact": payer.contact},
                 "type": "link",
-                "amount": 0 if method == "emandate" else 100,
-                "currency": "INR",
+                "amount": 0 if method == "emandate" else SMALLEST_PAISE,
+                "currency": CURRENCY,
                 "description": "Autopay for monthly invoices",
                 "receipt": receipt,
+                "expire_by": int(expires_at.timestamp()),
+                "sms_notify": False,
+                "email_notify": False,
                 "subscription_registration": {
                     "method": method,
                     "max_amount": max_amount_paise,
-                    "frequency": "as_presented",
+                    **frequency,
                 },
-                **({"callback_url": return_url, "callback_method": "get"} if return_url else {}),
             },
         )
-        return MandateRegistration(
-            made["order_id"], made["customer_id"], made["short_url"], _moment(made["expire_by"])
-        )
+        return MandateRegistration(made["id"], made["order_id"], made["customer_id"], made["short_url"])
+
+    def cancel_registration(self, registration_id: str) -> None:
+        """End a registration link that nobody approved; refused when it was."""
+        self._call("POST", f"invoices/{registration_id}/cancel", {})
 
     def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
         """The token that the registration's payment made, or None while nobody approved."""
+        paid: list[Payment] = []
         if token_id is None:
             paid = [payment for payment in self.payments_of(order_id) if payment.token_id]
             if not paid:
@@ -102,19 +120,23 @@ class Razorpay:
             token_id=token["id"],
             status=_TOKEN_STATUS.get(status, "pending"),
             instrument=_instrument(token),
-            max_amount_paise=token.get("max_amount"),
             expires_at=_moment(token["expired_at"]) if token.get("expired_at") else None,
+            checks=[payment for payment in paid if payment.status == "captured"],
         )
 
-    def cancel_mandate(self, *, customer_id: str, token_id: str) -> None:
-        """Cancel a token."""
-        self._call("DELETE", f"customers/{customer_id}/tokens/{token_id}")
+    def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None:
+        """End a mandate. Of UPI it is cancelled, because deleting its token would leave it alive at the bank."""
+        token = f"customers/{customer_id}/tokens/{token_id}"
+        if method == "upi":
+            self._call("PUT", f"{token}/cancel")
+        else:
+            self._call("DELETE", token)
 
     def create_order(self, *, receipt: str, amount_paise: int, invoice_number: str) -> str:
         """An order for one debit."""
         body = {
             "amount": amount_paise,
-            "currency": "INR",
+            "currency": CURRENCY,
             "receipt": receipt,
             "payment_capture": True,
             "notes": {"invoice": invoice_number},
@@ -141,7 +163,7 @@ class Razorpay:
             "email": payer.email,
             "contact": payer.contact,
             "amount": amount_paise,
-            "currency": "INR",
+            "currency": CURRENCY,
             "order_id": order_id,
             "customer_id": customer_id,
             "token": token_id,
@@ -166,7 +188,50 @@ class Razorpay:
 
     def refunds_of(self, payment_id: str) -> list[RefundState]:
         """Every refund of a payment."""
-        return [_refund(item) for item in self._call("GET", f"payments/{payment_id}/refunds")["items"]]
+        found = self._call("GET", f"payments/{payment_id}/refunds", query={"count": "100"})
+        return [_refund(item) for item in found["items"]]
+
+    def settlements(self) -> Iterator[Settlement]:
+        """Every settlement that reached the bank, newest first."""
+        skip = 0
+        while found := self._call("GET", "settlements", query={"count": str(_PAGE), "skip": str(skip)})[
+            "items"
+        ]:
+            for row in found:
+                if row["status"] == "processed":
+                    yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
+            skip += len(found)
+            if len(found) < _PAGE:
+                return
+
+    def settled_of(self, settlement: Settlement) -> list[Settled]:
+        """What a settlement is made of: the list of its day, and of the next, by when it has settled all."""
+        found: dict[str, Settled] = {}
+        for days in (0, 1):
+            day = (settlement.at + timedelta(days=days)).astimezone(IST)
+            when = {"year": str(day.year), "month": f"{day.month:02d}", "day": f"{day.day:02d}"}
+            for row in self._settled_on(when):
+                if row["settlement_id"] == settlement.id and row["currency"] == CURRENCY:
+                    found[row["entity_id"]] = Settled(
+                        id=row["entity_id"],
+                        settlement_id=settlement.id,
+                        type=row["type"],
+                        amount_paise=int(row["amount"]),
+                        fee_paise=int(row["fee"]),
+                        tax_paise=int(row["tax"]),
+                        net_paise=int(row["credit"]) - int(row["debit"]),
+                    )
+        return list(found.values())
+
+    def _settled_on(self, when: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        skip = 0
+        while True:
+            query = {**when, "count": str(10 * _PAGE), "skip": str(skip)}
+            items = self._call("GET", "settlements/recon/combined", query=query)["items"]
+            yield from items
+            skip += len(items)
+            if len(items) < 10 * _PAGE:
+                return
 
     def create_link(
         self,
@@ -181,7 +246,7 @@ class Razorpay:
         """A payment link of one amount."""
         body = {
             "amount": amount_paise,
-            "currency": "INR",
+            "currency": CURRENCY,
             "reference_id": reference,
             "description": description,
             "expire_by": int(expires_at.timestamp()),
@@ -223,7 +288,7 @@ class Razorpay:
     def read_notice(self, body: bytes) -> Notice:
         """The ids that a notice is about. Raises ValueError for what is no notice."""
         notice = orjson.loads(body)
-        if not isinstance(notice, dict) or not isinstance(notice.get("event"), str):
+        if not isinstance(notice, dict) or not _EVENT.fullmatch(str(notice.get("event"))):
             raise ValueError("not a notice")
         payload = notice.get("payload")
         entities: dict[str, Mapping[str, Any]] = {
@@ -239,7 +304,7 @@ class Razorpay:
         found += [("link", entities.get("payment_link", {}).get("id"))]
         found += [("token", entities.get("token", {}).get("id")), ("token", payment.get("token_id"))]
         ids = {
-            kind: frozenset(str(i) for k, i in found if k == kind and i)
+            kind: frozenset(i for k, i in found if k == kind and isinstance(i, str) and _ID.fullmatch(i))
             for kind in ("payment", "order", "link", "token")
         }
         return Notice(
@@ -248,6 +313,7 @@ class Razorpay:
             order_ids=ids["order"],
             link_ids=ids["link"],
             token_ids=ids["token"],
+            is_settlement="settlement" in entities,
         )
 
     def _link(self, made: Mapping[str, Any]) -> Link:
@@ -332,6 +398,8 @@ def _payment(item: Mapping[str, Any]) -> Payment:
         token_id=item.get("token_id"),
         customer_id=item.get("customer_id"),
         error=error,
+        currency=item["currency"],
+        fee_paise=int(item.get("fee") or 0),
     )
 
 

@@ -14,7 +14,7 @@ from billing import pay_links
 from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payment_models import ATTEMPT
-from billing.payments import attempts, settlement
+from billing.payments import attempts, mandates, settlement
 from billing.payments.attempts import LINK_CHECK, RESULT_AFTER
 from billing.payments.provider import (
     Link,
@@ -51,6 +51,7 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
     except ProviderRefused as refusal:
         if attempt.provider_payment_id is None:
             settlement.fail(attempt_id=attempt.id, error=refusal.error, at=at)
+        _read_mandate_of_failed(attempt, at)
         raise
     except ProviderRefusesService:
         PaymentAttempt.objects.filter(pk=attempt.pk, status__in=PaymentAttempt.IN_FLIGHT).update(
@@ -62,6 +63,15 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
             status=Status.UNKNOWN, next_check_at=at + RETRY_CHECK
         )
         raise
+    _read_mandate_of_failed(attempt, at)
+
+
+def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
+    """A debit that failed just now may have failed because its mandate ended."""
+    if attempt.mandate_id is None or attempt.status not in PaymentAttempt.IN_FLIGHT:
+        return
+    if PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.FAILED).exists():
+        mandates.read_again(attempt.mandate_id, at)
 
 
 def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
@@ -135,7 +145,7 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
         assert order_id is not None  # noqa: S101 - stored above
     asked_now = PaymentAttempt.objects.filter(
         pk=attempt.pk, scheduled_for__isnull=True, status__in=PaymentAttempt.IN_FLIGHT
-    ).update(scheduled_for=at)
+    ).update(scheduled_for=at, next_check_at=at + RESULT_AFTER[Method(mandate.method)])
     if asked_now:
         try:
             payment_id = pay.debit(
@@ -169,7 +179,7 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
     if attempt.provider_link_id is None:
         link = _make_link(attempt)
         PaymentAttempt.objects.filter(pk=attempt.pk, provider_link_id__isnull=True).update(
-            provider_link_id=link.id, payment_url=link.url
+            provider_link_id=link.id, payment_url=link.url, next_check_at=at + LINK_CHECK
         )
         PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
     else:
@@ -193,7 +203,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             payer=attempts.payer_of(attempt.invoice),
             amount_paise=attempt.amount_paise,
             reference=attempt.receipt,
-            description=f"Invoice {attempt.invoice.number}",
+            description="All open invoices" if attempt.pays_all else f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
             return_url=attempt.return_url or pay_links.return_url_of(attempt.invoice),
         )

@@ -1,4 +1,4 @@
-"""Refunds: staff pay the surplus of an invoice back to where it came from, with an audit entry.
+"""Refunds: staff pay a customer's balance back to where it came from, with an audit entry.
 
 A refund is committed before the provider is called, is the only one in flight of its attempt, and is found again by its
 receipt when an answer is lost: nothing is paid back twice. The invoice's amounts follow from what the provider says
@@ -10,10 +10,10 @@ from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, transaction
-from django.db.models import Sum
 
+from billing import ledger
 from billing.isolation import each
-from billing.models import Invoice, PaymentAttempt, Refund
+from billing.models import PaymentAttempt, Refund
 from billing.payment_models import REFUND
 from billing.payments import refreshing
 from billing.payments.provider import (
@@ -23,7 +23,7 @@ from billing.payments.provider import (
     RefundState,
     provider,
 )
-from billing.pricing.money import rupees
+from billing.pricing.money import SMALLEST_PAISE, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
@@ -41,25 +41,25 @@ GIVEN_UP_AFTER = timedelta(hours=24)
 def pay_back(
     *, attempt_id: UUID, amount_paise: int, at: datetime, actor_user_id: int | None = None
 ) -> Refund:
-    """Pay back a part of an invoice's surplus from a captured attempt, or all of it.
+    """Pay back a part of the customer's balance from a captured attempt, or all of it.
 
-    Raises InvalidRequest beyond the surplus or beyond what the attempt collected, Conflict for an attempt that is not
+    Raises InvalidRequest beyond the balance or beyond what the attempt collected, Conflict for an attempt that is not
     the provider's or has a refund in flight. A silent provider leaves the refund `unknown`; the run asks again.
     """
-    with transaction.atomic():
-        attempt = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=attempt.invoice_id)
+    known = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
+    with ledger.account(known.invoice.tenant_id):
+        invoice = ledger.locked(known.invoice_id)
         attempt = PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
         if (
             attempt.kind not in {PaymentAttempt.Kind.AUTOPAY, PaymentAttempt.Kind.LINK}
             or not attempt.captured_paise
         ):
             raise Conflict("Only a payment that the provider collected can be paid back through it.")
-        others = Refund.objects.filter(attempt__invoice=invoice, status__in=Refund.IN_FLIGHT)
-        promised = others.aggregate(total=Sum("amount_paise"))["total"] or 0
-        most = min(invoice.surplus_paise - promised, attempt.kept_paise)
-        if not 0 < amount_paise <= most:
-            raise InvalidRequest.of(amount=f"At most {rupees(max(0, most))} can be paid back.")
+        most = min(ledger.available_paise(invoice.tenant_id), attempt.kept_paise)
+        if not SMALLEST_PAISE <= amount_paise <= most:
+            raise InvalidRequest.of(
+                amount=f"From {rupees(SMALLEST_PAISE)} to {rupees(max(0, most))} can be paid back."
+            )
         refund = _insert(attempt, amount_paise, at, actor_user_id)
         audit.record(
             action="billing.refund",

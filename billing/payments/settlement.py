@@ -1,26 +1,34 @@
 """Settlement: applies a payment's result to the attempt, its invoice and its tenant, in one transaction.
 
-The only writer of results. Locks in the order invoice, attempt, tenant. Results only move forward, so a
-repeated, late or reordered one is harmless: captured money stays captured, and a failed attempt may still be captured
-(a late authorisation), never the other way round.
+The only writer of results. Locks in the order tenant, invoice, attempt, and books what was collected or given back.
+Results only move forward, so a repeated, late or reordered one is harmless: captured money stays captured, and a failed
+attempt may still be captured (a late authorisation), never the other way round.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+import structlog
 
-from billing import restriction
-from billing.models import BalanceTransfer, Invoice, PaymentAttempt
+from billing import ledger, restriction
+from billing.models import Invoice, PaymentAttempt
 from billing.payments.provider import Payment
+from billing.pricing.plan import CURRENCY
+
+log = structlog.get_logger(__name__)
 
 _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
 
 
 def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     """Apply an attempt's payments at the provider: a captured one decides, else one in progress, else the failure."""
+    for payment in payments:
+        if payment.currency != CURRENCY:
+            log.error("payment_of_another_currency", payment_id=payment.id, currency=payment.currency)
+    payments = [payment for payment in payments if payment.currency == CURRENCY]
     captured = [payment for payment in payments if payment.status == "captured"]
     processing = [payment for payment in payments if payment.status == "processing"]
     if captured:
@@ -33,8 +41,7 @@ def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -
 
 def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
     """The provider accepted the payment; the result comes later."""
-    with transaction.atomic():
-        invoice, attempt = _locked(attempt_id)
+    with _locked(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
         attempt.status, attempt.provider_payment_id = _ATTEMPT.PROCESSING, payment_id
@@ -48,8 +55,7 @@ def fail(
     *, attempt_id: UUID, error: Mapping[str, Any] | None, at: datetime, payment_id: str | None = None
 ) -> None:
     """An attempt ended without money. A failed debit makes the invoice overdue; a link that ran out does not."""
-    with transaction.atomic():
-        invoice, attempt = _locked(attempt_id)
+    with _locked(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
         attempt.status, attempt.completed_at, attempt.error = _ATTEMPT.FAILED, at, error
@@ -60,6 +66,7 @@ def fail(
             invoice.overdue_since = invoice.overdue_since or at
             invoice.save(update_fields=["status", "overdue_since"])
             restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        ledger.set_off(invoice.tenant_id, at)
 
 
 def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
@@ -70,13 +77,11 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     # Nearly always, when the billing run looks at collected payments again: nothing is locked for that.
     if known.filter(pk=attempt_id).exists():
         return
-    with transaction.atomic():
-        invoice, attempt = _locked(attempt_id)
+    with _locked(attempt_id) as (invoice, attempt):
         captured = max(attempt.captured_paise, captured)
         refunded = max(attempt.refunded_paise, refunded)
         if (captured, refunded) == (attempt.captured_paise, attempt.refunded_paise):
             return
-        more = captured - refunded - attempt.kept_paise
         if attempt.status != _ATTEMPT.CAPTURED:
             attempt.status, attempt.completed_at, attempt.error = _ATTEMPT.CAPTURED, at, None
             attempt.provider_payment_id = payments[0].id
@@ -91,48 +96,16 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
                 "error",
             ]
         )
-        _add_paid(invoice, more, at)
+        ledger.book_attempt(attempt, invoice, at)
+        ledger.settle(invoice, at)
+        ledger.set_off(invoice.tenant_id, at)
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
 
 
-def _add_paid(invoice: Invoice, more: int, at: datetime) -> None:
-    """Change what was paid for a locked invoice. What is refunded beyond it is missing at the invoice that replaced it,
-    for which the money counted.
-    """
-    missing = max(0, -(invoice.amount_paid_paise + more))
-    invoice.amount_paid_paise += more + missing
-    restate(invoice, at)
-    invoice.save(update_fields=["amount_paid_paise", *RESTATED])
-    if missing:
-        newer = Invoice.objects.select_for_update(of=("self",)).get(replaces=invoice)
-        BalanceTransfer.objects.create(from_invoice=invoice, to_invoice=newer, amount_paise=-missing, at=at)
-        _add_paid(newer, -missing, at)
-
-
-RESTATED = ("status", "paid_at", "overdue_since", "reopened_at", "reminders_sent")
-"""The columns that `restate` may change."""
-
-
-def restate(invoice: Invoice, at: datetime) -> None:
-    """Set the status of a locked invoice after its amounts changed; the caller saves RESTATED."""
-    if invoice.amount_due_paise == 0:
-        if invoice.status in Invoice.UNPAID:
-            invoice.status = _INVOICE.PAID if invoice.amount_paid_paise else _INVOICE.VOID
-            invoice.paid_at = at if invoice.amount_paid_paise else None
-    elif invoice.status == _INVOICE.PAID:
-        invoice.status, invoice.paid_at, invoice.reopened_at = _INVOICE.OPEN, None, at
-        invoice.overdue_since, invoice.reminders_sent = None, 0
-    elif invoice.status == _INVOICE.PROCESSING and not _debit_in_flight(invoice):
-        invoice.status = _INVOICE.FAILED if invoice.overdue_since else _INVOICE.OPEN
-
-
-def _debit_in_flight(invoice: Invoice) -> bool:
-    return PaymentAttempt.objects.filter(
-        invoice=invoice, kind=PaymentAttempt.Kind.AUTOPAY, status__in=PaymentAttempt.IN_FLIGHT
-    ).exists()
-
-
-def _locked(attempt_id: UUID) -> tuple[Invoice, PaymentAttempt]:
-    attempt = PaymentAttempt.objects.only("invoice_id").get(pk=attempt_id)
-    invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=attempt.invoice_id)
-    return invoice, PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+@contextmanager
+def _locked(attempt_id: UUID) -> Iterator[tuple[Invoice, PaymentAttempt]]:
+    """An attempt and its invoice in a transaction, locked after their tenant's ledger."""
+    invoice = Invoice.objects.only("tenant_id").get(attempts=attempt_id)
+    with ledger.account(invoice.tenant_id):
+        locked = ledger.locked(invoice.pk)
+        yield locked, PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)

@@ -6,7 +6,7 @@ from django.views.decorators.csrf import csrf_exempt
 from billing.payments import notices
 from billing.payments.provider import PROVIDERS
 from gateway.api.errors import MethodNotAllowed, NotFound, answering_errors
-from gateway.api.limits.body_size import API_BODY_BYTES, limited_by
+from gateway.api.limits import API_BODY_BYTES, limited_by
 
 
 @limited_by(API_BODY_BYTES)

@@ -1,15 +1,15 @@
-"""GST on an invoice: place of supply, which taxes, and the form of invoice numbers. The rate is in `plan.py`. Pure.
+"""GST on an invoice: place of supply, which taxes, and the form of invoice numbers. The rate is the terms'. Pure.
 
 Sources: IGST Act section 12(2), CGST rules 46(b) and 46(f), CGST Act section 8 of the IGST Act for supplies to a
 special economic zone. docs/billing.md lists what an accountant has to confirm.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from billing.pricing.money import rounded_share
-from billing.pricing.plan import GST_PERCENT, Charge
+from billing.pricing.plan import Charge
 from tenants.signup.tax_ids import STATES
 
 SupplyType = Literal["intra_state", "inter_state", "export"]
@@ -45,7 +45,9 @@ class Taxes:
     cgst_paise: int
     sgst_paise: int
     igst_paise: int
-    place_code: str = ""
+    place_code: str
+    percent: int
+    """The rate of what was supplied."""
 
     @property
     def total_paise(self) -> int:
@@ -55,16 +57,16 @@ class Taxes:
         """Another amount of tax, split in the same way."""
         if self.cgst_paise:
             half = tax_paise // 2
-            return Taxes(tax_paise - half, half, 0, self.place_code)
-        return Taxes(0, 0, tax_paise, self.place_code)
+            return replace(self, cgst_paise=tax_paise - half, sgst_paise=half)
+        return replace(self, igst_paise=tax_paise)
 
     def rows(self) -> list["TaxRow"]:
         """Those that are charged, as answers and invoices list them."""
-        half = GST_PERCENT / 2
+        half = self.percent / 2
         rows = (
             TaxRow("CGST", half, self.cgst_paise),
             TaxRow("UTGST" if self.place_code in UNION_TERRITORIES else "SGST", half, self.sgst_paise),
-            TaxRow("IGST", GST_PERCENT, self.igst_paise),
+            TaxRow("IGST", self.percent, self.igst_paise),
         )
         return [row for row in rows if row.amount_paise]
 
@@ -113,14 +115,14 @@ def supply(
 
 def taxes(charge: Charge, supply: Supply) -> Taxes:
     """CGST and SGST in halves within a state, IGST between states and abroad, none where it is zero-rated."""
-    if supply.zero_rated:
-        return Taxes(0, 0, 0, supply.state_code)
-    if supply.kind == "intra_state":
-        return Taxes(charge.half_tax_paise, charge.half_tax_paise, 0, supply.state_code)
-    return Taxes(0, 0, charge.tax_paise, supply.state_code)
+    half, whole = charge.half_tax_paise, charge.tax_paise
+    amounts = (0, 0, whole) if supply.kind != "intra_state" else (half, half, 0)
+    return Taxes(*((0, 0, 0) if supply.zero_rated else amounts), supply.state_code, charge.terms.gst_percent)
 
 
-def credited_tax(*, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool) -> int:
+def credited_tax(
+    *, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool, percent: int
+) -> int:
     """The tax in a credit of `total_paise`: its share, never more than is left to credit of tax or of taxable value.
 
     Within a state it is even, so that CGST and SGST are equal whole paise.
@@ -128,7 +130,7 @@ def credited_tax(*, total_paise: int, taxable_left: int, taxes_left: int, intra_
     if taxes_left == 0:
         return 0
     unit = 2 if intra_state else 1
-    share = rounded_share(total_paise, GST_PERCENT, (100 + GST_PERCENT) * unit)
+    share = rounded_share(total_paise, percent, (100 + percent) * unit)
     least = -(-(total_paise - taxable_left) // unit)
     return unit * max(least, min(share, taxes_left // unit))
 

@@ -4,6 +4,9 @@ from decimal import Decimal
 
 from num2words import num2words
 
+SMALLEST_PAISE = 100
+"""The least amount of a debit, a link or a refund: one rupee. Less than it is not asked for and makes nobody late."""
+
 
 def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
     """`amount × numerator ÷ denominator` in paise, half a paisa rounded up. Amounts are not negative."""

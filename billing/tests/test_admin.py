@@ -1,25 +1,36 @@
 """The staff admin of billing: every page opens, credit notes are issued by those who may, with an audit entry."""
 
+import json
 from datetime import timedelta
 
 import pytest
-from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.core.files.base import ContentFile
 from django.test import Client
 from django.urls import reverse
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
-from billing import accounting
+from billing import accounting, ledger
 from billing.billing_run import run
 from billing.buyers import profiles
-from billing.invoices import credit_notes
-from billing.models import BillingProfile, CreditNote, Invoice, ProviderEvent
+from billing.invoices import credit_notes, replacing
+from billing.models import (
+    BillingProfile,
+    CreditNote,
+    Invoice,
+    PaymentAttempt,
+    ProviderEvent,
+    SettledItem,
+)
 from billing.payments import bank_transfers, payment_links
 from billing.pricing.periods import Period
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_einvoices import answer as einvoice
 from billing.tests.test_payments import set_up_mandate
-from tenants.models import AuditEntry, Tenant, User
-from tenants.staff.roles import SUPPORT
+from gateway.clock import now
+from tenants.models import AuditEntry, OutboundMail, Tenant, User
+from tenants.staff.roles import FINANCE, SUPPORT
+from tests.browsers import logged_in, staff_pages
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -43,8 +54,8 @@ def test_every_list_and_row_opens(browser: Client, provider: RunningSimulator, i
     set_up_mandate(provider, invoice.tenant)
     payment_links.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
     ProviderEvent.objects.create(provider="razorpay", event_id="1", type="x", body=b"{}")
-    models = [model for model in admin.site._registry if model._meta.app_label == "billing"]
-    assert len(models) == 8
+    models = [model for model in staff_pages() if model._meta.app_label == "billing"]
+    assert len(models) == 10
     for model in models:
         name = f"admin:billing_{model._meta.model_name}"
         assert browser.get(reverse(f"{name}_changelist") + "?q=x").status_code == 200
@@ -69,11 +80,11 @@ def test_staff_issue_a_credit_note(browser: Client, invoice: Invoice, staff: Use
 
 def test_staff_record_a_bank_transfer(browser: Client, invoice: Invoice) -> None:
     url = reverse("admin:billing_invoice_payment", args=[invoice.pk])
-    browser.post(url, {**SUBMITTED, "amount": "590.01", "reference": "UTR1"})
     browser.post(url, {**SUBMITTED, "amount": "90.00", "reference": "UTR2"})
     assert only_invoice(invoice.tenant).status == "open"
-    browser.post(url, {**SUBMITTED, "amount": "500.00", "reference": "UTR3"})
+    browser.post(url, {**SUBMITTED, "amount": "510.00", "reference": "UTR3"})
     paid = only_invoice(invoice.tenant)
+    assert ledger.balance_paise(invoice.tenant_id) == 1_000, "what is too much is the customer's"
     assert (paid.status, paid.amount_paid_paise, paid.amount_due_paise) == ("paid", 59_000, 0)
     assert [attempt.kind for attempt in paid.attempts.all()] == ["manual", "manual"]
     assert AuditEntry.objects.filter(action="billing.payment").count() == 2
@@ -90,12 +101,29 @@ def test_support_may_look_and_not_credit(invoice: Invoice) -> None:
 
 
 def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, payer: Tenant) -> None:
+    url = reverse("admin:billing_billingprofile_switch_sez", args=[payer.pk])
     profiles.change(tenant_id=payer.id, changes={"state_code": "27"})
-    browser.post(reverse("admin:billing_billingprofile_switch_sez", args=[payer.pk]), SUBMITTED)
+    evidence = {**SUBMITTED, "evidence": "Letter of approval, drive/sez/1"}
+    for refused in (evidence, SUBMITTED):  # without a GSTIN, without evidence
+        browser.post(url, refused)
+        assert not BillingProfile.objects.get().is_sez
+        changes = {"tax_id": "27AAPFU0939F1ZV", "address": "1 Hill Road", "city": "Pune"}
+        profiles.change(tenant_id=payer.id, changes=changes)
+    browser.post(url, evidence)
     assert BillingProfile.objects.get().is_sez
+    assert AuditEntry.objects.filter(action="billing.profile").latest("id").details["evidence"]
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert only_invoice(payer).igst_paise == 9_000
+
+
+def test_staff_set_the_country_on_evidence(browser: Client, payer: Tenant) -> None:
+    profiles.profile_of(payer)
+    url = reverse("admin:billing_billingprofile_set_country", args=[payer.pk])
+    browser.post(url, {**SUBMITTED, "country": "DE"})
+    assert BillingProfile.objects.get().country == "IN"
+    browser.post(url, {**SUBMITTED, "country": "DE", "evidence": "Register of Ulm"})
+    assert BillingProfile.objects.get().country == "DE"
 
 
 def test_accounting_of_a_year_takes_a_few_statements(
@@ -172,3 +200,97 @@ def test_an_invoices_parties_are_shown_in_words(browser: Client, invoice: Invoic
     page = browser.get(reverse("admin:billing_invoice_change", args=[invoice.pk])).content.decode()
     assert "GSTIN 27AAPFU0939F1ZV" in page
     assert "state_code" not in page
+
+
+def test_the_page_of_an_invoice_holds_all_of_it(browser: Client, invoice: Invoice) -> None:
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=20_000, reference="U1", at=FIRST_OF_DECEMBER)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=FIRST_OF_DECEMBER)
+    page = browser.get(reverse("admin:billing_invoice_change", args=[invoice.pk])).content.decode()
+    for text in (
+        "First number: 1 × ₹500.00 = ₹500.00, GST 18 %",
+        "Bank transfer: ₹200.00, Captured, kept ₹200.00",
+        "WGCN/2627/000001 of ₹118.00: Outage",
+        "1 Dec 2026 Credit note issued: Receivable -₹118.00",
+        reverse("admin:billing_invoice_pdf", args=[invoice.pk]),
+    ):
+        assert text in page, text
+    paper = browser.get(reverse("admin:billing_invoice_pdf", args=[invoice.pk]))
+    assert paper.content.startswith(b"%PDF")
+
+
+def test_an_invoice_is_sent_again_unless_it_is_not_registered(
+    browser: Client, invoice: Invoice, settings: Settings
+) -> None:
+    mails = OutboundMail.objects.filter(subject__startswith=f"Invoice {invoice.number}")
+    before = mails.count()
+    url = reverse("admin:billing_invoice_send_again", args=[invoice.pk])
+    assert browser.post(url, SUBMITTED).status_code == 302
+    assert mails.count() == before + 1
+    assert AuditEntry.objects.filter(action="billing.sent_again").count() == 1
+    settings.BILLING_EINVOICES = True
+    BillingProfile.objects.update(tax_id="29AAACI1681G1ZL", tax_id_type="gstin", address="1 Road", city="X")
+    new = replacing.replace(invoice_id=invoice.id, reason="GSTIN", at=FIRST_OF_DECEMBER)
+    url = reverse("admin:billing_invoice_send_again", args=[new.pk])
+    assert "before its registration" in browser.post(url, SUBMITTED).content.decode()
+
+
+def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    number = only_invoice(payer).number
+    page = reverse("admin:billing_invoice_einvoices")
+    assert number in browser.get(page).content.decode()
+    assert json.loads(browser.get(f"{page}?as=file").content)[0]["DocDtls"]["No"] == number
+    for content in (b"", b"{", json.dumps([{}, einvoice(number)]).encode()):
+        sent = browser.post(page, {"answers": ContentFile(content, "answers.json")}, follow=True)
+        shown = sent.content.decode()
+        assert "cannot be read" in shown or "no answer of the portal" in shown
+    assert "Documents registered: 1." in shown
+    assert "Everything that the portal takes is registered." in shown
+    cancel = reverse("admin:billing_invoice_cancel", args=[only_invoice(payer).pk])
+    Invoice.objects.update(ack_at=now() - timedelta(hours=25))
+    refused = browser.post(cancel, {**SUBMITTED, "reason": "Wrong"}).content.decode()
+    assert "of the last 24 hours" in refused
+    Invoice.objects.update(ack_at=now())
+    assert browser.post(cancel, {**SUBMITTED, "reason": "Wrong"}).status_code == 302
+    assert only_invoice(payer).irn_cancelled_at is not None
+
+
+def test_finance_handles_money_and_decides_nothing_else(invoice: Invoice) -> None:
+    person = User.objects.create_user("money@gateway.example", "a long enough password", is_staff=True)
+    person.groups.add(Group.objects.get(name=FINANCE))
+    browser = logged_in(person)
+    for name in ("credit", "replace", "payment", "tds", "write_off", "cancel", "send_again"):
+        url = reverse(f"admin:billing_invoice_{name}", args=[invoice.pk])
+        assert browser.get(url).status_code == 200, name
+    for name in ("tenants_tenant_suspend", "billing_billingprofile_switch_sez"):
+        assert browser.get(reverse(f"admin:{name}", args=[invoice.tenant_id])).status_code == 403, name
+    assert browser.get(reverse("admin:billing_planversion_add")).status_code == 403
+    watcher = User.objects.create_user("look@gateway.example", "a long enough password", is_staff=True)
+    watcher.groups.add(Group.objects.get(name=SUPPORT))
+    page = reverse("admin:billing_invoice_einvoices")
+    assert logged_in(watcher).get(page).status_code == 200
+    assert logged_in(watcher).post(page).status_code == 403
+
+
+def test_what_was_settled_is_beside_its_invoice(browser: Client, invoice: Invoice) -> None:
+    attempt = bank_transfers.record(
+        invoice_id=invoice.id, amount_paise=100, reference="U1", at=FIRST_OF_DECEMBER
+    )
+    PaymentAttempt.objects.filter(pk=attempt.pk).update(kind="link", provider_payment_id="pay_1")
+    for entity, net in (("pay_1", 97), ("pay_unknown", 50)):
+        SettledItem.objects.create(
+            entity_id=entity,
+            settlement_id="setl_1",
+            utr="UTR7",
+            type="payment",
+            amount_paise=100,
+            fee_paise=3,
+            tax_paise=1,
+            net_paise=net,
+            settled_at=FIRST_OF_DECEMBER,
+        )
+    page = browser.get(reverse("admin:billing_settleditem_changelist")).content.decode()
+    assert page.count(invoice.number) == 1
+    assert "₹0.97" in page

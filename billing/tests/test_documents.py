@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from billing import gstr1, ledger
 from billing.billing_run import run
 from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing, pdf, printed_fields, replacing
-from billing.models import BalanceTransfer, BillingMail, BillingProfile, CreditNote, Invoice
+from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
 from billing.payments import bank_transfers, payment_links
 from billing.pricing import gst
 from billing.pricing.periods import Period
-from billing.pricing.plan import charge_for
+from billing.pricing.plan import Terms, charge_for
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict
@@ -132,6 +133,15 @@ class TestState:
         run(ist(2026, 12, 3))
         assert only_invoice(payer).place_of_supply == "33-Tamil Nadu"
 
+    def test_a_registered_buyers_invoice_waits_for_its_address(self, payer: Tenant) -> None:
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        BillingProfile.objects.update(tax_id=PROFILE["tax_id"], tax_id_type="gstin")
+        run(FIRST_OF_DECEMBER)
+        assert not Invoice.objects.exists()
+        profiles.change(tenant_id=payer.id, changes={"address": "12 Residency Road", "city": "Bengaluru"})
+        run(ist(2026, 12, 3))
+        assert only_invoice(payer).buyer["address"] == "12 Residency Road, Bengaluru"
+
 
 class TestKindsOfBuyers:
     def test_a_special_zone_carries_its_endorsement(self, payer: Tenant) -> None:
@@ -142,7 +152,7 @@ class TestKindsOfBuyers:
         )
 
     def test_under_an_undertaking_there_is_no_tax(self, payer: Tenant, settings: Settings) -> None:
-        settings.BILLING_LUT_NUMBER = "AD270326000001X"
+        settings.BILLING_LUT_NUMBERS = {"2627": "AD270326000001X"}
         invoice = invoice_of(payer, is_sez=True)
         assert (invoice.taxes.total_paise, invoice.total_paise) == (0, 50_000)
         assert (
@@ -171,6 +181,9 @@ class TestKindsOfBuyers:
             "city": "Ulm",
             "phone": "+4973112345",
         }
+        refused = assert_error(api.patch("/v1/billing/profile", changes), 400, "invalid_request")
+        assert list(refused["details"]["fields"]) == ["country"]
+        profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
         shown = api.patch("/v1/billing/profile", changes).json()
         assert (shown["country"], shown["complete"]) == ("DE", True)
         assert_error(api.post("/v1/billing/mandate", {"method": "card"}), 400, "invalid_request")
@@ -215,7 +228,7 @@ class TestCreditNotes:
     st.lists(st.integers(1, 10_000_000), max_size=8),
 )
 def test_credits_of_any_size_add_up_with_equal_halves(numbers: int, intra: bool, wanted: list[int]) -> None:
-    charge = charge_for(numbers)
+    charge = charge_for(numbers, Terms())
     taxable, tax = charge.subtotal_paise, charge.tax_paise
     for total in [*wanted, None]:
         left = taxable + tax
@@ -223,13 +236,29 @@ def test_credits_of_any_size_add_up_with_equal_halves(numbers: int, intra: bool,
         if amount == 0:
             break
         credited = gst.credited_tax(
-            total_paise=amount, taxable_left=taxable, taxes_left=tax, intra_state=intra
+            total_paise=amount, taxable_left=taxable, taxes_left=tax, intra_state=intra, percent=18
         )
         assert 0 <= credited <= tax
         assert 0 <= amount - credited <= taxable
         assert credited % (2 if intra else 1) == 0
         taxable, tax = taxable - (amount - credited), tax - credited
     assert (taxable, tax) == (0, 0)
+
+
+def test_a_credit_note_after_the_time_of_the_law_carries_no_tax(payer: Tenant) -> None:
+    """Section 34(2): until 30 November after the end of the financial year of the invoice."""
+    invoice = invoice_of(payer)
+    in_time, late = ist(2027, 11, 30, 23, 59), ist(2027, 12, 1)
+    notes = [
+        credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=at)
+        for at in (in_time, late)
+    ]
+    assert [(note.taxable_paise, note.tax_paise) for note in notes] == [(10_000, 1_800), (11_800, 0)]
+    assert "section 34(2)" in printed_fields.of_credit_note(notes[1])["notes"][0]
+    assert [note.is_commercial for note in notes] == [False, True]
+    november, december = (gstr1.of(Period(2027, month)) for month in (11, 12))
+    assert november["hsn"]["hsn_b2b"][0]["txval"] == -100
+    assert december.keys() == {"gstin", "fp", "doc_issue"}, "it is in no table but that of documents issued"
 
 
 class TestReplacing:
@@ -269,12 +298,7 @@ class TestReplacing:
         seen = deliver(provider, ist(2026, 12, 2, 11))
         new = replacing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=ist(2026, 12, 3))
         invoice.refresh_from_db()
-        assert (new.status, new.amount_paid_paise, invoice.status, invoice.surplus_paise) == (
-            "paid",
-            59_000,
-            "void",
-            0,
-        )
+        assert (new.status, new.amount_paid_paise, invoice.status) == ("paid", 59_000, "void")
         attempt = invoice.attempts.get()
         provider.control("POST", "refund", {"payment_id": attempt.provider_payment_id, "amount": 9_000})
         deliver(provider, ist(2026, 12, 5), since=seen)
@@ -282,7 +306,7 @@ class TestReplacing:
         invoice.refresh_from_db()
         assert (new.status, new.amount_due_paise) == ("open", 9_000)
         assert (invoice.status, invoice.amount_paid_paise, invoice.amount_due_paise) == ("void", 0, 0)
-        assert sum(move.amount_paise for move in BalanceTransfer.objects.all()) == 50_000
+        assert ledger.balance_paise(payer.id) == 0
 
     @pytest.mark.django_db(transaction=True)
     def test_a_double_click_replaces_once(self, payer: Tenant) -> None:
@@ -305,11 +329,18 @@ class TestReplacing:
         for thread in threads:
             thread.join(30)
         assert len(errors) == 2
-        assert (Invoice.objects.count(), CreditNote.objects.count(), BalanceTransfer.objects.count()) == (
-            2,
-            1,
-            1,
-        )
+        assert (Invoice.objects.count(), CreditNote.objects.count()) == (2, 1)
+        assert LedgerEntry.objects.filter(act="set_off").count() == 1
+
+    def test_a_goodwill_credit_survives_a_replacement(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=59_000, reference="U1", at=CHARGE)
+        credit_notes.issue(invoice_id=invoice.id, total_paise=29_501, reason="Goodwill", at=CHARGE)
+        assert ledger.balance_paise(payer.id) == 29_501
+        new = replacing.replace(invoice_id=invoice.id, reason="Wrong name", at=ist(2026, 12, 3))
+        assert (new.status, new.credited_paise, new.amount_due_paise) == ("paid", 29_501, 0)
+        assert ledger.balance_paise(payer.id) == 29_501, "it is the customer's still"
+        assert sum(note.tax_paise for note in new.credit_notes.all()) == 4_500
 
 
 @pytest.mark.usefixtures("within_half_an_hour")
@@ -330,6 +361,6 @@ def test_the_preview_is_the_next_invoice_to_the_paisa(api: Api, payer: Tenant, s
         issued["subtotal_paise"],
         issued["total_paise"],
     )
-    wanted = [{key: line[key] for key in line if key != "sac"} for line in issued["lines"]]
+    wanted = [{key: line[key] for key in shown["lines"][0]} for line in issued["lines"]]
     assert shown["lines"] == wanted
     assert json.dumps(shown["invoice_on"]) == json.dumps(str((period.end + timedelta(hours=6)).date()))

@@ -1,19 +1,14 @@
 """Early warnings, receipts, tax deducted at source, and the export for the accountant."""
 
-from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from billing import early_warnings
 from billing.billing_run import run
-from billing.buyers import profiles
-from billing.invoices import credit_notes
 from billing.models import Mandate
 from billing.payments import bank_transfers
-from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import AuditEntry, OutboundMail, Tenant
@@ -143,24 +138,3 @@ def test_tax_deducted_at_source_counts_as_paid_once(payer: Tenant) -> None:
     bank_transfers.record(invoice_id=invoice.id, amount_paise=54_000, reference="UTR1", at=CHARGE)
     assert only_invoice(payer).status == "paid"
     assert AuditEntry.objects.filter(action="billing.tds").count() == 1
-
-
-def test_the_month_is_exported_in_rupees(payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes={**PROFILE, "legal_name": "=cmd()"})
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    credit_notes.issue(
-        invoice_id=only_invoice(payer).id,
-        total_paise=11_800,
-        reason="x",
-        at=FIRST_OF_DECEMBER + timedelta(days=1),
-    )
-    out = StringIO()
-    call_command("billing_export", "2026-12", stdout=out)
-    assert out.getvalue().splitlines()[1:] == [
-        "B2B,Invoice,WG/2627/000001,01-12-2026,,29AAACI1681G1ZL,'=cmd(),29-Karnataka,N,18,500.00,90.00,0.00,0.00,590.00",
-        "CDNR,Credit note,WGCN/2627/000001,02-12-2026,WG/2627/000001,29AAACI1681G1ZL,'=cmd(),29-Karnataka,N,18,"
-        "100.00,18.00,0.00,0.00,118.00",
-    ]
-    with pytest.raises(CommandError):
-        call_command("billing_export", "december")

@@ -71,7 +71,7 @@ def test_the_documents_have_the_portals_schema_and_add_up(payer: Tenant) -> None
 def test_zones_exports_and_consumers(
     payer: Tenant, settings: Settings, profile: dict[str, Any], lut: str, kind: str | None
 ) -> None:
-    settings.BILLING_LUT_NUMBER = lut
+    settings.BILLING_LUT_NUMBERS = {"2627": lut}
     invoice = invoice_of(payer, **profile)
     assert invoice.snapshot.total_paise == invoice.total_paise
     assert [found["TranDtls"]["SupTyp"] for found in registration.unregistered()] == ([kind] if kind else [])

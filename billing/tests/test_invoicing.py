@@ -155,7 +155,9 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
             for round_ in range(5):
                 try:
                     with transaction.atomic():
-                        number, _ = invoice_numbers.take_number(prefix="WG", at=FIRST_OF_DECEMBER)
+                        number, *_ = invoice_numbers.take_number(
+                            model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER
+                        )
                         if (index + round_) % 3 == 0:
                             raise RuntimeError
                     taken.append(number)
@@ -197,3 +199,21 @@ def test_two_runs_at_once_issue_one_invoice_each(payer: Tenant, other_tenant: Te
         thread.join(30)
     assert errors == []
     assert sorted(Invoice.objects.values_list("number", flat=True)) == ["WG/2627/000001", "WG/2627/000002"]
+
+
+def test_a_run_for_a_past_day_keeps_the_dates_of_a_series_in_order(payer: Tenant, settings: Settings) -> None:
+    """Numbers and dates of a series ascend together, whatever `--as-of` says."""
+    settings.BILLING_FIRST_PERIOD = "2026-10"
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 10, 1))
+    connected(payer, "1", (ist(2026, 10, 3), None))
+    run(ist(2026, 12, 1, 0, 15))
+    late = Tenant.objects.create(
+        name="late", billing_status="active", trial_ends_at=ist(2026, 10, 1), created_at=ist(2026, 10, 1)
+    )
+    connected(late, "1", (ist(2026, 10, 3), None))
+    run(ist(2026, 11, 1, 9, 30))
+    issued = Invoice.objects.order_by("number")
+    assert len(issued) == 3
+    dates = [invoice.issued_at for invoice in issued]
+    assert dates == sorted(dates)
+    assert issued[2].due_at > issued[2].issued_at == issued[1].issued_at

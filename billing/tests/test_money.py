@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import pay_links
+from billing import ledger, pay_links
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import (
@@ -156,7 +156,7 @@ class TestRefunds:
             refunds.pay_back(attempt_id=paid_twice.id, amount_paise=9_001, at=ist(2026, 12, 4))
         refunds.pay_back(attempt_id=paid_twice.id, amount_paise=9_000, at=ist(2026, 12, 4))
         invoice = only_invoice(payer)
-        assert (invoice.surplus_paise, invoice.amount_paid_paise, invoice.status) == (0, 0, "paid")
+        assert (ledger.balance_paise(payer.id), invoice.amount_paid_paise, invoice.status) == (0, 0, "paid")
         assert AuditEntry.objects.filter(action="billing.refund").count() == 2
         assert [row["amount"] for row in provider.control("GET", "payments")["refunds"]] == [50_000, 9_000]
 
@@ -173,7 +173,7 @@ class TestRefunds:
         refund.refresh_from_db()
         assert refund.status == "processed"
         assert len(provider.control("GET", "payments")["refunds"]) == 1
-        assert only_invoice(payer).surplus_paise == 0
+        assert ledger.balance_paise(payer.id) == 0
 
     def test_a_refund_that_never_arrived_is_over_after_a_day(
         self, provider: RunningSimulator, paid_twice: PaymentAttempt, settings: Settings
@@ -231,7 +231,7 @@ class TestSettlement:
         for _ in range(2):
             settlement.apply_payments(attempt_id=paid.id, payments=both, at=ist(2026, 12, 4))
         invoice = only_invoice(payer)
-        assert (invoice.amount_paid_paise, invoice.surplus_paise) == (118_000, 59_000)
+        assert (invoice.amount_paid_paise, ledger.balance_paise(payer.id)) == (59_000, 59_000)
 
     def test_a_failure_after_the_money_came_changes_nothing(
         self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
@@ -500,15 +500,15 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
         for name in ("a", "b")
     ]
     inside, go_on = threading.Event(), threading.Event()
-    restate = settlement.restate
+    settle = ledger.settle
 
     def held(row: Invoice, at: datetime) -> None:
         if threading.current_thread().name == "first":
             inside.set()
             assert go_on.wait(20)
-        restate(row, at)
+        settle(row, at)
 
-    monkeypatch.setattr(settlement, "restate", held)
+    monkeypatch.setattr(ledger, "settle", held)
 
     def capture(attempt: PaymentAttempt) -> None:
         try:
@@ -529,5 +529,5 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
     for thread in (first, second):
         thread.join(20)
     invoice.refresh_from_db()
-    assert invoice.amount_paid_paise == 118_000
-    assert invoice.surplus_paise == 59_000
+    assert invoice.amount_paid_paise == 59_000
+    assert ledger.balance_paise(invoice.tenant_id) == 59_000

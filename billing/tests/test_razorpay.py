@@ -1,13 +1,26 @@
-"""Answers of Razorpay that its simulator never gives, and what billing makes of each."""
+"""The client against Razorpay's documented contract, and answers that its simulator never gives."""
 
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 import responses
+from django.conf import settings as service
 
 from billing.models import ProviderTrouble
-from billing.payments.provider import ProviderRefused, ProviderRefusesService, ProviderUnreachable
+from billing.payments.provider import (
+    Payer,
+    ProviderRefused,
+    ProviderRefusesService,
+    ProviderUnreachable,
+    Settlement,
+)
 from billing.payments.razorpay import Razorpay
 from gateway.api.errors import ServiceError
 
@@ -58,3 +71,152 @@ def test_trouble_is_over_with_the_next_answer() -> None:
         Razorpay().create_order(receipt="r", amount_paise=1, invoice_number="1")
     assert Razorpay().create_order(receipt="r", amount_paise=1, invoice_number="1") == "order_1"
     assert not ProviderTrouble.objects.exists()
+
+
+CONTRACT = json.loads((service.BASE_DIR / "simulator" / "payments" / "contract.json").read_text())
+"""Members, types and nulls of Razorpay's pages; the simulator answers by the same file."""
+PAYER = Payer("Asha Traders", "bills@shop.example", "+919845012345")
+LATER = datetime(2026, 12, 8, tzinfo=UTC)
+CLIENT = Razorpay()
+
+
+def register(method: str) -> object:
+    return CLIENT.register_mandate(
+        payer=PAYER, method=method, max_amount_paise=1_500_000, receipt="mnd_1", expires_at=LATER
+    )
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    **{f"register_{method}": partial(register, method) for method in ("upi", "card", "emandate")},
+    "cancel_registration": lambda: CLIENT.cancel_registration("inv_1"),
+    "create_order": lambda: CLIENT.create_order(receipt="pat_1", amount_paise=59_000, invoice_number="WG/1"),
+    "list_orders": lambda: CLIENT.find_order("pat_1"),
+    "order_payments": lambda: CLIENT.payments_of("order_1"),
+    "debit": lambda: CLIENT.debit(
+        order_id="order_1",
+        payer=PAYER,
+        customer_id="cust_1",
+        token_id="token_1",
+        amount_paise=59_000,
+        description="Invoice",
+    ),
+    "get_payment": lambda: CLIENT.payment("pay_1"),
+    "get_token": lambda: CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id="token_1"),
+    "cancel_token": lambda: CLIENT.cancel_mandate(customer_id="cust_1", token_id="token_1", method="upi"),
+    "delete_token": lambda: CLIENT.cancel_mandate(customer_id="cust_1", token_id="token_1", method="card"),
+    "refund": lambda: CLIENT.refund(payment_id="pay_1", amount_paise=100, receipt="rfd_1"),
+    "payment_refunds": lambda: CLIENT.refunds_of("pay_1"),
+    "create_link": lambda: CLIENT.create_link(
+        payer=PAYER,
+        amount_paise=59_000,
+        reference="pat_1",
+        description="Invoice",
+        expires_at=LATER,
+        return_url="https://shop.example/done",
+    ),
+    "list_links": lambda: CLIENT.find_link("pat_1"),
+    "get_link": lambda: CLIENT.link("plink_1"),
+    "cancel_link": lambda: CLIENT.cancel_link("plink_1"),
+    "list_settlements": lambda: list(CLIENT.settlements()),
+    "settled_items": lambda: CLIENT.settled_of(Settlement("setl_1", 100, "UTR1", LATER)),
+}
+"""What the client asks, by the call's name in the contract."""
+
+
+def documented(shape: Any, *, full: bool) -> Any:
+    """An answer of a documented shape: with every member, or as small as its page allows, with every null."""
+    if isinstance(shape, list):
+        return {"entity": "collection", "count": 1, "items": [documented(shape[0], full=full)]}
+    if isinstance(shape, str):
+        shape = CONTRACT["entities"][shape]["members"]
+    made: dict[str, Any] = {}
+    for name, kind in shape.items():
+        if name.endswith("?") and not full:
+            continue
+        made[name.removesuffix("?")] = _value(name.removesuffix("?"), kind, full=full)
+    return made
+
+
+def _value(name: str, kind: Any, *, full: bool) -> Any:
+    if isinstance(kind, list):
+        return [documented(kind[0], full=full)]
+    if isinstance(kind, dict):
+        return documented(kind, full=full)
+    if kind.endswith("|null") and not full:
+        return None
+    examples = {"status": "created", "currency": "INR", "id": "id_1", "event": "order.paid"}
+    kinds = {"integer": 1595491014, "string": examples.get(name, "text"), "boolean": False, "object": {}}
+    return kinds.get(kind.removesuffix("|null"), [])
+
+
+def assert_documented(members: dict[str, Any], body: dict[str, Any], within: str = "") -> None:
+    """A request has what its page asks for, nothing that it does not name, and no amount below the least."""
+    known = {name.removesuffix("?"): kind for name, kind in members.items()}
+    assert set(body) <= set(known), f"{within}: {set(body) - set(known)} is/are not required"
+    assert {name for name in members if not name.endswith("?")} <= set(body), within
+    for name, value in body.items():
+        kind = known[name]
+        if isinstance(kind, dict):
+            assert_documented(kind, value, f"{within}.{name}")
+            continue
+        wanted, _, least = kind.partition(">=")
+        assert type(value) is {"integer": int, "string": str, "boolean": bool, "object": dict}[wanted], name
+        assert not least or int(str(value)) >= int(least), name
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["every null", "every member"])
+@pytest.mark.parametrize("call", CALLS)
+@responses.activate
+def test_each_call_asks_what_its_page_names_and_reads_what_its_page_shows(call: str, full: bool) -> None:
+    contract = CONTRACT["calls"][call]
+    method, path = contract["request"].split(" /v1/")
+    url = re.compile("https://razorpay.example/v1/" + path.replace("{}", "[a-z0-9_]+") + r"(\?.*)?$")
+    responses.add(method, url, json=documented(contract["answer"], full=full))
+    CALLS[call]()
+    asked = responses.calls[0].request
+    query = parse_qs(urlsplit(str(asked.url)).query)
+    assert query.keys() <= set(contract.get("query", [])), "a query that the page does not name"
+    body = json.loads(asked.body or "{}")
+    assert_documented(contract.get("body", {}), body)
+    if call.startswith("register"):
+        assert (body["sms_notify"], body["email_notify"]) == (False, False), "nobody is sent an SMS"
+        assert body["expire_by"] == int(LATER.timestamp())
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["every null", "every member"])
+@pytest.mark.parametrize("event", CONTRACT["notices"])
+def test_each_notice_names_what_it_is_about(event: str, full: bool) -> None:
+    payload: dict[str, Any] = {
+        name: {"entity": {**documented(name, full=full), "id": f"{name}_1"}}
+        for name in CONTRACT["notices"][event]
+    }
+    payload["created_at"] = 1595456636  # so in notices of notifications: beside the entities
+    for name, member in (("payment", "order_id"), ("invoice", "order_id"), ("notification", "order_id")):
+        if name in payload:
+            payload[name]["entity"][member] = f"{name}_order"
+    if "refund" in payload:
+        payload["refund"]["entity"]["payment_id"] = "pay_refunded"
+    notice = CLIENT.read_notice(json.dumps({"entity": "event", "event": event, "payload": payload}).encode())
+    named = {
+        "payment": notice.payment_ids >= {"payment_1"},
+        "token": notice.token_ids >= {"token_1"},
+        "order": notice.order_ids >= {"order_1"},
+        "invoice": notice.order_ids >= {"invoice_order"},
+        "notification": notice.order_ids == {"notification_order"},
+        "payment_link": notice.link_ids == {"payment_link_1"},
+        "refund": notice.payment_ids >= {"pay_refunded"},
+        "settlement": True,
+    }
+    assert all(named[name] for name in CONTRACT["notices"][event])
+
+
+@pytest.mark.parametrize("event", ["order.paid\0", "", 7, None, "x" * 61])
+def test_what_names_no_event_is_no_notice(event: Any) -> None:
+    with pytest.raises(ValueError, match="not a notice"):
+        CLIENT.read_notice(json.dumps({"event": event}).encode())
+
+
+def test_ids_that_are_none_are_dropped() -> None:
+    payload = {"payment": {"entity": {"id": "pay_\0", "order_id": 7, "token_id": ["x"]}}}
+    notice = CLIENT.read_notice(json.dumps({"event": "payment.captured", "payload": payload}).encode())
+    assert not (notice.payment_ids | notice.order_ids | notice.token_ids)

@@ -1,6 +1,7 @@
 """A year of billing by a moved clock: trials, numbers that come and go, failed and late payments, a refund, wrong keys
-for a day, a corrected buyer, a special zone, a union territory, notices that are lost, doubled and shuffled. The books
-balance to the paisa, against an independent recount from the intervals and against what the provider collected.
+for a day, a corrected buyer, a special zone, a union territory, buyers that deduct tax, higher prices and another rate,
+notices that are lost, doubled and shuffled. The books balance to the paisa, against an independent recount from the
+intervals and against what the provider collected.
 """
 
 import random
@@ -13,14 +14,25 @@ import pytest
 from django.db.models import F, Sum
 from pytest_django import Settings
 
+from billing import accounting, terms
 from billing.billing_run import run
 from billing.buyers import profiles
 from billing.invoices import credit_notes, replacing
-from billing.models import BillingProfile, BillingSnapshot, CreditNote, Invoice, PaymentAttempt, ProviderEvent
-from billing.payments import notices, payment_links, refreshing
+from billing.models import (
+    BillingProfile,
+    BillingSnapshot,
+    CreditNote,
+    Invoice,
+    LedgerEntry,
+    PaymentAttempt,
+    PlanVersion,
+    ProviderEvent,
+)
+from billing.payments import notices, payment_links, refreshing, settlements
 from billing.pricing.periods import Period, financial_year, ist_date
 from billing.tests.conftest import connected, ist
 from billing.tests.test_payments import answer, post, set_up_mandate
+from gateway.clock import now
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
 
@@ -43,6 +55,8 @@ PAYERS: dict[str, dict[str, Any]] = {
     "never": {"method": None, "scenario": "ok"},
     "later": {"method": "upi", "scenario": "ok", "trial": 4},
     "zone": {"method": "upi", "scenario": "ok", "profile": {"is_sez": True}},
+    "deductor": {"method": None, "scenario": "ok", "pays_after": 4, "profile": {"tds_percent": 10}},
+    "small_deductor": {"method": "upi", "scenario": "ok", "profile": {"tds_percent": 2}},
 }
 
 
@@ -113,9 +127,12 @@ def deliver_badly(provider: RunningSimulator, rng: random.Random, seen: int, at:
 
 
 def kept() -> int:
-    """What the attempts collected and did not give back."""
+    """What the attempts collected and did not give back; tax deducted at source is collected by the tax office."""
     return (
-        PaymentAttempt.objects.aggregate(total=Sum(F("captured_paise") - F("refunded_paise")))["total"] or 0
+        PaymentAttempt.objects.exclude(kind="tds").aggregate(
+            total=Sum(F("captured_paise") - F("refunded_paise"))
+        )["total"]
+        or 0
     )
 
 
@@ -128,9 +145,16 @@ def collected_by(provider: RunningSimulator) -> int:
     )
 
 
-def expected_taxes(name: str, numbers: int) -> dict[str, int]:
-    """The taxes of a month, counted anew: 18 % of 500 rupees for the first number and 250 for each further one."""
-    tax = (50_000 + 25_000 * (numbers - 1)) * 18 // 100
+def priced(numbers: int, period: Period) -> tuple[int, int]:
+    """What a month of so many numbers costs without tax, and the rate: from May 2027 on prices and rate are higher."""
+    first, further, rate = (60_000, 30_000, 28) if str(period) >= "2027-05" else (50_000, 25_000, 18)
+    return first + further * (numbers - 1) if numbers else 0, rate
+
+
+def expected_taxes(name: str, numbers: int, period: Period) -> dict[str, int]:
+    """The taxes of a month, counted anew from `priced`."""
+    subtotal, rate = priced(numbers, period)
+    tax = subtotal * rate // 100
     return {"CGST": tax // 2, "UTGST": tax // 2} if name == "late" else {"IGST": tax}
 
 
@@ -142,13 +166,36 @@ def check_books(provider: RunningSimulator) -> None:
     credited = CreditNote.objects.aggregate(total=Sum("total_paise"))["total"] or 0
     total = sum(invoice.total_paise for invoice in invoices)
     assert snapshots == sum(invoice.total_paise for invoice in invoices if invoice.replaces_id is None)
-    assert captured == sum(invoice.amount_paid_paise for invoice in invoices)
+    deducted = sum(invoice.tds_paise for invoice in invoices)
+    assert captured + deducted == sum(invoice.amount_paid_paise for invoice in invoices)
     assert credited == sum(invoice.credited_paise for invoice in invoices)
     due = sum(invoice.amount_due_paise for invoice in invoices)
-    surplus = sum(invoice.surplus_paise for invoice in invoices)
-    assert total == captured + due + credited - surplus
-    assert surplus == 0, "nobody paid anything twice"
+    balances = -accounting.trial_balance(now() + timedelta(days=1000)).get("balance", 0)
+    assert total == captured + deducted + due + credited - balances
+    assert balances == 0, "nobody paid anything twice"
+    check_ledger(provider)
     assert captured <= collected_by(provider), "nothing is recorded that the provider does not have"
+
+
+def check_ledger(provider: RunningSimulator) -> None:
+    """The accounts sum to zero, and say the same as the documents and the provider's own books."""
+    accounts = defaultdict(int, accounting.trial_balance(now() + timedelta(days=1000)))
+    invoices, notes = Invoice.objects.all(), CreditNote.objects.all()
+    assert sum(accounts.values()) == 0
+    assert accounts["receivable"] == sum(invoice.amount_due_paise for invoice in invoices)
+    assert -accounts["gst"] == sum(
+        invoice.cgst_paise + invoice.sgst_paise + invoice.igst_paise for invoice in invoices
+    ) - sum(note.tax_paise for note in notes)
+    assert accounts["tds"] + accounts["tds_credit"] == sum(invoice.tds_paise for invoice in invoices)
+    assert -accounts["sales"] == sum(invoice.subtotal_paise for invoice in invoices) - sum(
+        note.taxable_paise for note in notes
+    )
+    book = provider.control("GET", "payments")
+    assert accounts["bank"] == sum(
+        row["amount"]
+        for row in book["settlements"]
+        if LedgerEntry.objects.filter(key=f"settlement {row['id']}").exists()
+    )
 
 
 def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
@@ -156,6 +203,14 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
     settings.BILLING_FIRST_PERIOD = str(FIRST)
     settings.BILLING_SELLER_GSTIN = "04AAPFU0939F1Z3"
     right_key = settings.RAZORPAY_KEY_SECRET
+    higher = PlanVersion(
+        starts="2027-05",
+        first_number_paise=60_000,
+        additional_number_paise=30_000,
+        gst_percent=28,
+        reason="Prices and rate of 2027",
+    )
+    terms.add(higher, at=START)
     tenants, lives = {}, defaultdict(list)
     for name, values in PAYERS.items():
         tenant = tenants[name] = make_tenant(name, values)
@@ -178,8 +233,9 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
         if at == ist(2027, 2, 1):
             assert not PaymentAttempt.objects.filter(created_at__gte=at, status="failed").exists()
             settings.RAZORPAY_KEY_SECRET = right_key
-        for invoice in Invoice.objects.unpaid().filter(tenant=tenants["late"]):
-            if invoice.issued_at + timedelta(days=PAYERS["late"]["pays_after"]) <= at:
+        by_link = [tenants[name] for name, values in PAYERS.items() if "pays_after" in values]
+        for invoice in Invoice.objects.unpaid().filter(tenant__in=by_link).select_related("tenant"):
+            if invoice.issued_at + timedelta(days=PAYERS[invoice.tenant.name]["pays_after"]) <= at:
                 link = payment_links.pay_now(invoice=invoice, at=at + timedelta(hours=11))
                 assert link.payment_url is not None
                 if rng.random() < 0.3:
@@ -190,6 +246,7 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
         at = following
         seen = deliver_badly(provider, rng, seen, at - HOUR)
         if Period.of(at).start == at:
+            provider.control("POST", "settle")
             check_books(provider)
         if at == ist(2027, 4, 20):
             given_back = PaymentAttempt.objects.filter(
@@ -215,7 +272,21 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
             provider.control("POST", "scenario", {"scenario": "ok", "email": tenants["poor"].billing_email})
             set_up_mandate(provider, tenants["poor"], max_amount_paise=1_400_000, at=at)
 
+    # A settlement that came after the last run of the year is booked by the next look.
+    provider.control("POST", "settle")
+    settlements.reconcile(end)
     check_books(provider)
+    book = provider.control("GET", "payments")
+    accounts = accounting.trial_balance(now() + timedelta(days=1000))
+    assert accounts["bank"] == sum(row["amount"] for row in book["settlements"])
+    assert accounts["fees"] + accounts["fee_gst"] == sum(
+        row["fee"] for row in book["payments"] if row["captured"]
+    )
+    assert -accounts["checks"] == sum(
+        row["amount"] for row in book["payments"] if row["captured"] and row["amount"] <= 100
+    )
+    unseen = collected_by(provider) - kept()
+    assert accounts["clearing"] == -unseen
     first_trial_free = {name: PAYERS[name].get("trial", 0) for name in PAYERS}
     for name, tenant in tenants.items():
         for index, period in enumerate(months()):
@@ -226,12 +297,15 @@ def test_a_year(provider: RunningSimulator, settings: Settings) -> None:
             numbers = expected_numbers(lives[name], period)
             assert snapshot is not None
             assert snapshot.active_numbers == numbers, (name, str(period))
-            assert snapshot.total_paise == (59_000 + 29_500 * (numbers - 1) if numbers else 0)
+            subtotal, rate = priced(numbers, period)
+            assert snapshot.total_paise == subtotal * (100 + rate) // 100
             issued = Invoice.objects.filter(snapshot=snapshot)
             assert issued.exists() == (numbers > 0)
             for invoice in issued:
                 taxes = {row.type: row.amount_paise for row in invoice.taxes.rows()}
-                assert taxes == expected_taxes(name, numbers), (name, str(period))
+                assert taxes == expected_taxes(name, numbers, period), (name, str(period))
+                percent = PAYERS[name].get("profile", {}).get("tds_percent", 0)
+                assert invoice.tds_paise == subtotal * percent // 100, (name, str(period))
                 assert bool(invoice.endorsement) == (name == "zone")
 
     for year in {financial_year(invoice.issued_at) for invoice in Invoice.objects.all()}:

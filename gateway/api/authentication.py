@@ -1,11 +1,19 @@
 """Authentication for REST framework: who calls, and what that caller may use (specification 5).
 
 `tenants.credentials.authentication` finds the caller of a bearer token; here are its shape and the permissions that
-views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the tenant's
-status.
+views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
+tenant's status.
+
+Known credentials are those that this process verified lately: who brings one waits behind no strangers. They open
+nothing here. A key, a console token or a session is remembered when it was found good. It is dropped when it was
+found bad, and when its end is heard of; what another process ended without a word is found bad at its next use.
 """
 
+import hashlib
+import time
 from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
 from typing import Any, Literal, TypedDict, cast
 from uuid import UUID
 
@@ -23,7 +31,42 @@ from gateway.api.errors import (
     TenantSuspended,
     Unauthorized,
 )
-from gateway.roles import Area, allows
+from gateway.roles import LIVE_SCOPES, Area, KeyScope, allows
+
+KNOWN_SECONDS = 900.0
+"""How long a credential that is not used stays known."""
+MOST_KNOWN = 10_000
+"""Beyond it the one goes that was verified longest ago."""
+
+_known: dict[str, float] = {}
+"""Until when, by digest, in the order in which they were verified."""
+_lock = Lock()
+
+
+def credential_digest(credential: str) -> str:
+    """The SHA-256 of a credential, hex: what is stored of keys and console tokens as well."""
+    return hashlib.sha256(credential.encode()).hexdigest()
+
+
+def remember_credential(digest: str) -> None:
+    """Note that a credential was verified now."""
+    with _lock:
+        _known.pop(digest, None)
+        if len(_known) >= MOST_KNOWN:
+            del _known[next(iter(_known))]
+        _known[digest] = time.monotonic() + KNOWN_SECONDS
+
+
+def drop_credential(digest: str) -> None:
+    """Drop a credential that ended, or that may have."""
+    with _lock:
+        _known.pop(digest, None)
+
+
+def is_known(digest: str) -> bool:
+    """Whether a credential was verified lately. Whether it still opens anything is decided at each call."""
+    return _known.get(digest, 0.0) > time.monotonic()
+
 
 TENANT_HEADER = "X-Service-Tenant"
 
@@ -51,6 +94,12 @@ class Caller:
     key_id: UUID | None = None
     key_prefix: str | None = None
     """The key's first characters, as lists of keys show them."""
+    scopes: frozenset[KeyScope] = frozenset()
+    """What a key opens; a member's role stands in its place."""
+    phone_number_ids: frozenset[str] | None = None
+    """The numbers that a key is limited to; None is all of the tenant's."""
+    expires_at: datetime | None = None
+    """When the key ends; None is never."""
     user_id: int | None = None
     role: str | None = None
     """The role of a business's person (`gateway.roles`); None for keys and staff, which have none."""
@@ -66,6 +115,10 @@ class Caller:
         """Where calls go: a sandbox tenant is wholly on the simulator, whatever its keys."""
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
+    def reaches(self, phone_number_id: str | None) -> bool:
+        """Whether what belongs to a number (None: to none) is within the numbers that the key is limited to."""
+        return self.phone_number_ids is None or phone_number_id in self.phone_number_ids
+
 
 def caller_of(request: Request) -> Caller:
     """The caller of a request that passed its permission."""
@@ -79,6 +132,7 @@ def tenant_of(request: Request) -> TenantFacts:
     return tenant
 
 
+BEARER = "bearer"
 UPSTREAM_TOKEN_PREFIX = "EAA"
 LONGEST_TOKEN = 200
 ON_A_MOVE = frozenset({"moving", "arriving", "moved"})
@@ -92,7 +146,7 @@ def bearer_token(authorization: str) -> str:
         raise Unauthorized("No credentials were sent.")
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
-    if scheme.lower() != "bearer":
+    if scheme.lower() != BEARER:
         raise Unauthorized("The Authorization header does not begin with the word Bearer.")
     if not token:
         raise Unauthorized("The Authorization header holds no key after the word Bearer.")
@@ -116,6 +170,22 @@ class Scope(TypedDict):
 def scope_of(request: Request) -> Scope:
     """The scope of a request, after `TenantCaller` let it pass: pass it on with `**`."""
     return {"tenant_id": tenant_of(request).id, "environment": caller_of(request).effective_environment}
+
+
+class Reach(Scope):
+    """What an admitted caller may send from: its scope, and the numbers that its key is limited to."""
+
+    phone_number_ids: frozenset[str] | None
+
+
+def reach_of(caller: Caller) -> Reach:
+    """The reach of an admitted caller: pass it on with `**`."""
+    assert caller.tenant is not None  # noqa: S101 - an admitted caller acts on a tenant
+    return {
+        "tenant_id": caller.tenant.id,
+        "environment": caller.effective_environment,
+        "phone_number_ids": caller.phone_number_ids,
+    }
 
 
 class BearerTokens(BaseAuthentication):
@@ -157,17 +227,96 @@ def _caller(request: Request) -> Caller:
     return request.user
 
 
+def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
+    """Require that a caller may call a method of an operation of this scope; None is an operation without one.
+
+    A member's role must open the scope's area. A key must have the scope, and be a live key where the operation
+    changes what both environments share. Raises Forbidden; `details` name what is missing.
+    """
+    if scope is None:
+        return
+    if caller.kind == "console_user":
+        check_role(caller, scope.area, method=method)
+        return
+    if scope not in caller.scopes:
+        raise Forbidden(
+            f"This key does not have the scope {scope}.",
+            hint="Use a key with this scope. Keys are made with it in the console or with POST /v1/api-keys.",
+            details={"scope": scope, "scopes": sorted(caller.scopes)},
+        )
+    shares = caller.tenant is not None and not caller.tenant.sandbox
+    if scope in LIVE_SCOPES and caller.environment == "test" and shares:
+        raise Forbidden(
+            f"A test key changes nothing outside the sandbox: {scope} takes a live key.",
+            hint="Use a live key with this scope.",
+            details={"scope": scope, "environment": "live"},
+        )
+
+
+def check_role(caller: Caller, area: Area, *, method: str) -> None:
+    """Require that a member's role allows a method in an area; keys have no role. Raises Forbidden."""
+    if caller.kind == "console_user" and not allows(caller.role or "", area, method):
+        raise Forbidden("Your role in this business does not allow this operation.")
+
+
+def check_numbers(caller: Caller, view: Any) -> None:
+    """Require that a key which is limited to numbers asks for one of them, or calls an action that keeps to them.
+
+    A view names such actions in `limited_actions`. Raises NotFound for another number, otherwise Forbidden.
+    """
+    if caller.phone_number_ids is None:
+        return
+    phone_number_id = view.kwargs.get("phone_number_id")
+    if phone_number_id is not None:
+        if not caller.reaches(phone_number_id):
+            raise NotFound("There is no such number.")
+    elif getattr(view, "action", None) not in getattr(view, "limited_actions", ()):
+        raise Forbidden(
+            "This key is limited to numbers, and this operation concerns the whole business.",
+            hint="Use a key without a list of numbers.",
+            details={"phone_number_ids": sorted(caller.phone_number_ids)},
+        )
+
+
+def filtered_number(caller: Caller, asked: str | None) -> str | None:
+    """The number that a list is filtered by: the one asked for, within those that the key is limited to.
+
+    Raises InvalidRequest for another one, and for none where the key has several.
+    """
+    if caller.phone_number_ids is None:
+        return asked
+    if asked is None and len(caller.phone_number_ids) == 1:
+        return next(iter(caller.phone_number_ids))
+    if asked not in caller.phone_number_ids:
+        numbers = ", ".join(sorted(caller.phone_number_ids))
+        raise InvalidRequest.of(phone_number_id=f"This key is limited to numbers: name one of {numbers}.")
+    return asked
+
+
+def declared_scope(view: Any) -> KeyScope | None:
+    """The scope that a view names for the action that is called: `action_scopes`, else `scope`.
+
+    A view without either raises AttributeError: an operation that nobody placed is closed.
+    """
+    exceptions: dict[str, KeyScope | None] = getattr(view, "action_scopes", {})
+    action = getattr(view, "action", None)
+    if action in exceptions:
+        return exceptions[action]
+    scope: KeyScope | None = view.scope
+    return scope
+
+
 def check_tenant_caller(
     caller: Caller,
     chosen: str | None,
     *,
     method: str,
-    area: Area = Area.INTEGRATION,
+    scope: KeyScope | None,
     open_to_any_status: bool = False,
 ) -> None:
-    """Let a caller pass that acts on one tenant in good standing and, if it is a person, whose role allows it.
+    """Let a caller pass that acts on one tenant in good standing, and that may use operations of this scope.
 
-    `chosen` is what X-Service-Tenant says; `method` and `area` are what the role is asked for.
+    `chosen` is what X-Service-Tenant says.
     Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving or TenantNotApproved.
     """
     if caller.kind == "staff":
@@ -184,8 +333,7 @@ def check_tenant_caller(
         raise Forbidden
     if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
         raise Forbidden("This key belongs to another tenant.")
-    if caller.kind == "console_user" and not allows(caller.role or "", area, method):
-        raise Forbidden("Your role in this business does not allow this operation.")
+    check_scope(caller, scope, method=method)
     if caller.tenant.status in ON_A_MOVE:
         raise TenantMoving
     if not open_to_any_status:
@@ -199,20 +347,22 @@ def check_tenant_caller(
 
 
 class TenantCaller(BasePermission):
-    """A caller that acts on one tenant in good standing.
+    """A caller that acts on one tenant in good standing, and that may use the view's scope (`declared_scope`).
 
-    A view with `open_to_any_status` skips the check of the status. A view's `area` is what a person's role is asked
-    for; without one it is the integration.
+    A view with `open_to_any_status` skips the check of the status.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
+        caller, scope = _caller(request), declared_scope(view)
         check_tenant_caller(
-            _caller(request),
+            caller,
             request.headers.get(TENANT_HEADER),
             method=request.method or "",
-            area=getattr(view, "area", Area.INTEGRATION),
+            scope=scope,
             open_to_any_status=getattr(view, "open_to_any_status", False),
         )
+        if scope is not None:
+            check_numbers(caller, view)
         return True
 
 

@@ -1,47 +1,25 @@
-"""The error page at `/errors`: each code with its causes and repairs; `doc_url` of every error leads here."""
+"""Pages of WhatsApp's error codes, such as `/errors/131047`. The service's own are a guide, at `/docs/errors/`.
 
-from itertools import groupby
-from typing import NamedTuple
+`doc_url` of every error leads to `/errors/131047` or `/errors#invalid_request`.
+"""
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.utils.html import format_html, format_html_join
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from gateway.api.errors import ServiceError, error_kinds
+from gateway.meta_errors import error_code
 
-_PARTS = ("{}", "<code>{}</code>")
-"""What is outside and inside of backticks."""
-
-
-class Shown(NamedTuple):
-    """A kind of error as the page shows it. Kinds that say the same are one."""
-
-    code: str
-    status: int
-    message: str
-    hint: str
-    repairs: tuple[tuple[str, str], ...]
-    repeat: str
+ALL_CODES = "/docs/whatsapp-errors/"
+"""The guide that lists them."""
 
 
 @require_safe
-def error_page(request: HttpRequest) -> HttpResponse:
-    """All codes of the service, by their status."""
-    kinds = sorted({_shown(kind) for kind in error_kinds()})
-    codes = [(code, list(same)) for code, same in groupby(kinds, key=lambda kind: kind.code)]
-    codes.sort(key=lambda entry: (entry[1][0].status, entry[0]))
-    return render(request, "error_page.html", {"codes": codes, "source": settings.SERVICE_NAME})
-
-
-def _shown(kind: type[ServiceError]) -> Shown:
-    """What the page shows of a class: not the class itself, which a template would call."""
-    repairs = tuple((detail, _marked(repair)) for detail, repair in getattr(kind, "repairs", {}).items())
-    return Shown(kind.code, kind.status, kind.message, _marked(kind.hint), repairs, kind.repeat)
-
-
-def _marked(sentence: str) -> str:
-    """A sentence whose parts in backticks are shown as code."""
-    parts = enumerate(sentence.split("`"))
-    return format_html_join("", "{}", ((format_html(_PARTS[n % 2], part),) for n, part in parts))
+def meta_error_page(request: HttpRequest, name: str) -> HttpResponse:
+    """One code of Meta, or a range of them; an unknown one leads to all."""
+    number = name.partition("-")[0]
+    found = error_code(int(number)) if number.isascii() and number.isdecimal() and len(number) < 12 else None
+    if found is None:
+        return redirect(ALL_CODES)
+    if found.name != name:
+        return redirect("meta_error_page", found.name)
+    return render(request, "meta_error_page.html", {"found": found, "all_codes": ALL_CODES})

@@ -1,10 +1,12 @@
 """Errors that the service itself raises, and the one place that turns any exception into an answer.
 
-Every error names its source in the body and in `X-Service-Error-Source` (specification 7). Errors
-of the upstream are not built here: their bytes pass through (`gateway/upstream/judging.py`).
+A `Reply` is a finished answer apart from any framework: what is stored, replayed, or sent. Every error names its
+source in the body and in `X-Service-Error-Source` (specification 7). Errors of the upstream are not built here: their
+bytes pass through (`gateway/upstream/calls.py`).
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -15,8 +17,21 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
-from gateway.api.reply import Reply
-from gateway.database.outage import is_outage
+from gateway.database.transactions import is_outage
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status, headers and exact bytes."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    def as_response(self) -> HttpResponse:
+        """The same answer as Django's."""
+        return HttpResponse(self.body, status=self.status, headers=dict(self.headers))
+
 
 log = structlog.get_logger(__name__)
 
@@ -133,6 +148,14 @@ class MethodNotAllowed(ServiceError):
     hint = "The header Allow names the methods it takes."
     repeat = "no"
 
+    @classmethod
+    def of(cls, *methods: str) -> "MethodNotAllowed":
+        """The error of a resource that takes these methods alone."""
+        named = ", ".join(method for method in methods if method != "OPTIONS")
+        return cls(
+            f"This resource does not take that method, only {named}.", headers={"Allow": ", ".join(methods)}
+        )
+
 
 class RequestTimeout(ServiceError):
     """The request arrived more slowly than a caller may send."""
@@ -187,7 +210,7 @@ class RateLimited(ServiceError):
 
 
 class TooManyInFlight(ServiceError):
-    """The tenant or the number has as many calls waiting for others as one process grants (`limits/in_flight.py`)."""
+    """The tenant or the number has as many calls waiting for others as one process grants (`limits.py`)."""
 
     status = 429
     code = "too_many_in_flight"
@@ -212,7 +235,7 @@ class MetaUnreachable(ServiceError):
 
     status = 502
     code = "meta_unreachable"
-    message = "The upstream platform gave no usable answer."
+    message = "WhatsApp gave no usable answer."
     hint = "A read may be repeated. A change may have been made: read its state before repeating it."
     repeat = "reads yes; messages only after no message.status came"
 
@@ -313,10 +336,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
 def _method_not_allowed(view: Any) -> MethodNotAllowed:
     if view is None:
         return MethodNotAllowed()
-    methods = ", ".join(method for method in view.allowed_methods if method != "OPTIONS")
-    return MethodNotAllowed(
-        f"This resource does not take that method, only {methods}.", headers={"Allow": methods}
-    )
+    return MethodNotAllowed.of(*(method for method in view.allowed_methods if method != "OPTIONS"))
 
 
 def _unsupported_media_type(view: Any) -> UnsupportedMediaType:

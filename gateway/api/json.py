@@ -80,7 +80,7 @@ class UnreadJSON(BaseParser):
 
 
 MOST_VALUES = 20_000
-"""Values in all. A mebibyte can hold 100,000 members, which take a third of a second to hash."""
+"""Values in all. A mebibyte can hold 100,000 members, which take long to hash."""
 MOST_NESTED = 200
 """Arrays and objects inside each other: more are refused, since what holds a body nests it deeper still."""
 _ENCODER_NESTS = 254

@@ -1,26 +1,23 @@
-"""The outermost middleware: request id, timing and version on every response, also 404s, 405s and crashes.
-
-The headers and the version of every response (specification 1 and 9); header names in `docs/api.md`.
-"""
+"""Django's outermost middleware: request id, timing and version on every response, also 404s, 405s and crashes."""
 
 import re
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
-import structlog
+from csp.middleware import CSPMiddleware
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
 
-from gateway import ids
-from gateway.api import finished_calls, request_span, timing
+from gateway.api import authentication, call_log, limits
 from gateway.api.authentication import Caller
+from gateway.api.call_log import Answering, check_version
 from gateway.api.errors import InvalidRequest, NotFound, PayloadTooLarge, ServiceError, error_response
-from gateway.api.finished_calls import FinishedCall
-from gateway.api.limits import body_size
-from gateway.monitoring import answer_metrics, tracing
-
-log = structlog.get_logger("gateway.request")
+from gateway.monitoring import tracing
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
@@ -29,14 +26,9 @@ def service_response(get_response: GetResponse) -> GetResponse:
     """Give each request an id and each response the service's headers."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
-        started = perf_counter()
-        timing.start()
-        request_uuid = ids.uuid7()
-        request_id = ids.encode(ids.REQUEST, request_uuid)
-        request.request_id = request_id  # type: ignore[attr-defined]
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-        with tracing.serving(str(request.method), request.path, request.headers.get(tracing.HEADER)) as span:
+        answering = Answering(str(request.method), request.path)
+        request.request_id = answering.request_id  # type: ignore[attr-defined]
+        with tracing.serving(answering.method, request.path, request.headers.get(tracing.HEADER)) as span:
             try:
                 _refuse_early(request)
                 response = get_response(request)
@@ -46,42 +38,13 @@ def service_response(get_response: GetResponse) -> GetResponse:
             # A page's user is looked up lazily, and nothing here reads it.
             user = getattr(request, "user", None)
             caller = user if type(user) is Caller else None
-            request_span.note(
-                span,
-                request_id=request_id,
-                caller=caller,
-                status=response.status_code,
-                route=_route_of(request),
-            )
-        own_ms, meta_ms = timing.split((perf_counter() - started) * 1000)
-        headers = service_headers(request_id, own_ms=own_ms, meta_ms=meta_ms)
+            status, route = response.status_code, _route_of(request)
+            answering.note_span(span, caller=caller, status=status, route=route)
+        headers = answering.finish(
+            status=status, route=route, caller=caller, body=getattr(response, "content", b"")
+        )
         for name, value in (*headers.items(), *getattr(request, "rate_limit_headers", {}).items()):
             response[name] = value
-        answer_metrics.count(request.path, response.status_code, own_ms)
-        match = request.resolver_match
-        log.info(
-            "request",
-            method=request.method,
-            route=match.route if match else None,
-            status=response.status_code,
-            wb_ms=own_ms,
-            meta_ms=meta_ms,
-        )
-        if caller is not None:
-            finished_calls.tell(
-                FinishedCall(
-                    request_id=request_uuid,
-                    caller=caller,
-                    method=str(request.method),
-                    route=_route_of(request),
-                    status=response.status_code,
-                    error_code=finished_calls.error_code_of(
-                        response.status_code, getattr(response, "content", b"")
-                    ),
-                    own_ms=own_ms,
-                    upstream_ms=meta_ms,
-                )
-            )
         return response
 
     # Django calls it when it has found the view, before any other middleware looks at the body.
@@ -93,36 +56,17 @@ def _route_of(request: HttpRequest) -> str | None:
     """The pattern of the request's path; a view whose URL is a regular expression names its own."""
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
-    return own or (finished_calls.template_of(match.route) if match else None)
+    return own or (call_log.template_of(match.route) if match else None)
 
 
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:
     try:
-        body_size.bound(request, view)
+        limits.bound(request, view)
     except PayloadTooLarge as error:
         if not getattr(getattr(view, "cls", None), "refuses_large_bodies", False):
             return error_response(error, request)
         request.too_large = error  # type: ignore[attr-defined]
     return None
-
-
-def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
-    """The headers of every answer (specification 1 and 9): times, request id, version."""
-    return {
-        "Server-Timing": f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}",
-        "X-Service-Processing-Ms": str(round(own_ms)),
-        "X-Service-Request-Id": request_id,
-        "X-Service-Version": settings.API_VERSION,
-    }
-
-
-def check_version(version: str | None) -> None:
-    """Refuse a request that pins another version of the API. Raises InvalidRequest."""
-    if version is not None and version != settings.API_VERSION:
-        raise InvalidRequest(
-            f"X-Service-Version: the only version is {settings.API_VERSION}.",
-            details={"fields": {"X-Service-Version": [f"Must be {settings.API_VERSION}."]}},
-        )
 
 
 def _refuse_early(request: HttpRequest) -> None:
@@ -140,3 +84,77 @@ API_PATHS = ("/v1/", "/upstream/", "/internal/", "/mcp")
 """Paths whose errors are JSON; all others are pages."""
 GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 """How a path of the Cloud API front begins; no page has such a path."""
+
+
+# --- Django's middleware of pages. Calls of the API skip it: they carry no cookie, session or message.
+#
+# The policy of content is the exception: an answer that is HTML has it wherever it comes from. For every
+# other path each class does what its parent does. `process_view`, which Django calls by itself, is not
+# skipped.
+
+
+class _PagesOnly:
+    get_response: Any
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not _is_page(request):
+            response: HttpResponseBase = self.get_response(request)
+        else:
+            response = super().__call__(request)  # type: ignore[misc]
+        return response
+
+
+def _is_page(request: HttpRequest) -> bool:
+    path = request.path_info
+    return not (path.startswith(API_PATHS) or GRAPH_PATH.match(path))
+
+
+ANY_HOST = ("/metrics",)
+"""Asked for by address, by scrapers. It builds no URL from Host."""
+
+
+class Common(CommonMiddleware):
+    """Checks the Host header, everywhere but on the paths of `ANY_HOST`."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path_info.startswith(ANY_HOST) else super().process_request(request)
+
+
+class Sessions(_PagesOnly, SessionMiddleware):
+    """Sessions of the hosted pages and the admin. Their cookies are known callers' while somebody is logged in."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        answered = super().process_response(request, response)
+        if request.session.accessed:
+            _note_verified(request)
+        return answered
+
+
+def _note_verified(request: HttpRequest) -> None:
+    """Remember the session of a person whom this request found, or logged in; forget a cookie that opens none."""
+    session, cookie = request.session, request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+    person = getattr(request, "_cached_user", None)  # only where the view asked who is logged in
+    is_new = session.session_key is not None and session.session_key != cookie
+    if SESSION_KEY in session and (is_new or (person is not None and person.is_authenticated)):
+        authentication.remember_credential(authentication.credential_digest(str(session.session_key)))
+    elif cookie is not None and (SESSION_KEY not in session or person is not None):
+        authentication.drop_credential(authentication.credential_digest(cookie))
+
+
+class Authentication(_PagesOnly, AuthenticationMiddleware):
+    """The person who is logged in."""
+
+
+class Messages(_PagesOnly, MessageMiddleware):
+    """Messages that the next page shows once."""
+
+
+class ContentSecurityPolicy(CSPMiddleware):
+    """The policy that says what a page may load: on pages, and on whatever else is answered as HTML."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        is_html = response.get("Content-Type", "").lower().startswith("text/html")
+        if is_html or _is_page(request):
+            answered: HttpResponseBase = super().process_response(request, response)
+            return answered
+        return response

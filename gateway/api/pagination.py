@@ -1,20 +1,25 @@
 """Keyset pagination of every list: newest first, opaque cursors that hold while rows are added, never OFFSET."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import Field, Model
+from rest_framework.fields import Field as SerializerField
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import Serializer
 
 from gateway.api.errors import InvalidRequest
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+_Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
 class NewestFirst(BasePagination):
@@ -77,6 +82,36 @@ def before_of(request: Request, model: type[Model]) -> UUID | None:
     """The id in the `cursor` of a request for a bounded list; None on its first page. An unreadable one is 400."""
     cursor = request.query_params.get("cursor")
     return decode_cursor(cursor, model, "id") if cursor else None
+
+
+def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """The rows as `serializer(rows, many=True).data` shows them.
+
+    REST framework makes the fields of a serializer anew for each object, which costs more than the rows of a page:
+    here they are made once a process. So the serializer has no context, and rows have every attribute that it shows.
+    """
+    members = _members(serializer)
+    shown = []
+    for row in rows:
+        values = ((name, read(row), show) for name, read, show in members)
+        shown.append({name: None if value is None else show(value) for name, value, show in values})
+    return shown
+
+
+@cache
+def _members(serializer: Any) -> Sequence[_Member]:
+    """Of each member of the answer: its name, how it is read from a row, and how its value is shown."""
+    fields: Mapping[str, Any] = serializer().fields
+    return [
+        (name, _reader(field), field.to_representation)
+        for name, field in fields.items()
+        if not field.write_only
+    ]
+
+
+def _reader(field: SerializerField[Any, Any, Any, Any]) -> Callable[[Any], Any]:
+    is_attribute = type(field).get_attribute is SerializerField.get_attribute and field.source != "*"
+    return attrgetter(str(field.source)) if is_attribute else field.get_attribute
 
 
 def whole_list(data: Any) -> Response:

@@ -1,5 +1,6 @@
 """Query parameters as values: each function reads one parameter or answers 400 naming it."""
 
+import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from uuid import UUID
@@ -9,7 +10,10 @@ from rest_framework.request import Request
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest
-from gateway.api.nearest import did_you_mean
+from gateway.api.validation import did_you_mean
+
+_BETWEEN_DIGITS = re.compile(r"[\s().-]")
+_DIGITS = re.compile(r"[0-9]{1,20}")
 
 
 def moment(request: Request, name: str) -> datetime | None:
@@ -104,9 +108,24 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
 
 
 def wa_id(request: Request) -> str | None:
-    """A customer's number; the `+` of its international form may be there, also as the space that it decodes to."""
+    """A customer's number in digits, however it was written: `+91 98123 45678`, also with the `+` as the space that it
+    decodes to."""
     value = text(request, "wa_id")
-    return None if value is None else value.lstrip("+ ")
+    if value is None:
+        return None
+    digits = phone_digits(value)
+    if digits is None:
+        raise InvalidRequest.of(
+            wa_id="Must be a phone number with its country code, like 919812345678. A business-scoped user id is asked "
+            "for as user_id."
+        )
+    return digits
+
+
+def phone_digits(text: str) -> str | None:
+    """The digits of a written phone number; None when it is none."""
+    digits = _BETWEEN_DIGITS.sub("", text).removeprefix("+")
+    return digits if _DIGITS.fullmatch(digits) else None
 
 
 def text(request: Request, name: str, *, longest: int = 255) -> str | None:

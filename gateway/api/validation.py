@@ -1,33 +1,90 @@
-"""Request bodies and queries through their In serializers: the values, or a 400 that says what each field may be."""
+"""Request bodies and queries through their In serializers: the values, or a 400 that says what each field may be.
+
+A mistyped name gets a suggestion: the nearest known word, so that errors repair themselves.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 from django.http import QueryDict
 from rest_framework import fields
 from rest_framework.exceptions import ErrorDetail, ValidationError
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import BaseSerializer, Serializer
 
-from gateway.api.nearest import did_you_mean
+SHORTEST_LIKENESS = 0.6
+LONGEST_COMPARED = 100
+"""Longer texts are no typing mistakes of a name, and comparing them would cost much."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like a word, or None when none is like it.
+
+    In words of several parts such as `message.status` the last part decides where the others are known: what all
+    share makes none of them likely.
+    """
+    if len(word) > LONGEST_COMPARED:
+        return None
+    group, dot, _ = word.lower().rpartition(".")
+    words = list(known)
+    shared = group + dot
+    peers = [name.removeprefix(shared) for name in words if dot and name.startswith(shared)]
+    if peers:
+        found = get_close_matches(word.lower().removeprefix(shared), peers, n=1, cutoff=SHORTEST_LIKENESS)
+        return shared + found[0] if found else None
+    found = get_close_matches(word.lower(), words, n=1, cutoff=SHORTEST_LIKENESS)
+    return found[0] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` Did you mean …?` for the nearest known word, otherwise nothing."""
+    found = suggestion(word, known)
+    return f" Did you mean {found}?" if found else ""
+
 
 SHOWN_PROBLEMS = 20
 """Of the items of a list: it can have thousands of wrong ones, and each has a sentence of its own."""
+LONGEST_NAME = 100
+"""Characters of an unknown member's name that an answer repeats."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
 
 
-def checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
+def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[str, Any]:
     """The validated values. Raises ValidationError, which becomes 400 `invalid_request`.
 
-    In JSON a member has the type that the contract says. Queries and forms hold nothing but texts.
+    In JSON a member has the type that the contract says, and one that the contract does not name is refused: who writes
+    `events` for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms
+    hold nothing but texts, and the names of queries are judged before (`viewsets.py`).
     """
     given = serializer.initial_data
-    mistyped = {} if isinstance(given, QueryDict) else _mistyped(serializer, given)
-    if not serializer.is_valid() or mistyped:
-        raise ValidationError({**_with_choices(serializer, serializer.errors), **mistyped})
+    problems: dict[str, list[str]] = {}
+    if not isinstance(given, QueryDict):
+        problems = _mistyped(serializer, given) | ({} if is_open else _unknown(serializer, given))
+    if not serializer.is_valid() or problems:
+        raise ValidationError({**_with_choices(serializer, serializer.errors), **problems})
     values: dict[str, Any] = serializer.validated_data
     return values
+
+
+def unknown_member(name: str, known: Iterable[str]) -> str:
+    """What is wrong with a member that a body does not have: the likely name, and all of them."""
+    names = sorted(known)
+    return f"This member is unknown.{did_you_mean(name, names)} The known ones are: {', '.join(names)}."
+
+
+def _unknown(serializer: Any, given: Any, place: str = "") -> dict[str, list[str]]:
+    """The members that the serializer does not have, those of objects in it included."""
+    if not isinstance(given, Mapping):
+        return {}
+    known = {name: field for name, field in serializer.fields.items() if not field.read_only}
+    strange = islice((name for name in given if name not in known), SHOWN_PROBLEMS)
+    problems = {f"{place}{name[:LONGEST_NAME]}": [unknown_member(name, known)] for name in strange}
+    for name, field in known.items():
+        if isinstance(field, Serializer):
+            problems |= _unknown(field, given.get(name), f"{place}{name}.")
+    return problems
 
 
 def _mistyped(serializer: Any, given: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -1,5 +1,7 @@
 """The base class of the API's viewsets: a call is judged by its caller first, then by its body's length and its query.
 
+An error of Meta that it answers with gets a hint beside it.
+
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
 The same declaration is in the OpenAPI document, so a parameter that is documented is one that is accepted.
 """
@@ -8,20 +10,19 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any, ClassVar, cast
 
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
+from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.fields import ListField
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import ViewSet
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
-from gateway.api.limits.body_size import API_BODY_BYTES
-from gateway.api.nearest import did_you_mean
+from gateway.api.limits import API_BODY_BYTES
 from gateway.api.openapi.schema import ServiceSchema
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import did_you_mean
+from gateway.meta_errors import explained
 
 Declared = dict[str, bool]
 """The query parameters of an operation: name → whether it may be repeated."""
@@ -43,15 +44,16 @@ class DeclaredQuery:
         if request.query_params and action is not None:
             _refuse_undeclared(request, declared_query(cast("Hashable", type(self)), action))
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        response: HttpResponseBase = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
-        if isinstance(response, Response):
-            response.render()
-            # The view, its request and its answer refer to themselves and to each other. To find them as garbage took a
-            # fifteenth of a small read.
-            for holder in (self.request.parser_context, response.renderer_context, vars(self)):  # type: ignore[attr-defined]
-                holder.clear()
-        return response
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """An error of Meta gets words of the service beside its own."""
+        answer = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
+        if answer.get("X-Service-Error-Source") == "meta" and isinstance(answer, HttpResponse):
+            answer.content = explained(answer.content, getattr(request, "request_id", None))
+        return answer
+
+
+class AnsweredByListener(RuntimeError):
+    """An operation that the listener answers (`web/application.py`): its view is for the OpenAPI document alone."""
 
 
 class ResourceViewSet(DeclaredQuery, ViewSet):

@@ -23,8 +23,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.statements import bulk_cursor
-from gateway.database.stored_rows import Instance, StoredRows
+from gateway.database.statements import Instance, StoredRows, bulk_cursor
 
 MOST_WALKED = 10_000
 """Rows that one page reads of an index."""

@@ -1,8 +1,11 @@
-"""Time-partitioned tables: made ahead of time, dropped when their time is over (docs/architecture.md).
+"""Retention of rows: time-partitioned tables, and old rows of plain tables (docs/architecture.md).
 
-Each app registers its tables; `maintain` is called after every `migrate` and hourly by beat, and is safe to run
-twice at once. A default partition catches rows should maintenance ever fail; when the missing partition is made
-later, such rows move into it.
+Partitions are made ahead of time and dropped when their time is over. Each app registers its tables; `maintain` is
+called after every `migrate` and hourly by beat, and is safe to run twice at once. A default partition catches rows
+should maintenance ever fail; when the missing partition is made later, such rows move into it.
+
+Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held
+long and a crash loses nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -12,13 +15,42 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
 import structlog
-from django.db import connection, transaction
+from django.db import connection, models, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from psycopg import sql
 from rest_framework import serializers
 
 from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health, metrics
+
+# --- Indexes of partitioned tables, built beside the traffic: `CREATE INDEX` on the parent would lock all
+# writes out.
+#
+# For migrations with `atomic = False`. Each partition's index is built concurrently and then attached.
+# Partitions that are made meanwhile get the index from their parent.
+_PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
+_HAS_INDEX = """
+SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
+               WHERE i.inhparent = %s::regclass AND x.indrelid = %s::regclass)
+"""
+
+
+def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) -> None:
+    """Build an index on every partition of a table. `on` is its columns and condition. Safe to run again."""
+    with editor.connection.cursor() as cursor:
+        cursor.execute(f"CREATE INDEX IF NOT EXISTS {index} ON ONLY {table} {on}")
+        cursor.execute(_PARTITIONS, [table])
+        for (partition,) in cursor.fetchall():
+            cursor.execute(_HAS_INDEX, [index, partition])
+            if cursor.fetchone()[0]:
+                continue
+            own = f"{partition}_{index.partition('_')[2]}"
+            # An interrupted run leaves an invalid index behind.
+            cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {own}")
+            cursor.execute(f"CREATE INDEX CONCURRENTLY {own} ON {partition} {on}")
+            cursor.execute(f"ALTER INDEX {index} ATTACH PARTITION {own}")
+
 
 log = structlog.get_logger(__name__)
 
@@ -268,3 +300,37 @@ def _ddl() -> Iterator[Any]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
         yield cursor
+
+
+BATCH_ROWS = 5_000
+
+
+def delete_free(rows: models.QuerySet[Any]) -> int:
+    """Delete rows with what hangs on them, but for those that another transaction holds. Returns how many.
+
+    For tables of which few rows are deleted at a time.
+    """
+    with transaction.atomic():
+        free = rows.select_for_update(of=("self",), skip_locked=True).values_list("pk", flat=True)
+        deleted = list(free[:BATCH_ROWS])
+        rows.model._default_manager.filter(pk__in=deleted).delete()
+    return len(deleted)
+
+
+def delete_before(
+    model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
+) -> int:
+    """Delete a table's rows whose `column` is before a moment or number; the column has an index. Returns how many."""
+    # Rows that another run is deleting are passed over.
+    statement = sql.SQL(
+        "DELETE FROM {table} WHERE ctid = ANY(ARRAY("
+        "SELECT ctid FROM {table} WHERE {column} < %s ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))"
+    ).format(table=sql.Identifier(model._meta.db_table), column=sql.Identifier(column))
+    deleted: int = 0
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [moment, batch])
+            count: int = cursor.rowcount
+        deleted += count
+        if count < batch:
+            return deleted

@@ -1,28 +1,125 @@
-"""Database connections of a web or edge process: borrowed from a pool, with prepared statements planned once."""
+"""Connections to Postgres: the pool of a web process, and the read replica (`DATABASE_REPLICA_URL`).
 
-from typing import Any
+Long lists and analytics are read from the replica, everything else from the primary. What is read there may be a few
+seconds old. A replica that does not answer, fails while it reads, is further behind than that, or has been promoted
+is left alone until it keeps up again: its reads go to the primary.
+"""
 
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import Error as DatabaseError
+from psycopg.errors import QueryCanceled
+from psycopg_pool import PoolTimeout
 
-from gateway.database.replica import REPLICA
+from gateway.database.transactions import is_outage
+
+log = structlog.get_logger(__name__)
+
+REPLICA = "replica"
+MOST_LAG_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+"""How long one look at the replica's lag counts."""
+
+# A replica that receives and has replayed all of it is up to date, however long ago the last transaction was. One that
+# lost its primary receives nothing, and is as old as its last transaction. One that was promoted follows nobody.
+_LAG = """
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN 1e9
+    WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0
+    ELSE coalesce(extract(epoch FROM now() - pg_last_xact_replay_timestamp()), 1e9) END
+"""
+
+_Result = TypeVar("_Result")
+_lock = threading.Lock()
+_looked_at = float("-inf")
+_is_fit = False
 
 
-def begin() -> None:
-    """Configure the connections that this process opens from now on: borrowed from a pool, statements planned once."""
+def read(query: Callable[[str], _Result]) -> _Result:
+    """The result of a read that may be a few seconds old; `query` gets the alias of the database to ask.
+
+    Reads that the replica breaks off, because it ends or must replay what they look at, are repeated on the primary.
+    """
+    chosen = _alias()
+    try:
+        return query(chosen)
+    except (DatabaseError, PoolTimeout) as error:
+        # What is too slow there would be too slow here, and hold up the primary as well.
+        if chosen == DEFAULT_DB_ALIAS or not is_outage(error) or isinstance(error.__cause__, QueryCanceled):
+            raise
+        _leave(error)
+    return query(DEFAULT_DB_ALIAS)
+
+
+def _alias() -> str:
+    """The database to read from now: the replica if there is one and it keeps up."""
+    global _looked_at, _is_fit
+    if REPLICA not in settings.DATABASES:
+        return DEFAULT_DB_ALIAS
+    # One thread looks; the others go by what was seen before.
+    if time.monotonic() - _looked_at > LOOK_SECONDS and _lock.acquire(blocking=False):
+        try:
+            _is_fit = _keeps_up()
+            _looked_at = time.monotonic()
+        finally:
+            _lock.release()
+    return REPLICA if _is_fit else DEFAULT_DB_ALIAS
+
+
+def _leave(error: Exception) -> None:
+    """Read nothing from the replica until the next look."""
+    global _looked_at, _is_fit
+    connections[REPLICA].close()
+    log.warning("replica_away", error=type(error).__name__)
+    with _lock:
+        _looked_at, _is_fit = time.monotonic(), False
+
+
+def _keeps_up() -> bool:
+    try:
+        with connections[REPLICA].cursor() as cursor:
+            cursor.execute(_LAG)
+            lag = float(cursor.fetchone()[0])
+    except (DatabaseError, PoolTimeout) as error:
+        connections[REPLICA].close()
+        log.warning("replica_away", error=type(error).__name__)
+        return False
+    if lag > MOST_LAG_SECONDS:
+        log.warning("replica_behind", seconds=round(lag, 1))
+    return lag <= MOST_LAG_SECONDS
+
+
+STRANGERS_CONNECTIONS = 2
+"""Connections of a web process for all threads that serve strangers."""
+
+_strangers_pools: dict[str, Any] = {}
+"""By alias, as Django has those of all other threads."""
+
+
+def begin(*, beside_web: int = 0) -> None:
+    """Configure the connections that this process opens from now on: borrowed from a pool, statements planned once.
+
+    `beside_web` is how many roles besides `web` borrow from the pool.
+    """
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
         if settings.DATABASE_PREPARED_STATEMENTS:
             _plan_once(database)
         if settings.DATABASE_POOL_SIZE:
             # The primary serves what the replica cannot: nobody waits long for one that is away.
-            _pool(database, seconds=1 if alias == REPLICA else 5)
+            _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
 
 
 def _plan_once(database: dict[str, Any]) -> None:
     """Let each prepared statement have one plan for all parameters.
 
     Postgres would plan a statement on a partitioned table anew at every execution, because a plan for known parameters
-    leaves partitions out and so looks cheaper: 1 to 5 ms for what takes 0.1 ms to run. The one plan leaves them out
+    leaves partitions out and so looks cheaper; the planning takes far longer than the run. The one plan leaves them out
     when it runs, by ranges of the partitions' key. Statements of Django's own cursors are not prepared, so nothing
     changes for them.
     """
@@ -30,10 +127,10 @@ def _plan_once(database: dict[str, Any]) -> None:
     options["options"] = f"{options.get('options', '')} -c plan_cache_mode=force_generic_plan".strip()
 
 
-def _pool(database: dict[str, Any], *, seconds: int) -> None:
+def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
     database["OPTIONS"]["pool"] = {
         "min_size": 1,
-        "max_size": settings.DATABASE_POOL_SIZE,
+        "max_size": settings.DATABASE_POOL_SIZE + 2 * beside_web,
         "timeout": seconds,
         "max_lifetime": 1800,
         # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.
@@ -41,3 +138,14 @@ def _pool(database: dict[str, Any], *, seconds: int) -> None:
     }
     database["CONN_MAX_AGE"] = 0
     database["CONN_HEALTH_CHECKS"] = False
+
+
+def use_strangers_pool() -> None:
+    """Called by a thread at its start: borrow connections from a pool that no thread of callers waits for."""
+    for database in connections.all():
+        options = database.settings_dict["OPTIONS"]
+        if own := options.get("pool"):
+            own = {**own, "min_size": 0, "max_size": STRANGERS_CONNECTIONS}
+            database.settings_dict = {**database.settings_dict, "OPTIONS": {**options, "pool": own}}
+        # Django keeps its pools on the class, one for each alias.
+        database._connection_pools = _strangers_pools  # type: ignore[attr-defined]

@@ -3,29 +3,36 @@
 Django's own cursors write each parameter into the statement's text and read results as text: at thousands of
 deliveries a second that is most of the engine's time with the database.
 
-A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on
-the event loop of the dispatcher (`LoopConnection`).
+A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on an
+event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop: one that arrives while little happens
+is written at once; under load many share a statement, its commit and its way to the disk.
 """
 
+import asyncio
+import math
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 from django.db.backends.utils import CursorWrapper
+from django.db.models import Model
 
+from gateway.database.transactions import concerns_all
+
+Instance = TypeVar("Instance", bound=Model)
 Result = TypeVar("Result")
 Statements = Generator[tuple[str, Any], list[tuple[Any, ...]], Result]
 """Yields a statement with its parameters, is sent its rows, and returns what came of it all."""
 
 ONLY_WHEN_ASKED = 2**31
 """A count of executions that no statement reaches: psycopg prepares only what asks for it."""
-
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
@@ -113,6 +120,28 @@ def bulk_cursor(
         finally:
             if pool is not None:
                 pool.putconn(connected)
+
+
+class StoredRows(Generic[Instance]):
+    """The columns of a model in the order in which a statement selects them, but for those `without`.
+
+    A column that is left out is read when it is asked for, as after `defer`.
+    """
+
+    def __init__(self, model: type[Instance], *, without: Collection[str] = ()) -> None:
+        self.table = model._meta.db_table
+        self.columns = tuple(
+            field.attname for field in model._meta.concrete_fields if field.attname not in without
+        )
+        self._model = model
+
+    def __str__(self) -> str:
+        """The columns as a statement lists them."""
+        return ", ".join(self.columns)
+
+    def instance(self, row: Sequence[Any]) -> Instance:
+        """The model's instance of a row."""
+        return self._model.from_db(DEFAULT_DB_ALIAS, self.columns, row)
 
 
 def id_range(values: Collection[UUID]) -> dict[str, UUID]:
@@ -209,3 +238,110 @@ class LoopConnection:
         except StopIteration as end:
             result: Result = end.value
             return result
+
+
+Item = TypeVar("Item")
+
+WRITE_SECONDS = 10.0
+"""How long one statement may take, the connection included, before its items fail."""
+LEAST_SHARED = 16
+"""So few items are not shared among idle connections: a statement of its own would cost more than it saves."""
+
+
+class LoopGroupCommit(Generic[Item, Result]):
+    """Writes items in groups, a group at a time on each connection.
+
+    Idle connections share what has arrived at once. In one group, all callers would be answered together and come
+    again together: the process and the database would wait for each other in turns.
+
+    `write` makes the statements of a group and returns a result for each item, in their order. A database that cannot
+    be reached fails everyone waiting. Any other exception: each item of the group is retried alone.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[Item]], Statements[Sequence[Result]]],
+        *,
+        connections: int,
+        size: Callable[[Item], int],
+        most: int,
+    ) -> None:
+        self._write, self._size, self._most = write, size, most
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._idle = [LoopConnection() for _ in range(connections)]
+        self._writers: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        """Writers that will take their first group in this round of the loop."""
+
+    async def do(self, item: Item) -> Result:
+        """The result of an item, after its commit. Raises what its own writing raised."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._idle:
+            self._starting += 1
+            writer = asyncio.create_task(self._write_all(self._idle.pop()))
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+        return await done
+
+    async def close(self) -> None:
+        """Finish what has begun and close the connections."""
+        await asyncio.gather(*self._writers)
+        for idle in self._idle:
+            await idle.close()
+
+    async def _write_all(self, connection: LoopConnection) -> None:
+        """Write groups until nothing waits."""
+        try:
+            # What the loop has received in this round joins the first group.
+            await asyncio.sleep(0)
+            self._starting -= 1
+            while self._waiting:
+                await self._write_group(connection, self._take())
+        finally:
+            self._idle.append(connection)
+
+    def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        """The first of what waits: a share of it, up to `most` by size, at least one."""
+        share = max(LEAST_SHARED, math.ceil(len(self._waiting) / (1 + self._starting)))
+        group = [self._waiting.popleft()]
+        size = self._size(group[0][0])
+        while (
+            self._waiting
+            and len(group) < share
+            and (size := size + self._size(self._waiting[0][0])) <= self._most
+        ):
+            group.append(self._waiting.popleft())
+        return group
+
+    async def _write_group(
+        self, connection: LoopConnection, group: Sequence[tuple[Item, "asyncio.Future[Result]"]]
+    ) -> None:
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                results = await connection.run_each(self._write([item for item, _ in group]))
+        except TimeoutError:
+            # Only this group: another connection may be well.
+            for _, done in group:
+                _fail(done, OperationalError("The statement took too long."))
+        except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
+            if concerns_all(error):
+                # Who waits has waited for this as well: a try for each of them would take as long once more.
+                for _, done in (*group, *self._waiting):
+                    _fail(done, error)
+                self._waiting.clear()
+                return
+            if len(group) == 1:
+                _fail(group[0][1], error)
+                return
+            for each in group:
+                await self._write_group(connection, [each])
+        else:
+            for (_, done), result in zip(group, results, strict=True):
+                if not done.done():
+                    done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[Result]", error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

@@ -2,7 +2,7 @@
 
 Besides its HTML each page is written as Markdown (`/docs/<page>.md`), all of them in one text (`llms-full.txt`) with
 an index (`llms.txt`, https://llmstxt.org). The hashes of the pages' inline scripts go to `csp.json` beside the
-served folder: they are what the content security policy of `/docs/` allows (`gateway/guides/serving.py`).
+served folder: they are what the content security policy of `/docs/` allows (`gateway/guides/documentation.py`).
 """
 
 import base64
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
-from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from gateway.guides import reference
+from gateway.meta_errors import catalogue
 
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#|/)([\w./-]+?\.md)(#[\w-]+)?\)")
 _INLINE_SCRIPT = re.compile(
@@ -25,6 +25,7 @@ _INLINE_SCRIPT = re.compile(
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
+_ERROR_ROW = re.compile(r"^(\| \d{3} \| `([a-z_]+)`) \|", re.MULTILINE)
 FEWEST_COLUMNS = 3
 """Tables of fewer columns fit a phone."""
 _pages: dict[str, tuple[str, str]] = {}
@@ -35,7 +36,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     pages = [{title: name} for name, title, _ in reference.pages(Path(config.docs_dir) / "openapi.json")]
     navigation = config.nav or []
     if not any("API reference" in entry for entry in navigation):
-        navigation.insert(2, {"API reference": pages})
+        navigation.insert(3, {"API reference": pages})
     return config
 
 
@@ -43,9 +44,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the reference's pages, which no file holds, and the collections to download."""
     for name, _, markdown in reference.pages(Path(config.docs_dir) / "openapi.json"):
         files.append(File.generated(config, name, content=markdown))
+    files.append(File.generated(config, "whatsapp-errors.md", content=_meta_errors()))
     for collection in (Path(config.docs_dir).parent / "sdks/collections").glob("*.json"):
         files.append(File.generated(config, f"collections/{collection.name}", abs_src_path=str(collection)))
     return files
+
+
+def _meta_errors() -> str:
+    """The page of Meta's error codes, from the catalogue: a part for each, so that the search finds it by its code."""
+    lines = [
+        "---\nhide: [toc]\n---",
+        "# WhatsApp's error codes",
+        "",
+        'An error with `"source": "meta"`, a failed message and its events carry one of these codes, or one that '
+        "Meta has added since. Each is a page of its own as well, at `/errors/131047`. Back to [errors](errors.md).",
+        "",
+    ]
+    for code in catalogue():
+        lines += [f"## {code.name}: {code.title} {{ #{code.name} }}", "", code.cause, ""]
+        lines += [f"**What to do:** {code.repair}", "", f"**Send it again?** {code.again.capitalize()}."]
+        lines += [f"[Meta's page]({code.page})", ""]
+    return "\n".join(lines)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -57,8 +76,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return link[0] if found is not None and found.inclusion is not InclusionLevel.EXCLUDED else link[1]
 
     text = _LINK.sub(kept, markdown)
+    if page.file.src_uri == "errors.md":
+        text = _with_anchors(text)
     _pages[page.file.src_uri] = (str(page.title), text)
     return text
+
+
+def _with_anchors(text: str) -> str:
+    """The page of the service's errors, where `/errors#invalid_request` leads: the first row of each code."""
+    seen: set[str] = set()
+
+    def anchored(row: re.Match[str]) -> str:
+        if row[2] in seen:
+            return row[0]
+        seen.add(row[2])
+        return f"{row[1]}{{ #{row[2]} }} |"
+
+    return _ERROR_ROW.sub(anchored, text)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -82,14 +116,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     )
 
 
-def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
-    """The first page of the navigation is where `/docs/` leads."""
-    config.extra["first_page"] = nav.pages[0].url
-    return nav
-
-
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write the Markdown of the pages, the index for programs, the start page and the scripts' hashes."""
+    """Write the Markdown of the pages, the index for programs and the scripts' hashes."""
     site = Path(config.site_dir)
     for name, (_, text) in _pages.items():
         target = site / name
@@ -104,12 +132,9 @@ def on_post_build(config: MkDocsConfig) -> None:
     index += [f"- [{title}](/docs/{name})" for name, (title, _) in sorted(_pages.items())]
     (site / "llms.txt").write_text("\n".join(index) + "\n")
     (site / "llms-full.txt").write_text("\n\n".join(text for _, (_, text) in sorted(_pages.items())) + "\n")
-    first = config.extra["first_page"]
-    (site / "index.html").write_text(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{config.site_name}</title>'
-        f'<meta http-equiv="refresh" content="0; url={first}"></head>'
-        f'<body><main><h1>{config.site_name}</h1><p><a href="{first}">Documentation</a></p></main></body></html>'
-    )
+    # Its addresses are not known here: `/sitemap.xml` is answered by the service.
+    for name in ("sitemap.xml", "sitemap.xml.gz"):
+        (site / name).unlink(missing_ok=True)
     scripts = {match for page in site.rglob("*.html") for match in _INLINE_SCRIPT.findall(page.read_bytes())}
     hashes = sorted(
         "sha256-" + base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gateway.api.openapi.references import Json, resolved
+from gateway.api.openapi.names import Json, resolved
 
 ORDER = (
     "Messages",

@@ -5,9 +5,12 @@ servers with it. A child that ends by itself again and again right after its sta
 one that was killed is always restarted.
 """
 
+import contextlib
+import http.client
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,9 +23,6 @@ LONG_ENOUGH_SECONDS = 10.0
 """A child that ran this long was healthy: its end is not part of a crash loop."""
 MAX_CRASHES = 5
 MAX_BACK_OFF_SECONDS = 10.0
-WEB_PROCESSES = 2
-WEB_THREADS = 40
-"""Of each web process: requests that wait for the upstream hold a thread, and no database connection."""
 
 
 class Process(Protocol):
@@ -47,36 +47,9 @@ class StartError(Exception):
     """A server or process did not start; the message says in one line why, then may show the end of its log."""
 
 
-def web_command(*, port: int, workers: int = WEB_PROCESSES) -> list[str]:
-    """The web processes, on a port of loopback: benchmarks start the same command."""
-    return [
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "gateway.wsgi",
-        f"--bind=127.0.0.1:{port}",
-        "--worker-class=gateway.web_worker.Worker",
-        f"--workers={workers}",
-        f"--threads={WEB_THREADS}",
-        "--graceful-timeout=10",
-        "--no-control-socket",
-        "--preload",
-    ]
-
-
-def edge_command(*, port: int) -> list[str]:
-    """The edge process, on a port of loopback."""
-    return [sys.executable, "-m", "edge", f"--port={port}"]
-
-
-def worker_command(queue: str) -> list[str]:
-    """A worker of one queue. Deliveries, batches and all other work have one each, so nothing can hold them up."""
-    return [sys.executable, "-m", "gateway.worker", queue]
-
-
-def beat_command(schedule: Path) -> list[str]:
-    """The process that wakes the periodic tasks; `schedule` is where it notes when each ran."""
-    return [sys.executable, "-m", "celery", "--app=gateway", "beat", f"--schedule={schedule}", "--pidfile="]
+def service_command(*roles: str, port: int | None = None) -> list[str]:
+    """A process of the service with some roles, or with all of them."""
+    return [sys.executable, "-m", "gateway", *roles, *([f"--port={port}"] if port is not None else [])]
 
 
 def start(
@@ -229,3 +202,44 @@ class Child:
 
 def _how(code: int) -> str:
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
+# --- The TCP ports of a run on this machine: free before it starts, answering before it is called ready.
+
+
+def check_free(variable: str, port: int) -> None:
+    """Raise `StartError` when another program listens on the port that the environment variable names."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise StartError(
+                f"Port {port} cannot be used ({error.strerror}): stop the program that has it, or choose another "
+                f"with {variable}={port + 1} make run"
+            ) from error
+
+
+def wait_for_answer(port: int, path: str, *, seconds: float, check_alive: Callable[[], None]) -> None:
+    """Ask every 50 ms until the answer is 200; `check_alive` raises when waiting is in vain.
+
+    Raises `StartError` after this many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    answer = "no answer"
+    while time.monotonic() < deadline:
+        check_alive()
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+            try:
+                connection.request("GET", path)
+                status = connection.getresponse().status
+            except (OSError, http.client.HTTPException) as error:
+                answer = str(error)
+            else:
+                if status == 200:
+                    return
+                answer = f"status {status}"
+        time.sleep(0.05)
+    raise StartError(
+        f"http://127.0.0.1:{port}{path} did not answer 200 within {seconds:.0f} s ({answer}): see `make logs`."
+    )

@@ -2,14 +2,16 @@
 
     python -m gateway.local_run.supervisor run | reset | logs
 
-Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts simulator,
-web, edge, workers and beat, waits until they answer, makes the demo data and prints where everything is. Then it
-watches the processes until SIGINT, SIGTERM or SIGHUP and stops them in the reverse order of the data's flow.
+Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts the simulator and the
+service, waits until they answer, makes the demo data and prints where everything is. Then it watches the processes
+until SIGINT, SIGTERM or SIGHUP and stops them in the reverse order of the data's flow. The service is one process with
+all roles; with `ROLES=split` each role has a process of its own, as on many hosts.
 Should it be killed itself, the watchdog of `gateway/local_run/process_group.py` ends them all.
 """
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -17,22 +19,69 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from gateway import embedded_addresses, settings
-from gateway.local_run import embedded_servers, forked, local_ports, processes
-from gateway.local_run.process_group import ProcessGroup
+from gateway import embedded_addresses, environment, settings
+from gateway.local_run import embedded_servers, processes
+from gateway.local_run.process_group import GRACE_SECONDS, ProcessGroup
 from gateway.local_run.processes import Child, Process, StartError, log_tail
-from gateway.local_run.run_lock import LOCK, locked
+
+# --- One run owns a data directory: `make run` and `make reset` take this lock first.
+#
+# It is an advisory lock of the kernel on `DATA_DIR/run.lock`, gone with the processes that hold it, so a
+# crash leaves nothing to clean up. The file itself marks a directory as one that `make run` made.
+
+LOCK = "run.lock"
+
+
+@contextlib.contextmanager
+def locked(data_dir: Path) -> Iterator[int]:
+    """Own the data directory; gives the lock's file descriptor. Raises `StartError` when a run owns it.
+
+    The watchdog of a run that was killed holds the lock until the last child is gone; that is waited for.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + GRACE_SECONDS + 2
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                owner = os.pread(descriptor, 32, 0).decode() or "unknown"
+                if _alive(owner) or time.monotonic() > deadline:
+                    raise StartError(
+                        f"{data_dir} is in use by a run (process {owner}): stop it with Ctrl-C there, "
+                        "or start a second copy: DATA_DIR=.local2 PORT=8001 SIMULATOR_PORT=8101 make run"
+                    ) from None
+                time.sleep(0.1)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _alive(process_id: str) -> bool:
+    try:
+        os.kill(int(process_id), 0)
+    except PermissionError:
+        return True
+    except (ValueError, ProcessLookupError):
+        return False
+    return True
+
 
 READY_SECONDS = 90.0
-"""How long web, edge and simulator may take to answer."""
+"""How long the service and the simulator may take to answer."""
 WATCH_SECONDS, LOGS_SECONDS = 0.5, 10.0
 """How often the processes are looked at, and the sizes of their logs."""
-_STOP_ORDER = ["edge", "web", "beat", "worker", "batches", "deliveries", "simulator", "valkey", "postgres"]
+_ROLES = ("web", "deliveries", "batches", "tasks", "beat")
+_STOP_ORDER = ["gateway", "web", "beat", "tasks", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """First what takes new work in, last what keeps it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, "-m", "django"]
@@ -60,9 +109,8 @@ def run() -> None:
     """Start everything, watch it, stop everything. Raises `StartError` with one clear line."""
     data_dir = settings.DATA_DIR
     with locked(data_dir) as lock:
-        local_ports.check_free("PORT", settings.PORT)
-        local_ports.check_free("EDGE_PORT", settings.EDGE_PORT)
-        local_ports.check_free("SIMULATOR_PORT", settings.SIMULATOR_PORT)
+        processes.check_free("PORT", settings.PORT)
+        processes.check_free("SIMULATOR_PORT", settings.SIMULATOR_PORT)
         for number in _SIGNALS:
             signal.signal(number, _stop_run)
         began = time.monotonic()
@@ -111,20 +159,15 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
     of_simulator = os.environ | {
         "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
         "GATEWAY_CALLBACK_URL": os.environ.get("GATEWAY_CALLBACK_URL")
-        or f"http://127.0.0.1:{settings.EDGE_PORT}/upstream/webhook",
+        or f"http://127.0.0.1:{settings.PORT}/upstream/webhook",
         "META_APP_ID": settings.SANDBOX_APP_ID,
         "META_APP_SECRET": settings.SANDBOX_APP_SECRET,
     }
-    python = [sys.executable, "-m"]
-    commands = {
-        "simulator": [*python, "simulator"],
-        "web": processes.web_command(port=settings.PORT),
-        "edge": processes.edge_command(port=settings.EDGE_PORT),
-        "deliveries": processes.worker_command("deliveries"),
-        "batches": processes.worker_command("batches"),
-        "worker": processes.worker_command("default"),
-        "beat": processes.beat_command(data_dir / "beat-schedule"),
-    }
+    commands = {"simulator": [sys.executable, "-m", "simulator"]}
+    if os.environ.get("ROLES") == "split":
+        commands |= {role: processes.service_command(role) for role in _ROLES}
+    else:
+        commands["gateway"] = processes.service_command()
     children = {}
     if "REDIS_URL" not in os.environ:
         start_valkey = partial(embedded_servers.start_valkey, data_dir, process_group=group)
@@ -138,17 +181,13 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
         )
     for name, command in commands.items():
         start: Callable[[], Process] = partial(
-            forked.start, name, command, data_dir=data_dir, process_group=group
+            processes.start,
+            name,
+            command,
+            data_dir=data_dir,
+            process_group=group,
+            environment=of_simulator if name == "simulator" else None,
         )
-        if name == "simulator":
-            start = partial(
-                processes.start,
-                name,
-                command,
-                data_dir=data_dir,
-                process_group=group,
-                environment=of_simulator,
-            )
         children[name] = Child(name, data_dir=data_dir, start=start, stop=partial(processes.stop, seconds=12))
     return children
 
@@ -161,7 +200,7 @@ def set_environment() -> None:
         "PYTHONUNBUFFERED": "1",
         "SERVICE_SHA": settings.SERVICE_SHA,
     }
-    if settings.META_APP_ID == settings.SIMULATOR_APP_ID:
+    if settings.META_APP_ID == environment.SIMULATOR_APP_ID:
         _use_simulator_for_live()
 
 
@@ -200,20 +239,13 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
     for name in ("valkey", "postgres"):
         if name in children:
             children[name].start()
-    forked.preload()
     _say("Preparing the database ...")
     _manage("migrate", "--no-input", data_dir=data_dir, group=group)
-    _say("Starting web and edge ...")
-    for name in ("web", "edge"):
+    _say("Starting the service ...")
+    for name in children.keys() - {"simulator", "valkey", "postgres"}:
         children[name].start()
-    for port, path in (
-        (settings.SIMULATOR_PORT, "/sim/health"),
-        (settings.PORT, "/v1/health"),
-        (settings.EDGE_PORT, "/v1/health"),
-    ):
-        local_ports.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
-    for name in ("deliveries", "batches", "worker", "beat"):
-        children[name].start()
+    for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
+        processes.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
     _say("Making the demo data ...")
     _manage("demo", data_dir=data_dir, group=group)
     check_alive()
@@ -221,7 +253,7 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
 
 def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
     """Run a command of manage.py to its end. Raises `StartError` when it fails."""
-    process = forked.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
+    process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
     if process.wait():
         raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
 
@@ -260,7 +292,8 @@ Ready after {seconds:.1f} s. Ctrl-C stops it; `make logs` shows what it does; th
   Inbox          {simulator}/inbox/demo
 
   API key        {ready["api_key"]}
-  Staff login    {ready["staff_email"]} / {ready["staff_password"]}
+  Owner login    {ready["owner_email"]} / {ready["owner_password"]}   (console, `whabuzz login`)
+  Staff login    {ready["staff_email"]} / {ready["staff_password"]}   (admin)
 
 Send a message, then look at the phone page and the inbox:
 

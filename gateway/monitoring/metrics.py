@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
@@ -220,3 +220,34 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
     if not token or not hmac.compare_digest(sent, b"Bearer " + token):
         return HttpResponseNotFound()
     return HttpResponse(generate_latest(_registry), content_type=CONTENT_TYPE_LATEST)
+
+
+# --- Metrics of Valkey: whether it may evict, and how full its memory is.
+
+
+def _memory() -> dict[str, Any]:
+    facts: dict[str, Any] = valkey().info("memory")
+    return facts
+
+
+def _evicts() -> bool:
+    return bool(_memory()["maxmemory_policy"] != "noeviction")
+
+
+def _used() -> float:
+    facts = _memory()
+    return float(facts["used_memory"] / facts["maxmemory"]) if facts["maxmemory"] else 0.0
+
+
+gauge(
+    "gateway_valkey_evicts",
+    "1 when Valkey's maxmemory-policy is not noeviction, else 0.",
+    _evicts,
+    of_valkey=True,
+)
+gauge(
+    "gateway_valkey_memory_used_ratio",
+    "Used memory of Valkey by its maxmemory; 0 where it has none.",
+    _used,
+    of_valkey=True,
+)

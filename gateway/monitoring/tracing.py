@@ -6,7 +6,6 @@ span costs a function call. `trace_export.py` is the part that knows OpenTelemet
 A span never holds content, credentials, addresses or phone numbers; nor a wamid, which is the base64 of one.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -22,30 +21,23 @@ _UNTRACED = ("/v1/health", "/metrics", "/static/", "/docs/")
 
 
 _tracer: "Tracer | None" = None
-_process: int | None = None
-
-
-def prepare() -> None:
-    """Import the SDK where traces are on, before the processes fork that will share its memory."""
-    if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
-        from gateway.monitoring import trace_export  # noqa: F401 - imported for its modules
 
 
 def begin() -> None:
-    """Begin traces in this process, after its fork: the export has a thread of its own. Does nothing a second time."""
-    global _tracer, _process
-    if settings.OTEL_EXPORTER_OTLP_ENDPOINT and _process != os.getpid():
+    """Begin traces in this process: the export has a thread of its own. Does nothing a second time."""
+    global _tracer
+    if settings.OTEL_EXPORTER_OTLP_ENDPOINT and _tracer is None:
         from gateway.monitoring.trace_export import Tracer
 
-        _tracer, _process = Tracer(), os.getpid()
+        _tracer = Tracer()
 
 
 def end() -> None:
     """Export what is finished and end traces in this process."""
-    global _tracer, _process
+    global _tracer
     if _tracer is not None:
         _tracer.close()
-    _tracer = _process = None
+    _tracer = None
 
 
 def is_on() -> bool:

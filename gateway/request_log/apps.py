@@ -9,10 +9,7 @@ class RequestLogConfig(AppConfig):
     verbose_name = "Request log"
 
     def ready(self) -> None:
-        from gateway.api import finished_calls
-        from gateway.request_log import (
-            partitioned_tables,  # noqa: F401 - registers the partitioned table
-            recorder,
-        )
+        from gateway.api import call_log
+        from gateway.request_log import recorder
 
-        finished_calls.register(recorder.record)
+        call_log.register(recorder.record)

@@ -4,9 +4,11 @@ from datetime import datetime
 from typing import ClassVar, Self
 from uuid import UUID
 
+from django.conf import settings
 from django.db import models
 
 from gateway import ids
+from gateway.database.partitions import PartitionedTable, register
 
 
 class RequestRows(models.QuerySet["ApiRequest"]):
@@ -57,3 +59,8 @@ class ApiRequest(models.Model):
     def created_at(self) -> datetime:
         """When the call arrived: exactly the millisecond in the id."""
         return ids.created_at(self.id)
+
+
+REQUESTS = register(
+    PartitionedTable("api_requests", "day", "id", ahead_days=7, keep_days=lambda: settings.REQUEST_LOG_DAYS)
+)

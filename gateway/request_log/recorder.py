@@ -14,9 +14,9 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from gateway.api.finished_calls import FinishedCall
-from gateway.database.outage import concerns_all, is_outage
+from gateway.api.call_log import FinishedCall
 from gateway.database.statements import bulk_cursor
+from gateway.database.transactions import concerns_all, is_outage
 from gateway.monitoring import metrics
 from gateway.threads.debounce import Debounced
 

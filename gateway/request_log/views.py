@@ -1,21 +1,109 @@
-"""`/v1/requests*`: the calls that a business's keys made (decision "Request log")."""
+"""The request log's API: search by keyset pages, and one call."""
 
 import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
+from uuid import UUID
 
+from django.conf import settings
+from django.db import connections
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from gateway import ids
 from gateway.api import query
 from gateway.api.authentication import scope_of
-from gateway.api.errors import InvalidRequest
-from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
-from gateway.api.rendering import rendered
+from gateway.api.errors import InvalidRequest, NotFound
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of, represent
 from gateway.api.viewsets import ResourceViewSet
-from gateway.request_log import search
+from gateway.clock import now
+from gateway.database import pool
+from gateway.database.bounded_walk import LAST_ID, MOST_WALKED, BoundedList, Page, Walk
+from gateway.database.statements import StoredRows
 from gateway.request_log.models import ApiRequest
+from gateway.roles import KeyScope
+
+# --- Search of the request log: keyset pages, each of which walks a bounded number of calls (`bounded_walk`).
+
+FILTERS: Mapping[str, str] = {
+    "method": "method = %(method)s",
+    "route": "route = %(route)s",
+    "status": "status = %(status)s",
+    "status_class": "status / 100 = %(status_class)s",
+    "error_code": "error_code = %(error_code)s",
+    "key_prefix": "key_prefix = %(key_prefix)s",
+}
+# A day's partition may be small: the primary key looks as good then, and passes by the calls of all others.
+_CALLS = BoundedList(StoredRows(ApiRequest), plans_once=False)
+_WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
+
+
+_BY_KEY = """
+SELECT key_prefix, count(*) FROM (
+    SELECT key_prefix FROM api_requests WHERE tenant_id = %s AND environment = %s AND id >= %s
+    ORDER BY id DESC LIMIT %s
+) AS walked GROUP BY key_prefix
+"""
+
+
+def counts_by_key(*, tenant_id: UUID, environment: str) -> dict[str, int]:
+    """Calls of each key, by its prefix, among the newest `MOST_WALKED` of the last `REQUEST_LOG_DAYS`."""
+    first = ids.first_at(_oldest(now()))
+
+    def ask(alias: str) -> list[Any]:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_BY_KEY, [tenant_id, environment, first, MOST_WALKED])
+            return list(cursor.fetchall())
+
+    return {prefix: count for prefix, count in pool.read(ask) if prefix}
+
+
+def search(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    equal: Mapping[str, Any],
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> Page[ApiRequest]:
+    """A tenant's calls of one environment in the last `REQUEST_LOG_DAYS`, newest first. `equal` is by `FILTERS`."""
+    moment = now()
+    first = max(_oldest(moment), begin or _oldest(moment))
+    last = min(moment + timedelta(minutes=1), end or moment + timedelta(minutes=1))
+    return pool.read(
+        lambda alias: _CALLS.page(
+            [_WALK],
+            conditions=[FILTERS[name] for name in equal],
+            parameters={"tenant_id": tenant_id, "environment": environment, **equal},
+            first=ids.first_at(first),
+            before=min(before or LAST_ID, ids.first_at(last)),
+            limit=limit,
+            using=alias,
+        )
+    )
+
+
+def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:
+    """A tenant's call in one environment, by its request id. Raises NotFound."""
+    key = ids.decode(ids.REQUEST, request_id)
+    found = None
+    if key is not None and key >= ids.first_at(_oldest(now())):
+        found = ApiRequest.objects.for_environment(tenant_id, environment).filter(pk=key).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def _oldest(moment: datetime) -> datetime:
+    return moment - timedelta(days=settings.REQUEST_LOG_DAYS)
+
+
+# --- `/v1/requests*`: the calls that a business's keys made (decision "Request log").
 
 _STATUS = re.compile(r"([1-5])(?:(\d\d)|xx)")
 _TEXTS = {"method": 16, "route": 200, "error_code": 64, "key_prefix": 16}
@@ -30,14 +118,14 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
         allow_null=True, help_text="The pattern of its path; null for a path that no route has."
     )
     error_code = serializers.CharField(
-        allow_null=True, help_text="The service's code, or the upstream's number as text."
+        allow_null=True, help_text="The service's code, or WhatsApp's number as text."
     )
     key_prefix = serializers.CharField(
         allow_null=True, help_text="First characters of the API key; null for a console token."
     )
     environment = serializers.CharField(help_text="`live` or `test`.")
     service_ms = serializers.FloatField(source="own_ms", help_text="Milliseconds in the service.")
-    upstream_ms = serializers.FloatField(help_text="Milliseconds of waiting for the upstream.")
+    upstream_ms = serializers.FloatField(help_text="Milliseconds of waiting for WhatsApp.")
 
     class Meta:
         model = ApiRequest
@@ -58,6 +146,7 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
 class RequestsView(ResourceViewSet):
     """The calls of the caller's environment in the last days, refused ones included."""
 
+    scope = KeyScope.EVENTS
     pagination_class: ClassVar = NewestFirst
 
     @extend_schema(
@@ -86,7 +175,7 @@ class RequestsView(ResourceViewSet):
             if (value := query.text(request, name, longest=longest)) is not None
         }
         begin, end = query.span(request)
-        page = search.search(
+        page = search(
             **scope_of(request),
             equal=equal | _status(request),
             begin=begin,
@@ -94,7 +183,7 @@ class RequestsView(ResourceViewSet):
             before=before_of(request, ApiRequest),
             limit=limit_of(request),
         )
-        return bounded_page(rendered(RequestOut, page.rows), page.before)
+        return bounded_page(represent(RequestOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_request",
@@ -104,7 +193,7 @@ class RequestsView(ResourceViewSet):
         responses=RequestOut,
     )
     def retrieve(self, request: Request, request_id: str) -> Response:
-        return Response(RequestOut(search.find(**scope_of(request), request_id=request_id)).data)
+        return Response(RequestOut(find(**scope_of(request), request_id=request_id)).data)
 
 
 def _status(request: Request) -> dict[str, int]:

@@ -8,7 +8,8 @@ import pytest
 import redis
 from django.test import Client
 
-from gateway.monitoring import answer_metrics, metrics
+from gateway.api import call_log
+from gateway.monitoring import metrics
 
 TOKEN = "a-token-of-the-scraper"
 
@@ -21,7 +22,7 @@ def scrape(settings: Any) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_answers_are_counted_by_kind_and_status(settings: Any) -> None:
     metrics.flush()
     before = scrape(settings)
@@ -60,17 +61,17 @@ def test_a_gauge_that_cannot_be_read_leaves_the_others(
 def test_a_web_process_hands_its_counts_over(
     monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(answer_metrics, "FLUSH_SECONDS", 0.01)
-    answer_metrics.ANSWERS.add(label="api_2xx")
-    answer_metrics.start_flushing()
+    monkeypatch.setattr(call_log, "FLUSH_SECONDS", 0.01)
+    call_log.ANSWERS.add(label="api_2xx")
+    call_log.start_flushing()
     try:
         deadline = time.monotonic() + 10
         while not empty_valkey.hexists(metrics.KEY, "gateway_answers_total|api_2xx"):
             assert time.monotonic() < deadline, "the counts were not handed over"
             time.sleep(0.01)
     finally:
-        answer_metrics._stopped.set()
+        call_log._stopped.set()
         for thread in threading.enumerate():
             if thread.name == "answers":
                 thread.join(5)
-        answer_metrics._stopped.clear()
+        call_log._stopped.clear()

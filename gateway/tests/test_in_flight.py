@@ -1,17 +1,22 @@
 """Bulkheads: what one tenant or number may hold of a process while it waits for somebody else."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
 from django.db import connections
+from django.http import StreamingHttpResponse
 
+from gateway.api import limits
 from gateway.api.errors import TooManyInFlight
-from gateway.api.limits import in_flight
-from gateway.api.limits.in_flight import Bulkhead
+from gateway.api.limits import Bulkhead
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
 from webhooks.endpoints import lifecycle
@@ -35,9 +40,39 @@ def test_a_number_leaves_room_for_its_tenants_other_numbers() -> None:
     assert fill(bulkhead, uuid4(), "1") == 3, "another tenant's number of the same name"
 
 
-def test_in_a_crowd_everybody_gets_a_few_up_to_the_end() -> None:
-    bulkhead = Bulkhead(per_number=10, per_tenant=10, crowded=12, in_all=16)
-    assert [fill(bulkhead, uuid4()) for _ in range(5)] == [10, 2, 2, 2, 0]
+def test_in_a_crowd_the_last_places_are_shared_up_to_the_end() -> None:
+    bulkhead = Bulkhead(per_number=10, per_tenant=10, crowded=10, in_all=19)
+    assert [fill(bulkhead, uuid4()) for _ in range(9)] == [10, 2, 2, 1, 1, 1, 1, 1, 0]
+
+
+def test_a_place_that_is_freed_in_a_crowd_goes_to_who_holds_fewest() -> None:
+    bulkhead, many, few = Bulkhead(per_number=9, per_tenant=4, crowded=4, in_all=6), uuid4(), uuid4()
+    places = [bulkhead.enter(many) for _ in range(4)]
+    bulkhead.enter(few)
+    bulkhead.enter(uuid4())
+    bulkhead.leave(places.pop())
+    with pytest.raises(TooManyInFlight):
+        bulkhead.enter(many)
+    with pytest.raises(TooManyInFlight):
+        bulkhead.enter(few)
+    bulkhead.enter(uuid4())
+
+
+@pytest.mark.parametrize("name", ["endpoints", "upstream", "large_batches"])
+def test_two_tenants_whose_calls_hang_leave_places_for_a_third(name: str) -> None:
+    bulkhead = copy(getattr(limits, name))
+    assert not bulkhead._total
+    bulkhead._waiting = Counter()
+    hanging = [uuid4(), uuid4()]
+    for _ in range(100):
+        for tenant in hanging:
+            with suppress(TooManyInFlight):
+                bulkhead.enter(tenant)
+    for _ in range(15):
+        with bulkhead.held(uuid4()):
+            pass
+    with bulkhead.held(uuid4()):
+        assert fill(bulkhead, hanging[0]) == 0
 
 
 def test_what_leaves_makes_room_and_leaves_no_trace() -> None:
@@ -55,7 +90,7 @@ def test_what_leaves_makes_room_and_leaves_no_trace() -> None:
 def test_pings_of_a_silent_endpoint_are_refused_at_once_beyond_a_bound(
     api: Api, other_api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "endpoints", Bulkhead(per_number=1, per_tenant=2, crowded=10, in_all=10))
+    monkeypatch.setattr(limits, "endpoints", Bulkhead(per_number=1, per_tenant=2, crowded=10, in_all=10))
     silent, begun = threading.Event(), threading.Semaphore(0)
 
     def hang(*_: Any, **__: Any) -> Any:
@@ -90,7 +125,7 @@ def test_pings_of_a_silent_endpoint_are_refused_at_once_beyond_a_bound(
         silent.set()
         for thread in threads:
             thread.join(10)
-    wait_until(lambda: not in_flight.endpoints._total, "the calls that ended are not counted out")
+    wait_until(lambda: not limits.endpoints._total, "the calls that ended are not counted out")
 
 
 def verify(api: Api, endpoint: Endpoint) -> Any:
@@ -107,18 +142,30 @@ def _closing(work: Callable[[], Any]) -> Callable[[], None]:
     return run
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_a_call_that_fails_gives_its_place_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "upstream", Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1))
+    monkeypatch.setattr(limits, "sends", Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1))
     body = {"from": "1", "to": "919876543210", "type": "text", "text": {"body": "hello"}}
     for _ in range(3):
         assert_error(api.post("/v1/messages", body), 400, "invalid_request")
 
 
+def test_a_streamed_answer_counts_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bulkhead, tenant_id = Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1), uuid4()
+    monkeypatch.setattr(limits, "upstream", bulkhead)
+    monkeypatch.setattr(limits, "tenant_of", lambda _: Mock(id=tenant_id))
+    answer = limits.waits_for_upstream(lambda *_, **__: StreamingHttpResponse([b"a", b"b"]))(
+        None, Mock(), node="1"
+    )
+    assert b"".join(answer) == b"ab"
+    with pytest.raises(TooManyInFlight):
+        bulkhead.enter(tenant_id)
+    answer.close()
+    bulkhead.enter(tenant_id)
+
+
 WAITING = {
     "upstream": {
-        "POST /v1/messages",
-        "POST /v1/messages/read",
         "POST /v1/media",
         "GET /v1/media/{media_id}",
         "DELETE /v1/media/{media_id}",
@@ -155,6 +202,7 @@ WAITING = {
         "POST /v1/webhook-deliveries/{delivery_id}/replay",
     },
 }
+SENDS = ["/v1/messages", "/v1/messages/read", "/v25.0/12345/messages", "/12345/marketing_messages"]
 FORMS = {"POST /v1/media", "POST /v1/templates/media-handle"}
 
 
@@ -165,7 +213,7 @@ FORMS = {"POST /v1/media", "POST /v1/templates/media-handle"}
 def test_each_route_that_waits_for_others_is_bounded(
     api: Api, bulkhead: str, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, bulkhead, Bulkhead(per_number=0, per_tenant=0, crowded=0, in_all=0))
+    monkeypatch.setattr(limits, bulkhead, Bulkhead(per_number=0, per_tenant=0, crowded=0, in_all=0))
     monkeypatch.setattr("django.conf.settings.BILLING_ENABLED", True)
     method, _, path = route.partition(" ")
     for name in ("endpoint_id", "invoice_id"):
@@ -175,3 +223,14 @@ def test_each_route_that_waits_for_others_is_bounded(
     body = None if method == "GET" else {"from": "1"}
     ask = api.request if route not in FORMS else lambda _, *of: api.client.post(*of, headers=api.headers)
     assert_error(ask(method, path, body), 429, "too_many_in_flight")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", SENDS)
+def test_each_send_is_bounded(api: Api, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "sends", Bulkhead(per_number=0, per_tenant=0, crowded=0, in_all=0))
+    body = {"messaging_product": "whatsapp", "to": "919876543210", "type": "text"}
+    if path.startswith("/v1/"):
+        body["from"] = "12345"
+    answer = api.post(path, body)
+    assert answer.status_code == 429, answer.content

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.api.nearest import nearest
+from gateway.api.validation import suggestion
 
 TYPES = ["*", "message.inbound", "message.status", "message.echo", "template.status", "number.name"]
 
@@ -19,4 +19,4 @@ TYPES = ["*", "message.inbound", "message.status", "message.echo", "template.sta
     ],
 )
 def test_a_shared_beginning_alone_is_no_likeness(word: str, found: str | None) -> None:
-    assert nearest(word, TYPES) == found
+    assert suggestion(word, TYPES) == found

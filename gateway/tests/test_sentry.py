@@ -2,7 +2,7 @@
 
 import json
 
-from gateway.monitoring.sentry import scrub
+from gateway.monitoring.logs import scrub
 
 
 def test_a_report_keeps_the_stack_and_loses_the_rest() -> None:

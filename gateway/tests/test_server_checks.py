@@ -7,14 +7,14 @@ import pytest
 import redis
 from django.core.management import CommandError, call_command
 
-from gateway import server_checks
+from gateway import checks
 from gateway.valkey.connection import valkey
 
 pytestmark = pytest.mark.django_db
 
 
 def found() -> list[str]:
-    return [str(finding.id) for finding in server_checks.check_servers(databases=["default"])]
+    return [str(finding.id) for finding in checks.check_servers(databases=["default"])]
 
 
 def test_the_servers_of_the_tests_are_fit() -> None:
@@ -22,7 +22,7 @@ def test_the_servers_of_the_tests_are_fit() -> None:
 
 
 def test_nothing_is_asked_without_a_database() -> None:
-    assert server_checks.check_servers() == []
+    assert checks.check_servers() == []
 
 
 def test_an_evicting_valkey_is_refused_by_migrate(empty_valkey: redis.Redis) -> None:
@@ -37,7 +37,7 @@ def test_an_evicting_valkey_is_refused_by_migrate(empty_valkey: redis.Redis) -> 
 
 def test_a_valkey_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     away = redis.Redis.from_url("unix:///nonexistent")
-    monkeypatch.setattr(server_checks, "valkey", lambda: away)
+    monkeypatch.setattr(checks, "valkey", lambda: away)
     assert found() == ["gateway.W031"]
 
 
@@ -46,8 +46,8 @@ def test_old_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         def info(self) -> dict[str, Any]:
             return {**valkey().info(), "redis_version": "6.2.1"}
 
-    monkeypatch.setattr(server_checks, "valkey", Old)
-    monkeypatch.setattr(server_checks, "OLDEST_POSTGRES", 99)
+    monkeypatch.setattr(checks, "valkey", Old)
+    monkeypatch.setattr(checks, "OLDEST_POSTGRES", 99)
     assert found() == ["gateway.E030", "gateway.E032"]
 
 
@@ -56,8 +56,8 @@ def test_a_process_logs_the_findings_at_its_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = redis.Redis.from_url("unix:///nonexistent")
-    monkeypatch.setattr(server_checks, "valkey", lambda: away)
-    server_checks.report_at_start()
+    monkeypatch.setattr(checks, "valkey", lambda: away)
+    checks.report_at_start()
     deadline = time.monotonic() + 10
     while "gateway.W031" not in caplog.text:
         assert time.monotonic() < deadline, "nothing was logged"

@@ -22,8 +22,9 @@ def session() -> int:
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_worker() -> Iterator[None]:
+def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What Celery itself does around a task is among what listens."""
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
     fixup = DjangoWorkerFixup(app)
     task_prerun.connect(fixup.on_task_prerun)
     task_postrun.connect(fixup.on_task_postrun)

@@ -5,16 +5,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
 
-from gateway.api.limits import throttling
-from gateway.api.limits.throttling import KNOWN_SECONDS, MOST_OWED, RateAllowance
+from gateway.api import limits
+from gateway.api.authentication import Caller
+from gateway.api.errors import RateLimited
+from gateway.api.limits import KNOWN_SECONDS, MOST_OWED, RateAllowance
 from gateway.threads.debounce import Debounced
 from gateway.valkey import bookings, token_bucket
 from gateway.valkey.bookings import MUCH_OWED
 from gateway.valkey.token_bucket import BucketAnswer
+from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
 
@@ -34,7 +38,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     def pass_(seconds: float) -> None:
         moment[0] += seconds
 
-    monkeypatch.setattr(throttling, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(limits, "monotonic", lambda: moment[0])
     return pass_
 
 
@@ -169,9 +173,9 @@ def test_bookings_that_valkey_does_not_take_are_dropped(
 
 
 def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: redis.Redis) -> None:
-    throttling.allowance.take("soon", rate=SLOW, burst=400)
+    limits.allowance.take("soon", rate=SLOW, burst=400)
     before = float(empty_valkey.get("soon") or 0)
-    assert throttling.allowance.recall("soon", burst=400) is not None
+    assert limits.allowance.recall("soon", burst=400) is not None
     deadline = time.monotonic() + 10
     while float(empty_valkey.get("soon") or 0) == before:
         assert time.monotonic() < deadline, "never booked"
@@ -182,10 +186,66 @@ def test_a_bucket_that_is_owed_much_is_booked_at_once(
 ) -> None:
     """So a busy caller does not come to owe so much that its calls wait for Valkey."""
     monkeypatch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
-    throttling.allowance.take("busy", rate=SLOW, burst=400)
+    limits.allowance.take("busy", rate=SLOW, burst=400)
     before = float(empty_valkey.get("busy") or 0)
     for _ in range(MUCH_OWED):
-        assert throttling.allowance.recall("busy", burst=400) is not None
+        assert limits.allowance.recall("busy", burst=400) is not None
     deadline = time.monotonic() + 10
     while float(empty_valkey.get("busy") or 0) == before:
         assert time.monotonic() < deadline, "not booked before its time"
+
+
+class TestBytes:
+    """Large bodies are counted in bytes; `Caller` is one of a tenant."""
+
+    CALLER = Caller("tenant_key", "live", app_id=UUID(int=7))
+    MIB = 1024 * 1024
+
+    @pytest.fixture(autouse=True)
+    def _nothing_comes_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1024)
+        monkeypatch.setattr(limits, "BYTES_AT_ONCE", 4 * self.MIB)
+        monkeypatch.setattr(limits, "MOST_DEBT_SECONDS", 1_000_000.0)
+
+    def send(self, size: int, caller: Caller = CALLER) -> None:
+        limits.require_room_for_body(caller, size)
+
+    def test_what_was_sent_is_waited_for(self) -> None:
+        for _ in range(4):
+            self.send(self.MIB)
+        with pytest.raises(RateLimited) as refused:
+            self.send(self.MIB)
+        assert int(refused.value.headers["Retry-After"]) > 10
+        self.send(limits.SMALL_BODY_BYTES)
+        self.send(self.MIB, Caller("tenant_key", "live", app_id=UUID(int=8)))
+
+    def test_one_larger_than_the_bucket_is_taken_and_paid_back(self) -> None:
+        self.send(20 * self.MIB)
+        waits = []
+        for _ in range(2):
+            with pytest.raises(RateLimited) as refused:
+                self.send(self.MIB)
+            waits.append(int(refused.value.headers["Retry-After"]))
+        assert waits[0] > 16 * 1024, "16 MiB at 1 KiB a second"
+        assert waits[1] <= waits[0], "a refusal takes nothing"
+
+    def test_without_valkey_everything_is_allowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def away(*_: Any, **__: Any) -> None:
+            raise redis.exceptions.ConnectionError
+
+        monkeypatch.setattr(token_bucket, "take", away)
+        for _ in range(10):
+            self.send(self.MIB)
+
+
+@pytest.mark.django_db
+def test_a_call_with_too_many_bytes_is_refused_before_its_body_is_read(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1024)
+    monkeypatch.setattr(limits, "BYTES_AT_ONCE", limits.SMALL_BODY_BYTES)
+    large = b'{"name":"' + b" " * 100_000 + b'"}'
+    assert api.request("PATCH", "/v1/tenant", large).status_code == 400
+    error = assert_error(api.request("PATCH", "/v1/tenant", large), 429, "rate_limited")
+    assert error["details"] == {"limit_bytes_per_second": 1024}
+    assert api.patch("/v1/tenant", {"name": "Small"}).status_code == 200

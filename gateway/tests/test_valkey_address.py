@@ -12,8 +12,8 @@ import redis
 
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
-from gateway.valkey import address
-from gateway.valkey.address import Sentinels
+from gateway.valkey import connection as address
+from gateway.valkey.connection import Sentinels
 from tests.free_ports import free_port
 
 URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
@@ -76,7 +76,7 @@ def until(holds: Callable[[], object]) -> None:
 def test_the_clients_follow_the_primary(servers: tuple[str, "subprocess.Popen[bytes]"]) -> None:
     url, primary = servers
     client = address.client(url, socket_timeout=1.0)
-    client.set("kept", "1")
+    until(lambda: client.set("kept", "1"))
     until(lambda: client.wait(1, 100))
     primary.kill()
     primary.wait(10)

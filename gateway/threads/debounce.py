@@ -1,7 +1,6 @@
 """Debounce: however often it is asked, a background thread runs the work at most once per interval."""
 
 import math
-import os
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -27,7 +26,7 @@ class Debounced:
         self._asked = threading.Event()
         self._hurried = threading.Event()
         self._starting = threading.Lock()
-        self._process: int | None = None
+        self._has_begun = False
 
     def ask(self, *, hurry: bool = False) -> None:
         """Have the work done; with `hurry` the interval is not waited for."""
@@ -35,15 +34,14 @@ class Debounced:
             self._hurried.set()
         if not self._asked.is_set():
             self._asked.set()
-        if self._process != os.getpid():
+        if not self._has_begun:
             self._start()
 
     def _start(self) -> None:
-        """The thread of this process: a forked one has none."""
         with self._starting:
-            if self._process != os.getpid():
+            if not self._has_begun:
                 threading.Thread(target=self._run, name="debounce", daemon=True).start()
-                self._process = os.getpid()
+                self._has_begun = True
 
     def _run(self) -> None:
         ran_at = -math.inf

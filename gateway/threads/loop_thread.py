@@ -1,5 +1,10 @@
-"""Thread of a worker's loop: runs it from the process's start to its end, again whenever it ends by itself."""
+"""The loop of a role: it runs from the process's start to its end, again whenever it ends by itself.
 
+On an event loop that it shares with the web role (`keep_running`), or in a thread of its own (`LoopThread`).
+"""
+
+import asyncio
+import contextlib
 import threading
 from typing import Protocol, Self
 
@@ -12,43 +17,60 @@ PAUSE_SECONDS = 1.0
 
 
 class Loop(Protocol):
-    """A module with the loop of a queue."""
+    """A module with the loop of a role."""
 
     __name__: str
 
-    def run(self) -> bool:
+    async def work(self) -> bool:
         """Run it until it has had nothing to do for long; returns whether it ran and may run again."""
 
     def stop(self) -> None:
         """Have it end soon, for good."""
 
 
-class LoopThread:
-    """Runs a loop while its context is open.
+async def keep_running(loop: Loop, ending: asyncio.Event) -> None:
+    """Run a loop until `ending` is set, which its `stop` precedes.
 
-    An error ends neither the thread nor the process: it is logged, and the loop begins again after a pause. Both would
-    leave rows waiting that no other process of this host may look for.
+    An error ends nothing: it is logged, and the loop begins again after a pause. Otherwise rows would be left waiting
+    that no other process of this host may look for.
     """
+    while not ending.is_set():
+        try:
+            if await loop.work():
+                continue
+        except Exception:
+            log.exception("loop_failed", loop=loop.__name__)
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await ending.wait()
+        except TimeoutError:
+            continue
+
+
+class LoopThread:
+    """Runs a loop in a thread while its context is open."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="loop")
+        self._ending: asyncio.Event | None = None
+        self._is_ending = False
+        self._events: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="loop")
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
+        self._is_ending = True
         self._loop.stop()
+        if self._events is not None and self._ending is not None:
+            # Its event loop may have ended already.
+            with contextlib.suppress(RuntimeError):
+                self._events.call_soon_threadsafe(self._ending.set)
         self._thread.join()
 
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            try:
-                if self._loop.run():
-                    continue
-            except Exception:
-                log.exception("loop_failed", loop=self._loop.__name__)
-            self._ending.wait(PAUSE_SECONDS)
+    async def _run(self) -> None:
+        self._ending, self._events = asyncio.Event(), asyncio.get_running_loop()
+        if not self._is_ending:
+            await keep_running(self._loop, self._ending)

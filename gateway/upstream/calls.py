@@ -1,28 +1,41 @@
-"""Calls of the Graph API apart from their transport: addresses, tokens, proof, time-outs, answers and errors.
+"""A call of the Graph API and its answer: addresses, tokens, proof, time-outs, errors, and the pool of event loops.
 
-`prepare` makes a call, `blocking_pool` sends it from a thread, `async_pool` from an event loop. An answer is a status,
-bytes and milliseconds: nothing here parses or re-serialises what it does not need. No transport retries
-(upstream fact 1.0), follows a redirect or asks the environment for a proxy.
+`prepare` makes a call; `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
+status, bytes and milliseconds: nothing here parses or re-serialises what it does not need. No transport retries
+(upstream fact 1.0), follows a redirect or asks the environment for a proxy. The pool uses the connections of
+deliveries: a general client costs twice the CPU (decision "Calls to the upstream").
+
+`classify` says what an answer means (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its
+bytes, with `"source": "meta"` added as the first member, and its status, except: throttling codes become 429 whatever
+status they came with, code 190 and its kin become 401. A refusal of the service's own app secret is no caller's
+error: `AppSecretRefused`.
 """
 
+import asyncio
 import hashlib
 import hmac
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 import orjson
 import structlog
+from aiohappyeyeballs import start_connection
 from django.conf import settings
+from django.http import HttpResponse
 
-from gateway.api import timing
+from gateway.api import call_log
 from gateway.api.authentication import Environment
-from gateway.http1 import Origin, request_head
+from gateway.api.errors import MetaUnreachable, Reply
+from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, headers_of, request_head, tls_context
 from gateway.monitoring import tracing
 from gateway.monitoring.spans import OFF, Span
+from gateway.outbound.addresses import Names, UnknownNameError
+from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections, connect
 
 log = structlog.get_logger(__name__)
 
@@ -87,6 +100,11 @@ class GraphCall:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | StreamedBody | None = field(default=None, repr=False)
+
+    @property
+    def body_bytes(self) -> int | None:
+        """The length of the body; None for a GET without one."""
+        return None if self.body is None and self.method == "GET" else len(self.body or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +175,7 @@ def request_of(call: GraphCall) -> tuple[Origin, bytes]:
         f"{url.path}?{url.query}" if url.query else url.path,
         url.netloc,
         call.headers,
-        body_bytes=None if call.body is None and call.method == "GET" else len(call.body or b""),
+        body_bytes=call.body_bytes,
     )
     return origin, head
 
@@ -176,10 +194,10 @@ def span_of(call: GraphCall) -> Span:
     )
 
 
-def unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
+def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
     """The one mapping of all transports' errors; `started` is the call's begin by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
-    timing.add(ms)
+    call_log.add_upstream_ms(ms)
     reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
     log.warning(
         "upstream_unreachable",
@@ -189,3 +207,198 @@ def unreachable(error: Exception, started: float, *, is_unsent: bool = False) ->
         is_unsent=is_unsent,
     )
     return UpstreamUnreachable(reason, ms, is_unsent=is_unsent)
+
+
+SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
+LONG_THROTTLES = frozenset({131048, 131064, 133016})
+"""Meta calls these throttling as well, but seconds do not help."""
+TOKEN_PROBLEMS = frozenset({0, 102, 190})
+MOST_REGAIN_MINUTES = 24 * 60
+"""What is believed of the upstream's word on when to come back."""
+PAIR_RATE = 131056
+THROUGHPUT = 130429
+MAINTENANCE = 131057
+INVALID_PARAMETER = 100
+_PROOF_REFUSED = "Invalid appsecret_proof"
+"""What code 100 says of a proof that another secret made (upstream fact 1.8)."""
+
+
+class AppSecretRefused(MetaUnreachable):
+    """The upstream did nothing, because of the service's app secret: it was changed there and not here."""
+
+    message = "The upstream platform refuses this service at the moment. Nothing was sent or changed."
+    hint = "The service's operator is told. Repeat in a minute."
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an answer means: the gateway's status, the headers it adds, and what it says of the token."""
+
+    status: int
+    code: int | None
+    retry_after: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400
+
+    @property
+    def token_problem(self) -> bool:
+        """The token is invalid or expired: 401, and the account's token state changes."""
+        return self.status == 401
+
+    @property
+    def throttled(self) -> bool:
+        return self.status == 429
+
+    @property
+    def is_unsent(self) -> bool:
+        """A refusal that is not of the message itself: it certainly was not sent, and may be sent again later."""
+        return self.throttled or self.token_problem or self.code == MAINTENANCE
+
+
+def classify(answer: GraphAnswer) -> Verdict:
+    """The gateway's view of an answer. Raises MetaUnreachable (502) for one that is no JSON object and for an error
+    that says nothing, and AppSecretRefused."""
+    body = answer.object()
+    if body is None or not (body or answer.ok) or 300 <= answer.status < 400:
+        raise MetaUnreachable(
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "upstream_status": answer.status}
+        )
+    if answer.ok:
+        return Verdict(answer.status, None)
+    found = body.get("error")
+    error = found if isinstance(found, dict) else {}
+    code = _number(error.get("code"))
+    if code == INVALID_PARAMETER and _PROOF_REFUSED in str(error.get("message")):
+        log.error("app_secret_refused")
+        raise AppSecretRefused(
+            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "app_secret_refused"}
+        )
+    if code in SHORT_THROTTLES or answer.status == 429:
+        return Verdict(429, code, 6 if code == PAIR_RATE else _regain_seconds(answer.headers) or 1)
+    if code in LONG_THROTTLES:
+        return Verdict(429, code, 3600)
+    if code in TOKEN_PROBLEMS or answer.status == 401:
+        return Verdict(401, code)
+    return Verdict(answer.status, code)
+
+
+def _number(code: object) -> int | None:
+    """An error's code; None for whatever is no integer, such as `false`, which Python takes for 0."""
+    return code if type(code) is int else None
+
+
+def error_body(body: bytes) -> bytes:
+    """The upstream's error bytes with `"source": "meta"` as the first member."""
+    start = body.index(b"{") + 1
+    rest = body[start:]
+    comma = b"" if rest.lstrip().startswith(b"}") else b","
+    return body[:start] + b'"source":"meta"' + comma + rest
+
+
+def reply_of(answer: GraphAnswer, verdict: Verdict) -> Reply:
+    """The answer that the caller gets."""
+    if verdict.ok:
+        return Reply(answer.status, {"Content-Type": _content_type(answer.headers)}, answer.body)
+    headers = {"Content-Type": "application/json", "X-Service-Error-Source": "meta"}
+    if verdict.retry_after is not None:
+        headers["Retry-After"] = str(verdict.retry_after)
+    if verdict.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Reply(verdict.status, headers, error_body(answer.body))
+
+
+def passed_through(answer: GraphAnswer, verdict: Verdict | None = None) -> HttpResponse:
+    """The same as Django's. Raises MetaUnreachable for what is no usable answer."""
+    return reply_of(answer, verdict or classify(answer)).as_response()
+
+
+def meta_unreachable(
+    error: UpstreamUnreachable, text: str | None = None, *, hint: str | None = None
+) -> MetaUnreachable:
+    """The 502 for a call that got no answer (send rule 7), in the words of its operation."""
+    details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
+    return MetaUnreachable(text, hint=hint, details=details)
+
+
+def _content_type(headers: Mapping[str, str]) -> str:
+    return headers.get("Content-Type") or "application/json"
+
+
+def _regain_seconds(headers: Mapping[str, str]) -> int | None:
+    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds."""
+    try:
+        usage: Any = orjson.loads(headers.get("X-Business-Use-Case-Usage") or b"{}")
+        minutes = [
+            limit.get("estimated_time_to_regain_access", 0) for limits in usage.values() for limit in limits
+        ]
+    except (orjson.JSONDecodeError, AttributeError, TypeError):
+        return None
+    longest = max((value for value in minutes if isinstance(value, int | float)), default=0)
+    return max(int(min(longest, MOST_REGAIN_MINUTES) * 60), 0) or None
+
+
+NAMES_SECONDS = 10.0
+"""How long the addresses of a name are kept."""
+_NEXT_ADDRESS_AFTER = 0.25
+"""Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""
+
+
+class AsyncPool:
+    """A pool of connections to the upstream: an async context manager, for one event loop."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._turns = asyncio.Semaphore(limit)
+        self._names = Names(None, NAMES_SECONDS)
+        self._idle = IdleConnections(seconds=IDLE_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._idle.close()
+        await self._names.close()
+
+    async def send(self, call: GraphCall) -> GraphAnswer:
+        """Make a call when it has its turn, and read the whole answer within UPSTREAM_TIMEOUT_MS.
+
+        Raises UpstreamUnreachable.
+        """
+        if not isinstance(call.body, bytes | None):
+            raise TypeError("Only calls from threads stream bodies.")
+        origin, head = request_of(call)
+        with span_of(call) as span:
+            async with self._turns:
+                answer = await self._exchange(origin, head, call.body or b"")
+            span.answered(answer.status)
+            return answer
+
+    async def _exchange(self, origin: Origin, head: bytes, body: bytes) -> GraphAnswer:
+        started = perf_counter()
+        deadline = asyncio.get_running_loop().time() + settings.UPSTREAM_TIMEOUT_MS / 1000
+        try:
+            connection = self._idle.take(origin) or await self._connect(origin, deadline)
+        except (OSError, UnknownNameError) as error:
+            raise upstream_unreachable(error, started, is_unsent=True) from None
+        attempt = Attempt()
+        try:
+            await connection.exchange(head, body, attempt, read_limit=MOST_BODY_BYTES + 1, deadline=deadline)
+            if attempt.status is None or len(attempt.body) > MOST_BODY_BYTES:
+                raise AnswerTooLargeError
+        except (OSError, BrokenOffError, AnswerTooLargeError) as error:
+            raise upstream_unreachable(error, started) from None
+        self._idle.keep(origin, connection)
+        ms = (perf_counter() - started) * 1000
+        call_log.add_upstream_ms(ms)
+        return GraphAnswer(attempt.status, bytes(attempt.body), headers_of(attempt.fields), ms)
+
+    async def _connect(self, origin: Origin, deadline: float) -> HttpConnection:
+        """Raises OSError or UnknownNameError."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(min(loop.time() + CONNECT_SECONDS, deadline)):
+            addresses = await self._names.addresses(origin.host, origin.port)
+            sock = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER)
+            return await connect(sock, origin, tls_context())

@@ -4,14 +4,14 @@ The bytes are behind an address that the info call gives, and that address is se
 the upstream's own: an address anywhere else is refused before anything is sent.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO
 from urllib.parse import quote, urlsplit
 
-from gateway.upstream.blocking_pool import Stream, blocking_pool
+from gateway.upstream import client
 from gateway.upstream.calls import GraphAnswer, GraphCall, platform, prepare
-from gateway.upstream.client import request
-from gateway.upstream.file_bodies import MultipartFile
+from gateway.upstream.client import MultipartFile, Stream, request
 
 FILE_HOST = "lookaside.fbsbx.com"
 """Where the live upstream keeps the bytes; the simulator keeps them itself."""
@@ -33,10 +33,21 @@ class MediaGraph:
     token: str = field(repr=False)
     phone_number_id: str
 
-    def upload(self, file: IO[bytes], *, length: int, name: str, mime_type: str) -> GraphAnswer:
-        """`POST /{PNID}/media`: the file as it is read; the answer holds its id. Raises UpstreamUnreachable."""
+    def upload(
+        self,
+        file: IO[bytes],
+        *,
+        length: int,
+        name: str,
+        mime_type: str,
+        others: Mapping[str, str] | None = None,
+    ) -> GraphAnswer:
+        """`POST /{PNID}/media`: the file as it is read, and other fields of its form such as `ttl_minutes`.
+
+        The answer holds its id. Raises UpstreamUnreachable.
+        """
         body = MultipartFile(
-            {"messaging_product": "whatsapp", "type": mime_type},
+            {**(others or {}), "messaging_product": "whatsapp", "type": mime_type},
             file,
             length=length,
             name=name,
@@ -49,7 +60,7 @@ class MediaGraph:
             token=self.token,
         )
         headers = {**call.headers, "Content-Type": body.content_type}
-        return blocking_pool().send(replace(call, headers=headers, body=body))
+        return client.send(replace(call, headers=headers, body=body))
 
     def info(self, media_id: str) -> GraphAnswer:
         """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media is the number's."""
@@ -59,13 +70,16 @@ class MediaGraph:
         """`DELETE /{MEDIA}`, if the media is the number's."""
         return self._call("DELETE", media_id)
 
-    def bytes_at(self, url: str) -> Stream:
-        """The bytes at the address of an info call. Raises UnexpectedAddress or UpstreamUnreachable."""
+    def bytes_at(self, url: str, *, asked: Mapping[str, str] | None = None) -> Stream:
+        """The bytes at the address of an info call; `asked` is headers such as `Range`.
+
+        Raises UnexpectedAddress or UpstreamUnreachable.
+        """
         if not self.is_upstreams(url):
             raise UnexpectedAddress
         call = prepare(environment=self.environment, method="GET", path="", token=self.token)
-        headers = {**call.headers, "Accept": "*/*", "Accept-Encoding": "identity"}
-        return blocking_pool().stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
+        headers = {**call.headers, "Accept": "*/*", "Accept-Encoding": "identity", **(asked or {})}
+        return client.stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
 
     def is_upstreams(self, url: str) -> bool:
         """Whether an address may be sent the token: the Graph API's own host, or the live upstream's file host."""

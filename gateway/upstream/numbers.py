@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway.upstream import reading
+import orjson
+
+from gateway.upstream import client
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.client import request
 
@@ -68,7 +70,7 @@ class Graph:
 
     def number_pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error."""
-        return reading.pages(
+        return client.pages(
             environment=self.environment,
             token=self.token,
             path=f"{waba_id}/phone_numbers",
@@ -99,34 +101,33 @@ class Graph:
             isinstance(app, dict) and str(app.get("id")) == platform(self.environment).app_id for app in apps
         )
 
-    def register(self, phone_number_id: str, *, pin: str) -> GraphAnswer:
-        """`POST /{PNID}/register`. Not for coexistence numbers."""
-        return self._call(
-            "POST", f"{phone_number_id}/register", {"messaging_product": "whatsapp", "pin": pin}
-        )
+    def register(self, phone_number_id: str, *, pin: str | None, body: bytes | None = None) -> GraphAnswer:
+        """`POST /{PNID}/register`, with the caller's own bytes if given. Not for coexistence numbers."""
+        own = {"messaging_product": "whatsapp", "pin": pin}
+        return self._call("POST", f"{phone_number_id}/register", body or orjson.dumps(own))
 
-    def deregister(self, phone_number_id: str) -> GraphAnswer:
-        """`POST /{PNID}/deregister`. Not for coexistence numbers."""
-        return self._call("POST", f"{phone_number_id}/deregister", {"messaging_product": "whatsapp"})
+    def deregister(self, phone_number_id: str, *, body: bytes | None = None) -> GraphAnswer:
+        """`POST /{PNID}/deregister`, with the caller's own bytes if given. Not for coexistence numbers."""
+        own = {"messaging_product": "whatsapp"}
+        return self._call("POST", f"{phone_number_id}/deregister", body or orjson.dumps(own))
 
-    def set_pin(self, phone_number_id: str, *, pin: str) -> GraphAnswer:
-        """`POST /{PNID}`: the two-step PIN."""
-        return self._call("POST", phone_number_id, {"pin": pin})
+    def set_pin(self, phone_number_id: str, *, pin: str, body: bytes | None = None) -> GraphAnswer:
+        """`POST /{PNID}`: the two-step PIN, with the caller's own bytes if given."""
+        return self._call("POST", phone_number_id, body or orjson.dumps({"pin": pin}))
 
     def request_code(self, phone_number_id: str, *, code_method: str, language: str) -> GraphAnswer:
         """`POST /{PNID}/request_code`: a verification code by SMS or voice."""
-        return self._call(
-            "POST", f"{phone_number_id}/request_code", {"code_method": code_method, "language": language}
-        )
+        body = {"code_method": code_method, "language": language}
+        return self._call("POST", f"{phone_number_id}/request_code", orjson.dumps(body))
 
     def verify_code(self, phone_number_id: str, *, code: str) -> GraphAnswer:
         """`POST /{PNID}/verify_code`."""
-        return self._call("POST", f"{phone_number_id}/verify_code", {"code": code})
+        return self._call("POST", f"{phone_number_id}/verify_code", orjson.dumps({"code": code}))
 
     def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> GraphAnswer:
         """`POST /{WABA}/phone_numbers` for a number that lives at another provider; its new id is in `id`."""
         body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
-        return self._call("POST", f"{waba_id}/phone_numbers", body)
+        return self._call("POST", f"{waba_id}/phone_numbers", orjson.dumps(body))
 
     def business_profile(self, phone_number_id: str) -> GraphAnswer:
         """`GET /{PNID}/whatsapp_business_profile` with every field."""
@@ -138,16 +139,10 @@ class Graph:
 
     def set_business_profile(self, phone_number_id: str, body: bytes) -> GraphAnswer:
         """`POST /{PNID}/whatsapp_business_profile` with the caller's own bytes."""
-        return request(
-            environment=self.environment,
-            method="POST",
-            path=f"{phone_number_id}/whatsapp_business_profile",
-            token=self.token,
-            body=body,
-        )
+        return self._call("POST", f"{phone_number_id}/whatsapp_business_profile", body)
 
     def _call(
-        self, method: str, path: str, json: Any = None, params: Mapping[str, str] | None = None
+        self, method: str, path: str, body: bytes | None = None, params: Mapping[str, str] | None = None
     ) -> GraphAnswer:
         return request(
             environment=self.environment,
@@ -155,11 +150,11 @@ class Graph:
             path=path,
             token=self.token,
             params=params,
-            json=json,
+            body=body,
         )
 
     def _read(self, path: str, fields: tuple[str, ...]) -> GraphAnswer:
-        return reading.read(environment=self.environment, token=self.token, path=path, fields=fields)
+        return client.read(environment=self.environment, token=self.token, path=path, fields=fields)
 
 
 def digits_of(text: str) -> str:

@@ -6,8 +6,7 @@ One function a call; each returns the upstream's answer as it is. Nothing is ret
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from gateway.upstream import reading
-from gateway.upstream.blocking_pool import blocking_pool
+from gateway.upstream import client
 from gateway.upstream.calls import GraphAnswer, StreamedBody, platform, prepare
 from gateway.upstream.client import request
 
@@ -41,7 +40,7 @@ class TemplateGraph:
 
     def pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/message_templates` with every field, page by page, newest first."""
-        return reading.pages(
+        return client.pages(
             environment=self.environment,
             token=self.token,
             path=f"{waba_id}/message_templates",
@@ -50,7 +49,7 @@ class TemplateGraph:
 
     def template(self, template_id: str) -> GraphAnswer:
         """`GET /{TEMPLATE}` with every field."""
-        return reading.read(
+        return client.read(
             environment=self.environment, token=self.token, path=template_id, fields=TEMPLATE_FIELDS
         )
 
@@ -93,7 +92,7 @@ class TemplateGraph:
         """A call on an upload session: `OAuth` in the place of `Bearer`, the session's own signature kept."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
-        return blocking_pool().send(
+        return client.send(
             replace(
                 call,
                 url=f"{call.url}&{signature}" if signature else call.url,

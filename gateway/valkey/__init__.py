@@ -1,6 +1,6 @@
 """Valkey: its address, the connection, the cache and the token bucket kept in it.
 
-redis-py imports OpenTelemetry's SDK of metrics wherever it is installed, which takes 3 MB and 60 ms of every process
+redis-py imports OpenTelemetry's SDK of metrics wherever it is installed, which takes memory and time of every process
 for metrics that nothing reads. Here its first import does not find the SDK, and takes that as not installed.
 """
 

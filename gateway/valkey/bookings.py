@@ -2,7 +2,7 @@
 
 They are the tokens that calls took from buckets without asking first, and the keys that calls used.
 
-A call that asks Valkey waits for it, and at the edge changes threads twice. All bookings of a process travel in one
+A call that asks Valkey waits for it, and changes threads twice. All bookings of a process travel in one
 pipeline, because each wake-up costs a process that has little to do more than the bookings themselves. Best effort, as
 the buckets are: what Valkey does not take is lost.
 """

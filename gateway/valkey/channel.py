@@ -3,7 +3,6 @@
 Best effort: a message is lost while Valkey is away. What it tells must be found without it as well, only later.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from uuid import uuid4
@@ -32,31 +31,28 @@ class Channel:
         self._heard = heard
         self._missed = missed
         self._starting = threading.Lock()
-        self._process: int | None = None
+        self._listens = False
         self._heard_before = False
         """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
         self._never = threading.Event()
-        self._tellers: dict[int, str] = {}
-        """The name of the sender in each message, by process id: a forked process has a name of its own."""
+        self._teller = uuid4().hex
+        """The name of the sender in each message."""
 
     def tell(self, message: str) -> None:
         """Send a message to all other processes that listen. While Valkey is away it is only logged as lost."""
         try:
-            valkey().publish(self._name, f"{self._teller()} {message}")
+            valkey().publish(self._name, f"{self._teller} {message}")
         except VALKEY_UNAVAILABLE as error:
             log.warning("news_not_told", channel=self._name, error=type(error).__name__)
 
     def listen(self) -> None:
-        """Begin to receive in a thread of this process, once; a forked process calls it again."""
-        if self._process == os.getpid():
+        """Begin to receive in a thread of its own; does nothing a second time."""
+        if self._listens:
             return
         with self._starting:
-            if self._process != os.getpid():
+            if not self._listens:
                 threading.Thread(target=self._run, name=f"channel {self._name}", daemon=True).start()
-                self._process = os.getpid()
-
-    def _teller(self) -> str:
-        return self._tellers.setdefault(os.getpid(), uuid4().hex)
+                self._listens = True
 
     def _run(self) -> None:
         while True:
@@ -80,7 +76,7 @@ class Channel:
                     continue
                 if message["type"] == "message":
                     teller, _, text = message["data"].decode().partition(" ")
-                    if teller != self._teller():
+                    if teller != self._teller:
                         self._heard(text)
                 elif message["type"] == "subscribe":
                     if self._heard_before:

@@ -1,12 +1,87 @@
-"""The connection to Valkey. Losing Valkey loses speed, never data: every caller has an answer without it."""
+"""The connection to Valkey. Losing Valkey loses speed, never data: every caller has an answer without it.
 
+`REDIS_URL` names one server (`redis://`, `rediss://`, `unix://`), or Sentinels that know the present primary:
+
+    sentinel://:password@first:26379,second:26379,third:26379/0?master=gateway
+
+Valkey Cluster is not supported: Celery's transport and the scripts here work on several keys at once, which a cluster
+keeps on different servers.
+"""
+
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 from django.conf import settings
 
-from gateway.valkey import address
+from gateway import embedded_addresses
+
+SENTINEL_TIMEOUT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Sentinels, the name of the primary that they watch, its password and database."""
+
+    addresses: tuple[tuple[str, int], ...]
+    master: str
+    password: str | None
+    database: int
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Raises ValueError without a `master`, or for a port that is no number."""
+        parts = urlsplit(url)
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        master = parse_qs(parts.query).get("master")
+        if not master:
+            raise ValueError("A sentinel:// address needs ?master=NAME.")
+        addresses = [host.rpartition(":") for host in hosts.split(",")]
+        return cls(
+            tuple((host, int(port)) for host, _, port in addresses),
+            master[0],
+            unquote(credentials.partition(":")[2]) or None,
+            int(parts.path.strip("/") or 0),
+        )
+
+
+def is_sentinel(url: str) -> bool:
+    """Whether an address names Sentinels."""
+    return url.startswith("sentinel://")
+
+
+def client(url: str, **options: Any) -> Any:
+    """A blocking client; `options` are those of redis-py's connections."""
+    if not is_sentinel(url):
+        return redis.Redis.from_url(url, **options)
+    found = Sentinels.from_url(url)
+    manager: Any = redis.sentinel.Sentinel(found.addresses, socket_timeout=SENTINEL_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
+    return manager.master_for(found.master, db=found.database, password=found.password, **options)
+
+
+def async_client(url: str, **options: Any) -> Any:
+    """A client for an event loop."""
+    if not is_sentinel(url):
+        return redis.asyncio.Redis.from_url(url, **options)
+    found = Sentinels.from_url(url)
+    manager: Any = redis.asyncio.sentinel.Sentinel(found.addresses, socket_timeout=SENTINEL_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
+    return manager.master_for(found.master, db=found.database, password=found.password, **options)
+
+
+def celery_broker(url: str) -> tuple[str, dict[str, Any]]:
+    """The address as Celery wants it, and what its transport needs besides."""
+    if not is_sentinel(url):
+        return embedded_addresses.celery_broker_url(url), {}
+    found = Sentinels.from_url(url)
+    password = f":{quote(found.password, safe='')}@" if found.password else ""
+    nodes = [f"sentinel://{password}{host}:{port}/{found.database}" for host, port in found.addresses]
+    return ";".join(nodes), {"master_name": found.master}
+
 
 VALKEY_UNAVAILABLE = (
     redis.exceptions.ConnectionError,
@@ -23,7 +98,7 @@ def valkey() -> Any:
 
     Typed loosely: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """
-    return address.client(
+    return client(
         settings.REDIS_URL,
         socket_connect_timeout=0.5,
         socket_timeout=1.0,

@@ -1,6 +1,6 @@
 """Calls of `/v1` on behalf of the agent's key: the same views, checks, limits and answers as over HTTP."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from time import perf_counter
 from typing import Any
@@ -12,11 +12,13 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, ResolverMatch, resolve, reverse
 
 from gateway import ids
-from gateway.api import finished_calls, timing
-from gateway.api.authentication import Caller
+from gateway.api import call_log, limits
+from gateway.api.authentication import TENANT_HEADER, Caller, check_tenant_caller, reach_of
+from gateway.api.call_log import FinishedCall
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
-from gateway.api.finished_calls import FinishedCall
-from gateway.api.limits.body_size import CHUNKED, limit_of
+from gateway.api.limits import CHUNKED, limit_of
+from gateway.roles import KeyScope
+from messaging.sending.flow import SendRequest, send_from_thread
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
 _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_ENCODING", CHUNKED)
@@ -35,8 +37,10 @@ class ApiCalls:
 
     def __init__(self, outer: HttpRequest, caller: Caller) -> None:
         self._outer, self._caller = outer, caller
+        self._request_id: str = outer.request_id  # type: ignore[attr-defined]
         self.environment: str = caller.effective_environment
         """`live` or `test`, as the key says."""
+        self._is_first = True
         self.upstream_ms = 0.0
         """How long the calls waited for the upstream."""
 
@@ -54,6 +58,32 @@ class ApiCalls:
     ) -> Any:
         """Change. Raises Refused."""
         return self._call("POST", name, path or {}, body=body, idempotency_key=idempotency_key)
+
+    def send(self, body: Mapping[str, Any], *, idempotency_key: str) -> Any:
+        """POST /v1/messages, which the process's event loop answers. Raises Refused."""
+        raw = orjson.dumps(body)
+
+        def answer() -> tuple[int, bytes]:
+            chosen = self._outer.headers.get(TENANT_HEADER)
+            check_tenant_caller(self._caller, chosen, method="POST", scope=KeyScope.MESSAGES)
+            if not self._is_first:
+                admission = limits.admit(self._caller)
+                self._outer.rate_limit_headers = admission.headers  # type: ignore[attr-defined]
+                admission.check()
+            self._is_first = False
+            reply = send_from_thread(
+                SendRequest(
+                    **reach_of(self._caller),
+                    path="/v1/messages",
+                    raw=raw,
+                    body=orjson.loads(raw),
+                    idempotency_key=idempotency_key,
+                    request_id=self._request_id,
+                )
+            )
+            return reply.status, reply.body
+
+        return self._finished("POST", "/v1/messages", answer)
 
     def _call(
         self,
@@ -88,43 +118,55 @@ class ApiCalls:
         if idempotency_key is not None:
             environ["HTTP_IDEMPOTENCY_KEY"] = idempotency_key
         request = WSGIRequest(environ)
-        request.request_id = self._outer.request_id  # type: ignore[attr-defined]
-        # Admitted already: one HTTP request is one call of the caller's rate.
-        request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
+        request.request_id = self._request_id  # type: ignore[attr-defined]
+        if self._is_first:
+            # The request to `/mcp` is counted already. Each further call of a tool counts as one that came by itself.
+            request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
+        self._is_first = False
         request.resolver_match = found
-        started, waited_before = perf_counter(), timing.waited_ms()
-        status, answered = _answer(request, found, len(content))
-        waited_ms = timing.waited_ms() - waited_before
+
+        def answer() -> tuple[int, bytes]:
+            answered = _answer(request, found, len(content))
+            self._outer.rate_limit_headers = getattr(request, "rate_limit_headers", {})  # type: ignore[attr-defined]
+            return answered
+
+        return self._finished(method, call_log.template_of(found.route), answer)
+
+    def _finished(self, method: str, route: str, answer: Callable[[], tuple[int, bytes]]) -> Any:
+        """The body of a call's answer, once the request log knows of it. Raises Refused."""
+        started, waited_before = perf_counter(), call_log.upstream_ms()
+        try:
+            status, answered = answer()
+        except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
+            reply = error_reply(as_service_error(exception), self._request_id)
+            status, answered = reply.status, reply.body
+        waited_ms = call_log.upstream_ms() - waited_before
         self.upstream_ms += waited_ms
-        finished_calls.tell(
+        call_log.notify_listeners(
             FinishedCall(
                 request_id=ids.uuid7(),
                 caller=self._caller,
                 method=method,
-                route=finished_calls.template_of(found.route),
+                route=route,
                 status=status,
-                error_code=finished_calls.error_code_of(status, answered),
+                error_code=call_log.error_code_of(status, answered),
                 own_ms=round((perf_counter() - started) * 1000 - waited_ms, 1),
                 upstream_ms=round(waited_ms, 1),
             )
         )
-        answer = orjson.loads(answered) if answered else None
+        said = orjson.loads(answered) if answered else None
         if status >= 400:
-            raise Refused(status, answer)
-        return answer
+            raise Refused(status, said)
+        return said
 
 
 def _answer(request: HttpRequest, found: ResolverMatch, body_bytes: int) -> tuple[int, bytes]:
-    """Status and body that a view answers with, also when it crashes."""
+    """Status and body that a view answers with."""
     limit = limit_of(found.func)
-    try:
-        if body_bytes > limit:
-            # A short message to many recipients becomes a long batch.
-            raise PayloadTooLarge(f"The body would hold more than {limit} bytes.")
-        response = found.func(request, *found.args, **found.kwargs)
-        if hasattr(response, "render"):
-            response = response.render()
-        return response.status_code, response.content
-    except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
-        reply = error_reply(as_service_error(exception), request.request_id)  # type: ignore[attr-defined]
-        return reply.status, reply.body
+    if body_bytes > limit:
+        # A short message to many recipients becomes a long batch.
+        raise PayloadTooLarge(f"The body would hold more than {limit} bytes.")
+    response = found.func(request, *found.args, **found.kwargs)
+    if hasattr(response, "render"):
+        response = response.render()
+    return response.status_code, response.content

@@ -1,6 +1,6 @@
 """The Model Context Protocol by its official package, one HTTP exchange at a time and without sessions.
 
-Importing it takes 25 MB beside Django and a second of CPU (mcp 2.3). Web processes of Django do so before they listen,
+Importing it takes much memory and CPU. Web processes of Django do so before they listen,
 once in their parent; nothing else that knows the URLs imports it.
 """
 
@@ -21,14 +21,14 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
-from gateway.api.limits.body_size import DEFAULT_BODY_BYTES
-from gateway.guides import search
+from gateway.api.limits import DEFAULT_BODY_BYTES
+from gateway.guides import documentation
 from messaging.agents.api_calls import ApiCalls, Refused
 from messaging.agents.tools import BY_NAME, TOOLS, AgentTool
 
 GUIDES = "guide:///"
 SHOWN_PROBLEMS = 10
-"""Of the arguments: a list can have a million wrong items, and each takes the validator 50 µs."""
+"""Of the arguments: a list can have a million wrong items, and each takes the validator time."""
 _INSTRUCTIONS = (
     "A gateway to WhatsApp. The key decides where messages go: a test key to a simulated test world, a live key to "
     "real people. Search the documentation first; ask the person before you send or replay."
@@ -152,7 +152,7 @@ def _result(answer: Any, *, is_error: bool = False) -> types.CallToolResult:
 
 
 async def _list_resources(_: Any, __: Any) -> types.ListResourcesResult:
-    found = await sync_to_async(lambda: list(search.guides()))()
+    found = await sync_to_async(lambda: list(documentation.guides()))()
     return types.ListResourcesResult(
         resources=[
             types.Resource(
@@ -165,7 +165,9 @@ async def _list_resources(_: Any, __: Any) -> types.ListResourcesResult:
 
 async def _read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
     uri = str(params.uri)
-    found = await sync_to_async(search.guide)(uri.removeprefix(GUIDES)) if uri.startswith(GUIDES) else None
+    found = (
+        await sync_to_async(documentation.guide)(uri.removeprefix(GUIDES)) if uri.startswith(GUIDES) else None
+    )
     if found is None:
         raise MCPError(types.INVALID_PARAMS, "There is no such guide: list the resources.")
     return types.ReadResourceResult(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.guides import search
+from gateway.guides import documentation
 from messaging.agents.api_calls import ApiCalls
 
 Arguments = Mapping[str, Any]
@@ -58,7 +58,7 @@ _TYPES: Schema = {"type": "array", "items": _text("An event type."), "maxItems":
 
 
 def _search_docs(api: ApiCalls, given: Arguments) -> Any:
-    found = search.search(given["question"], most=SHOWN_SECTIONS)
+    found = documentation.search(given["question"], most=SHOWN_SECTIONS)
     return {
         "sections": [
             {"guide": f"guide:///{each.guide}", "heading": each.heading, "text": each.text[:SHOWN_CHARACTERS]}
@@ -81,7 +81,7 @@ def _send_message(api: ApiCalls, given: Arguments) -> Any:
     addressed = [_addressed(recipient, content) for recipient in recipients]
     key = given["idempotency_key"]
     if len(recipients) == 1:
-        sent = api.post("messages", body={"from": number, **addressed[0]}, idempotency_key=key)
+        sent = api.send({"from": number, **addressed[0]}, idempotency_key=key)
         return {"environment": api.environment, "answer": sent}
     body = {"from": number, "client_ref": f"mcp:{api.environment}:{key}", "messages": addressed}
     return {"environment": api.environment, "batch": api.post("batches", body=body)}

@@ -1,4 +1,4 @@
-"""The door of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1`.
+"""The view of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1`.
 
 Without sessions and streams nothing is held between two calls, so any web process answers any of them.
 """
@@ -9,8 +9,8 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
-from gateway.api import timing
-from gateway.api.authentication import TENANT_HEADER, caller_of, check_tenant_caller
+from gateway.api import call_log
+from gateway.api.authentication import TENANT_HEADER, caller_of, check_role, check_tenant_caller
 from gateway.api.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -19,7 +19,7 @@ from gateway.api.errors import (
     error_response,
 )
 from gateway.api.json import parse_object
-from gateway.api.limits.throttling import TenantRateThrottle
+from gateway.api.limits import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
 from tenants.credentials.authentication import BearerAuthentication
@@ -39,20 +39,20 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
 
     answered = protocol.exchange(request, api)
     # The protocol's package runs the tools in a context of its own.
-    timing.add(api.upstream_ms)
+    call_log.add_upstream_ms(api.upstream_ms)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
 def _admitted(request: HttpRequest) -> ApiCalls:
     """Judge the caller by its headers before anything reads the body, then the form of the body."""
     judged = Request(request, authenticators=[BearerAuthentication()])
-    # A person who only reads may use the tools that read: each call of a tool is judged by its own method.
-    check_tenant_caller(
-        caller_of(judged), request.headers.get(TENANT_HEADER), method="GET", area=Area.INTEGRATION
-    )
+    # A person who only reads may use the tools that read: each call of a tool is judged by its own method and scope.
+    caller = caller_of(judged)
+    check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)
+    check_role(caller, Area.INTEGRATION, method="GET")
     TenantRateThrottle().allow_request(judged, None)
     if request.method != "POST":
-        raise MethodNotAllowed(headers={"Allow": "POST"})
+        raise MethodNotAllowed.of("POST")
     if request.content_type != "application/json":
         raise UnsupportedMediaType
     try:
@@ -60,4 +60,4 @@ def _admitted(request: HttpRequest) -> ApiCalls:
         parse_object(request.body)
     except ParseError as error:
         raise InvalidRequest(str(error)) from None
-    return ApiCalls(request, caller_of(judged))
+    return ApiCalls(request, caller)

@@ -4,6 +4,7 @@ A body of 32 MiB can hold eleven million empty objects: as Python objects they t
 passes over what nothing here asks for, and reading ends at the first item beyond the limit.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -15,14 +16,16 @@ from msgspec import Raw, Struct
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
-from gateway.api.limits.body_size import API_BODY_BYTES
-from gateway.api.validation import SHOWN_PROBLEMS
-from messaging.sending import upstream_body
+from gateway.api.limits import API_BODY_BYTES
+from gateway.api.validation import LONGEST_NAME, SHOWN_PROBLEMS, unknown_member
+from messaging.sending import outbound
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The largest body of a batch."""
+MEMBERS = ("from", "client_ref", "messages")
 MAX_MESSAGES = 10_000
-LONGEST_CLIENT_REF = 255
+LONGEST_REF = 255
+"""Characters of a `client_ref` and of a `message_ref`."""
 LONGEST_TEXT = 1024
 """Bytes of a member that is read as a text here; no number or reference is longer."""
 MOST_CONTAINERS = 100 * MAX_MESSAGES
@@ -30,10 +33,28 @@ MOST_CONTAINERS = 100 * MAX_MESSAGES
 MOST_BUILT = 500_000
 """Values of all items that are built to see how deep they are nested: those with more than `MOST_NESTED` containers."""
 MOST_TAKEN_APART = 50_000
-"""Values of all items whose `from` cannot be cut out by its spelling: each member costs a microsecond."""
+"""Values of all items whose own members cannot be cut out by their spelling: each costs a microsecond."""
+MESSAGE_TYPES = frozenset(
+    [
+        "text",
+        "image",
+        "video",
+        "audio",
+        "document",
+        "sticker",
+        "location",
+        "contacts",
+        "reaction",
+        "interactive",
+        "template",
+    ]
+)
+"""Types whose content, the member of the same name, is required. What Meta adds it judges alone."""
+_CONTENT = {b'"%b"' % name.encode(): name for name in MESSAGE_TYPES}
 
 # How msgspec names the place of what is wrong.
 _PLACE = re.compile(r"\$\.messages\[(\d+)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MEMBER = re.compile(r"\$\.|required field")
 
 
@@ -45,12 +66,34 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
     type: Raw = Raw()
     from_: Raw = Raw()
     messaging_product: Raw = Raw()
+    message_ref: Raw = Raw()
+    text: Raw = Raw()
+    image: Raw = Raw()
+    video: Raw = Raw()
+    audio: Raw = Raw()
+    document: Raw = Raw()
+    sticker: Raw = Raw()
+    location: Raw = Raw()
+    contacts: Raw = Raw()
+    reaction: Raw = Raw()
+    interactive: Raw = Raw()
+    template: Raw = Raw()
+
+    @property
+    def reference(self) -> str | None:
+        """The `message_ref` of an item that `read` took."""
+        return _text(self.message_ref)
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it sends a template."""
+        return bytes(self.type) == b'"template"'
 
     def __post_init__(self) -> None:
         _problems.get().note(self)
 
 
-class Body(Struct, rename={"from_": "from"}):
+class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
     """What a batch says of itself."""
 
     messages: list[Item]
@@ -60,16 +103,16 @@ class Body(Struct, rename={"from_": "from"}):
     @property
     def sender(self) -> str:
         """The `from` of the batch. Raises InvalidRequest."""
-        return upstream_body.check_sender({"from": _text(self.from_)})
+        return outbound.check_sender({"from": _text(self.from_)})
 
     @property
     def reference(self) -> str | None:
         """The `client_ref`. Raises InvalidRequest."""
-        if not self.client_ref or bytes(self.client_ref) == b"null":
+        if not _is_given(self.client_ref):
             return None
         value = _text(self.client_ref)
-        if value is None or not 1 <= len(value) <= LONGEST_CLIENT_REF or "\0" in value:
-            raise InvalidRequest.of(client_ref=f"Must be a text of 1 to {LONGEST_CLIENT_REF} characters.")
+        if value is None or not _is_reference(value):
+            raise InvalidRequest.of(client_ref=_NO_REFERENCE)
         return value
 
     def check_item_senders(self, own: set[str]) -> None:
@@ -83,6 +126,10 @@ class Body(Struct, rename={"from_": "from"}):
 
 class _Items(Struct):
     messages: list[Raw]
+
+
+class _Messages(Struct):
+    messages: Raw
 
 
 class Problems:
@@ -101,11 +148,22 @@ class Problems:
         if item is None:
             self._add(idx, {f"messages[{idx}]": ["Must be an object."]})
             return
-        missing = upstream_body.missing_of_message(
-            {name: "given" if _is_text(getattr(item, name)) else None for name in ("to", "recipient", "type")}
+        problems = outbound.missing_of_message(
+            {
+                "to": _user_id(item.to) or ("given" if _is_text(item.to) or _is_number(item.to) else None),
+                "recipient": "given" if _is_text(item.recipient) else None,
+                "type": "given" if _is_text(item.type) else None,
+            }
         )
-        if missing:
-            self.add(idx, missing)
+        content = _CONTENT.get(bytes(item.type)) if len(memoryview(item.type)) <= LONGEST_TEXT else None
+        if content is not None:
+            kind, opening = ("a list", b"[") if content == "contacts" else ("an object", b"{")
+            if bytes(memoryview(getattr(item, content))[:1]) != opening:
+                problems[content] = f"Required: the content of a message of the type {content}, {kind}."
+        if _is_given(item.message_ref) and not _is_reference(_text(item.message_ref) or ""):
+            problems["message_ref"] = _NO_REFERENCE
+        if problems:
+            self.add(idx, problems)
 
     def add(self, idx: int, fields: dict[str, str]) -> None:
         """Note what is wrong with the fields of an item."""
@@ -130,6 +188,7 @@ _problems: ContextVar[Problems] = ContextVar("problems of the batch that is bein
 _decode_body = msgspec.json.Decoder(Body).decode
 _decode_item = msgspec.json.Decoder(Item).decode
 _decode_items = msgspec.json.Decoder(_Items).decode
+_decode_messages = msgspec.json.Decoder(_Messages).decode
 
 
 def read(raw: bytes) -> Body:
@@ -143,6 +202,9 @@ def read(raw: bytes) -> Body:
     except msgspec.ValidationError as error:
         if place := _PLACE.search(str(error)):
             _look_on(raw, int(place[1]), problems)
+        if unknown := _UNKNOWN.search(str(error)):
+            name = unknown[1][:LONGEST_NAME]
+            raise InvalidRequest.of(**{name: unknown_member(name, MEMBERS)}) from None
         if not _MEMBER.search(str(error)):
             raise InvalidRequest("The body must be a JSON object.") from None
         raise _no_array() from None
@@ -173,6 +235,18 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
     raise AssertionError
 
 
+def messages_hash(raw: bytes) -> bytes:
+    """SHA-256 of the messages of a batch that `read` took, as they are written, less white space between values.
+
+    Raises InvalidRequest for what is nested too deep.
+    """
+    try:
+        written = msgspec.json.format(memoryview(_decode_messages(raw).messages), indent=-1)
+    except RecursionError as error:
+        raise _no_json(error) from None
+    return hashlib.sha256(written).digest()
+
+
 def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
     """The upstream's bodies for the items of a batch that `read` took, one after another.
 
@@ -193,16 +267,40 @@ def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
             if built > MOST_BUILT:
                 raise InvalidRequest.of(**{f"messages[{idx}]": "Too many large messages: split the batch."})
             parse_object(content)
-        if item.from_:
-            cut = upstream_body.less_sender(content)
+        for own, written_own in (
+            (outbound.SENDER, item.from_),
+            (outbound.MESSAGE_REF, item.message_ref),
+        ):
+            if not written_own:
+                continue
+            cut = outbound.cut(content, own)
             if cut is None:
                 taken_apart += values_in(content)
                 if taken_apart > MOST_TAKEN_APART:
-                    what = "Too large: leave `from` out of the messages, or split the batch."
+                    what = f"Too large: leave `{own.name}` out of the messages, or split the batch."
                     raise InvalidRequest.of(**{f"messages[{idx}]": what})
-                cut = upstream_body.without(content, "from")
+                cut = outbound.without(content, own.name)
             content = cut
-        yield content if item.messaging_product else upstream_body.with_product(content)
+        if _user_id(item.to):
+            taken_apart += values_in(content)
+            if taken_apart > MOST_TAKEN_APART:
+                what = "Too large: send a business-scoped user id as `recipient`, or split the batch."
+                raise InvalidRequest.of(**{f"messages[{idx}].to": what})
+            content = outbound.to_recipient(content)
+        yield content if item.messaging_product else outbound.with_product(content)
+
+
+_NO_REFERENCE = f"Must be a string of 1 to {LONGEST_REF} characters."
+
+
+def _is_given(raw: Raw) -> bool:
+    """Whether a member is there, and not null."""
+    return bool(raw) and bytes(memoryview(raw)[:5]) != b"null"
+
+
+def _is_reference(value: str) -> bool:
+    """Whether a text may name a batch or a message."""
+    return 1 <= len(value) <= LONGEST_REF and "\0" not in value
 
 
 def _text(raw: Raw) -> str | None:
@@ -220,6 +318,20 @@ def _is_text(raw: Raw) -> bool:
     """Whether a member is a text of one character or more."""
     content = memoryview(raw)
     return len(content) > 2 and content[0] == ord('"')
+
+
+def _is_number(raw: Raw) -> bool:
+    """Whether a member is a whole number above zero."""
+    content = bytes(raw) if len(memoryview(raw)) <= LONGEST_TEXT else b""
+    return content.isdigit() and not content.startswith(b"0")
+
+
+def _user_id(raw: Raw) -> str | None:
+    """A member that is a business-scoped user id."""
+    # Nearly every `to` begins with a digit.
+    if memoryview(raw)[1:2].tobytes().isalpha() and outbound.is_user_id(to := _text(raw)):
+        return to
+    return None
 
 
 def _no_json(error: Exception) -> InvalidRequest:

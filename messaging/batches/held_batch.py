@@ -1,13 +1,19 @@
-"""A batch in the database while a runner holds it: lease, claim of items, results, end. Called by `runner.py`.
+"""A batch in the database: while it waits, and while a runner holds it: lease, claim of items, results, end.
 
 Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
-lease's token is the fence: it is replaced only by the next holder, and an item is claimed before it is sent. A batch
-whose number or tenant may not send is claimed only to report what was interrupted, or to end it.
+lease's token is the fence: it is replaced only by the next holder, and an item is claimed before it is sent. The
+lease ends by its time, or when the worker that holds it has died. A batch whose number or tenant may not send is
+claimed only to report what was interrupted, or to end it.
+
+A batch waits while its number is unconnected or released, or its tenant suspended. `record_waiting` writes the reason
+and since when on every open batch that no runner holds. It runs before each claim of batches, so the reason is at
+most a few seconds old. A batch that waited for PATIENCE, or whose number was released, is claimed once more to end
+it: its unsent items are skipped (decision "Messages").
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import orjson
@@ -16,15 +22,47 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from messaging.batches import waiting
+from gateway.database.registration import DeadWorkers
+from gateway.database.statements import run
+from messaging.batches import references
 from messaging.models import Batch
 from messaging.pacing import rate_of
-from messaging.sending.outbound_event import outbound_event
+from messaging.sending.outbound import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
-from tenants.standing.served import SERVED
-from webhooks.events.new_event import NewEvent
+from tenants.tenant_status import SERVED
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
+
+PATIENCE = timedelta(hours=24)
+"""A wait longer than this ends the batch."""
+
+_RECORD_WAITING = f"""
+UPDATE messaging_batch b
+SET waiting_for = w.reason,
+    waiting_since = CASE WHEN w.reason IS NOT NULL THEN COALESCE(b.waiting_since, now()) END
+FROM (
+    SELECT c.id, r.reason
+    FROM messaging_batch c
+        JOIN tenants_tenant t ON t.id = c.tenant_id
+        LEFT JOIN numbers_phonenumber n
+            ON n.phone_number_id = c.phone_number_id AND n.tenant_id = c.tenant_id AND n.environment = c.environment,
+        LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="c")} THEN 'tenant_suspended'
+                             WHEN n.id IS NULL THEN 'number_released'
+                             WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS r (reason)
+    WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now())
+      AND c.waiting_for IS DISTINCT FROM r.reason
+    ORDER BY c.id
+    FOR NO KEY UPDATE OF c SKIP LOCKED
+) AS w
+WHERE b.id = w.id
+"""  # noqa: S608 - only a condition is formatted in
+
+
+def record_waiting() -> None:
+    """Write why each open batch waits that no runner holds. Batches that another process is changing are left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD_WAITING)
 
 
 class BatchLeaseLost(Exception):
@@ -85,7 +123,7 @@ class ItemResult:
 _CLAIM_BATCHES = """
 UPDATE messaging_batch b
 SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
-    started_at = COALESCE(b.started_at, now())
+    leased_by = %(holder)s, started_at = COALESCE(b.started_at, now())
 FROM (
     SELECT c.id,
         COALESCE(c.waiting_for = 'number_released'
@@ -107,6 +145,15 @@ FROM (
 WHERE b.id = free.id
 RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, free.given_up,
     b.traceparent
+"""
+
+HOLDERS = """
+SELECT DISTINCT leased_by FROM messaging_batch
+WHERE completed_at IS NULL AND lease_until > now() AND leased_by IS NOT NULL
+"""
+_END_LEASES = """
+UPDATE messaging_batch SET lease_until = now() - interval '1 microsecond'
+WHERE completed_at IS NULL AND lease_until > now() AND leased_by = ANY(%s::bigint[])
 """
 
 _RENEW = f"""
@@ -148,6 +195,7 @@ RETURNING i.idx
 _SKIP_UNSENT = """
 UPDATE messaging_batchitem SET status = 'skipped', body = ''
 WHERE batch_id = %s AND status = 'pending' AND claimed_by IS NULL
+RETURNING message_ref
 """
 
 _REQUEUE_FAILED = """
@@ -157,17 +205,29 @@ WHERE batch_id = %s AND status = 'failed' AND body <> ''
 """
 
 
-def claim_batches(limit: int) -> list[Held]:
-    """Lease open batches that nobody runs and that may run, at most one a number, oldest first."""
-    waiting.note()
+def end_leases_of_dead(dead_workers: DeadWorkers) -> None:
+    """End the leases of workers that died, so that their batches can be claimed. `dead_workers` looks for `HOLDERS`."""
+    with transaction.atomic():
+        if dead := run(dead_workers.finding({})):
+            with connection.cursor() as cursor:
+                cursor.execute(_END_LEASES, [dead])
+
+
+def claim_batches(limit: int, holder: int | None = None) -> list[Held]:
+    """Lease open batches that nobody runs and that may run, at most one a number, oldest first.
+
+    `holder` is the registered worker that holds the leases.
+    """
+    record_waiting()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(
                 _CLAIM_BATCHES,
                 {
                     "lease": settings.BATCH_LEASE_SECONDS,
+                    "holder": holder,
                     "limit": limit,
-                    "patience": waiting.PATIENCE.total_seconds(),
+                    "patience": PATIENCE.total_seconds(),
                 },
             )
             return [Held(*row) for row in cursor.fetchall()]
@@ -290,7 +350,7 @@ def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
                 [held.id, [item.idx for item in unsent], held.lease],
             )
         Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None)
-    waiting.note()
+    record_waiting()
 
 
 def finish(held: Held) -> None:
@@ -304,9 +364,12 @@ def finish(held: Held) -> None:
 
 
 def skip_unsent(batch: Batch) -> None:
-    """Mark what no runner has claimed as skipped. Inside a transaction that holds the batch's row."""
+    """Mark what no runner has claimed as skipped, and free its references. Inside a transaction that holds the batch's
+    row."""
     with connection.cursor() as cursor:
         cursor.execute(_SKIP_UNSENT, [batch.id])
+        skipped = [reference for (reference,) in cursor if reference is not None]
+    references.release(batch, skipped)
 
 
 def requeue_failed(batch: Batch) -> int:

@@ -4,36 +4,77 @@ A batch is stored with its items in one transaction, each item as the bytes that
 runner (`runner.py`) is woken after the commit; when that signal is lost, beat finds the batch within seconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, connection, transaction
+from django.db.models import F, QuerySet, Sum
 
 from gateway import ids
-from gateway.api.errors import Conflict, NotFound
+from gateway.api.errors import Conflict, NotFound, RateLimited
 from gateway.monitoring import tracing
 from gateway.task_queue import enqueue
 from messaging.batches import body as batch_body
-from messaging.batches import held_batch
+from messaging.batches import held_batch, references
+from messaging.message_templates import parameters
+from messaging.message_templates.parameters import TemplateWarning
 from messaging.models import Batch
 from messaging.pacing import rate_of
 from messaging.sending import flow
+from tenants.models import Tenant
+
+MOST_WAITING_ITEMS = 500_000
+"""Unsent items of a tenant's open batches in one environment: fifty full batches."""
+MOST_WAITING_BYTES = 1024**3
+"""Of all items of these batches."""
+FULL_RETRY_SECONDS = 60
 
 log = structlog.get_logger(__name__)
 
 
-def create(*, tenant_id: UUID, environment: str, raw: bytes) -> tuple[Batch, bool]:
-    """Store a batch, or find the one that has its client_ref already; the second value says whether it is new.
+class Waiting(NamedTuple):
+    """What waits in open batches."""
+
+    items: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the caller of a batch is answered."""
+
+    batch: Batch
+    is_new: bool = True
+    same_messages: bool = True
+    """Whether the batch that had the client_ref already has the messages of this call."""
+    warnings: Sequence[TemplateWarning] = ()
+
+
+def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[str] | None = None) -> Stored:
+    """Store a batch, or find the one that has its client_ref already.
 
     Raises InvalidRequest (nothing is queued) or NumberNotConnected.
     """
     body = batch_body.read(raw)
-    from_, client_ref = body.sender, body.reference
-    if client_ref is not None and (known := _known(tenant_id, environment, client_ref)):
-        return known, False
-    number = flow.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+    from_, client_ref, messages_hash = body.sender, body.reference, batch_body.messages_hash(raw)
+
+    def known() -> Stored | None:
+        found = _known(tenant_id, environment, client_ref, within) if client_ref is not None else None
+        if found is None:
+            return None
+        return Stored(found, is_new=False, same_messages=found.has_messages(messages_hash))
+
+    if earlier := known():
+        return earlier
+    number = flow.resolve_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
     body.check_item_senders({from_, number.phone_number_id, number.digits, f"+{number.digits}"})
+    warnings = parameters.check_sends(
+        [(idx, bytes(item.template)) for idx, item in enumerate(body.messages) if item.is_template],
+        waba_id=number.waba_id,
+    )
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,
@@ -42,33 +83,44 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes) -> tuple[Batch, boo
         total=len(body.messages),
         rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
         traceparent=tracing.current(),
+        messages_hash=messages_hash,
     )
     try:
         with transaction.atomic():
+            _require_room(batch, len(raw))
             batch.save(force_insert=True)
-            _store_items(batch, batch_body.outgoing(raw, body))
+            batch.body_bytes = _store_items(batch, body, raw)
+            batch.save(update_fields=["body_bytes"])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
         # Another request stored a batch with this client_ref meanwhile.
-        if client_ref is None or (known := _known(tenant_id, environment, client_ref)) is None:
+        if (earlier := known()) is None:
             raise
-        return known, False
-    return batch, True
+        return earlier
+    return Stored(batch, warnings=warnings)
 
 
-def find(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+def batches(*, tenant_id: UUID, environment: str, within: frozenset[str] | None = None) -> QuerySet[Batch]:
+    """A tenant's batches of one environment, and of the numbers in `within`."""
+    own = Batch.objects.for_tenant(tenant_id).filter(environment=environment)
+    return own if within is None else own.filter(phone_number_id__in=within)
+
+
+def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None) -> Batch:
     """A tenant's batch by its public id. Raises NotFound."""
     key = ids.decode(ids.BATCH, batch_id)
-    own = Batch.objects.for_tenant(tenant_id).filter(environment=environment)
+    own = batches(tenant_id=tenant_id, environment=environment, within=within)
     batch = own.filter(pk=key).first() if key is not None else None
     if batch is None:
         raise NotFound("There is no such batch.")
     return batch
 
 
-def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+def cancel(
+    *, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None
+) -> Batch:
     """Stop a batch: what is not under way yet is skipped. Raises NotFound, or Conflict when it has ended."""
-    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id)
+    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
@@ -82,12 +134,12 @@ def cancel(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
     return batch
 
 
-def retry(*, tenant_id: UUID, environment: str, batch_id: str) -> Batch:
+def retry(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None) -> Batch:
     """Queue the failed items again that were certainly not sent. Raises NotFound, or Conflict when there are none.
 
     Only a completed batch is retried, so no runner holds it: what it sends again is claimed and counted as new.
     """
-    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id)
+    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.COMPLETED:
@@ -110,23 +162,59 @@ def wake() -> None:
     enqueue("messaging.tasks.run_batches", expires=5)
 
 
-def _known(tenant_id: UUID, environment: str, client_ref: str) -> Batch | None:
-    """The tenant's batch with a client_ref. Raises Conflict when it is in the other environment."""
+def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset[str] | None) -> Batch | None:
+    """The tenant's batch with a client_ref. Raises Conflict for one that the caller does not reach."""
     batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
     if batch is not None and batch.environment != environment:
         raise Conflict(f"This client_ref belongs to a batch of the {batch.environment} environment.")
+    if batch is not None and within is not None and batch.phone_number_id not in within:
+        raise Conflict("This client_ref belongs to a batch of another number.")
     return batch
 
 
-def _store_items(batch: Batch, items: Iterable[bytes]) -> None:
+def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
+    """The items of a tenant's open batches that were not sent yet, and the bytes of those batches."""
+    found = Batch.objects.for_tenant(tenant_id).filter(environment=environment, completed_at__isnull=True)
+    sums = found.aggregate(
+        items=Sum(F("total") - F("accepted") - F("failed"), default=0), size=Sum("body_bytes", default=0)
+    )
+    return Waiting(sums["items"], sums["size"])
+
+
+def _require_room(batch: Batch, size: int) -> None:
+    """Require that a new batch fits beside the open ones. The tenant is locked: of two at once one waits."""
+    Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=batch.tenant_id)
+    open_now = waiting(tenant_id=batch.tenant_id, environment=batch.environment)
+    if open_now.items + batch.total <= MOST_WAITING_ITEMS and open_now.size + size <= MOST_WAITING_BYTES:
+        return
+    raise RateLimited(
+        f"{open_now.items:,} messages of batches wait to be sent; at most {MOST_WAITING_ITEMS:,} messages or "
+        f"{MOST_WAITING_BYTES // 1024**2:,} MiB may.",
+        hint="Send this batch when the others are further: GET /v1/messages/batch shows them.",
+        details={"limit": MOST_WAITING_ITEMS, "limit_bytes": MOST_WAITING_BYTES},
+        headers={"Retry-After": str(FULL_RETRY_SECONDS)},
+    )
+
+
+def _store_items(batch: Batch, body: batch_body.Body, raw: bytes) -> int:
+    """Store the items in their order; returns their bytes. One whose `message_ref` another item has is skipped."""
+    stored = 0
+    others = references.acquire(batch, (item.reference for item in body.messages))
     with (
         # psycopg's own errors otherwise: Django wraps those of its cursors, not those of a copy.
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(
-            "COPY messaging_batchitem (batch_id, idx, status, body) FROM STDIN (FORMAT BINARY)"
+            "COPY messaging_batchitem (batch_id, idx, status, body, message_ref, first_batch_id, first_idx) "
+            "FROM STDIN (FORMAT BINARY)"
         ) as copy,
     ):
-        copy.set_types(["uuid", "int4", "varchar", "bytea"])
-        for idx, item in enumerate(items):
-            copy.write_row((batch.id, idx, "pending", item))
+        copy.set_types(["uuid", "int4", "varchar", "bytea", "varchar", "uuid", "int4"])
+        for idx, (item, content) in enumerate(
+            zip(body.messages, batch_body.outgoing(raw, body), strict=True)
+        ):
+            first = others.get(idx)
+            status, sent = ("skipped", b"") if first else ("pending", content)
+            copy.write_row((batch.id, idx, status, sent, item.reference, *(first or (None, None))))
+            stored += len(sent)
+    return stored

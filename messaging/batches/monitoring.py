@@ -3,7 +3,7 @@
 from django.db import connection
 
 from gateway.monitoring import metrics
-from tenants.standing.served import SERVED
+from tenants.tenant_status import SERVED
 
 # A batch whose number has another batch running waits for its turn, and one that has just come for its worker.
 _WAITING = f"""

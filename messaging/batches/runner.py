@@ -1,9 +1,9 @@
-"""The batch runner: one in each worker process of the queue `batches`, for all batches that the process holds.
+"""The batch runner: one in each process with the role `batches`, for all batches that the process holds.
 
-It runs from the process's start on (`gateway/worker.py`): an event loop for the messages, threads for the database and
-for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
-(`gateway/threads/loop_thread.py`). A crash loses nothing and repeats nothing: the lease runs out, another runner goes
-on, and what was claimed without a result is reported as `outcome_unknown`.
+It runs from the process's start on (`gateway/__main__.py`): an event loop for the messages, threads for the database
+and for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
+(`gateway/threads/loop_thread.py`). A crash loses nothing and repeats nothing: its leases end with its registration,
+another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
 """
 
 import asyncio
@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import structlog
 from django.db import close_old_connections, connection
 
-from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
+from gateway.database.registration import DeadWorkers, Registration
+from gateway.database.transactions import DATABASE_UNAVAILABLE, is_outage
 from gateway.monitoring import tracing
-from gateway.upstream.async_pool import AsyncPool
+from gateway.upstream.calls import AsyncPool
 from messaging.batches import held_batch
 from messaging.batches.held_batch import Held
 from messaging.batches.sender import BatchRun
@@ -45,6 +46,11 @@ _current: "Runner | None" = None
 
 
 def run() -> bool:
+    """`work` on an event loop of its own."""
+    return asyncio.run(work())
+
+
+async def work() -> bool:
     """Run batches until there were none for long; when this process has a runner already, that one looks at once.
 
     Returns whether another runner may follow: this one ran, and the process is not stopping.
@@ -58,7 +64,7 @@ def run() -> bool:
             return False
         _current = runner = Runner()
     try:
-        asyncio.run(runner.run())
+        await runner.run()
     finally:
         with _lock:
             _current = None
@@ -92,6 +98,8 @@ class Runner:
         self.running: set[asyncio.Task[None]] = set()
         self.woken = asyncio.Event()
         self.asked = False
+        self.registration = Registration()
+        self.dead_workers = DeadWorkers(self.registration, held_batch.HOLDERS)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.turns = ThreadPoolExecutor(4, thread_name_prefix="turns")
         self.database = [ThreadPoolExecutor(1, thread_name_prefix="batch") for _ in range(DATABASE_THREADS)]
@@ -108,6 +116,7 @@ class Runner:
 
     async def run(self) -> None:
         self.loop = asyncio.get_running_loop()
+        await self.registration.start()
         try:
             async with AsyncPool(limit=MESSAGES_AT_ONCE) as pool:
                 ran_at = time.monotonic()
@@ -120,8 +129,11 @@ class Runner:
                     elif self.stopping or (time.monotonic() - ran_at >= LINGER_SECONDS and _leave(self)):
                         return
                     else:
-                        await self._until_woken(QUIET_POLL_SECONDS)
+                        await self._until_woken(
+                            POLL_SECONDS if self.dead_workers.has_suspects else QUIET_POLL_SECONDS
+                        )
         finally:
+            await self.registration.close()
             for executor in self.database:
                 await self.loop.run_in_executor(executor, _close_connection)
             for executor in (*self.database, self.turns):
@@ -140,7 +152,9 @@ class Runner:
         if self.stopping or room <= 0:
             return []
         try:
-            return await self.in_database(0, held_batch.claim_batches, room)
+            if self.dead_workers.is_due:
+                await self.in_database(0, held_batch.end_leases_of_dead, self.dead_workers)
+            return await self.in_database(0, held_batch.claim_batches, room, self.registration.holder)
         except DATABASE_UNAVAILABLE as error:
             log.warning("batches_not_claimed", error=type(error).__name__)
             return []

@@ -1,14 +1,14 @@
 """One batch being sent: claim → wait for the turn → send → record, hundreds under way at once, at the number's pace.
 
 A message goes out only while this process certainly holds the lease: the item was claimed in the database, and the
-lease was renewed recently enough by this process's own clock. Results are written in bulk and kept until the database
-takes them.
+lease was renewed recently enough by this process's own clock. Items are claimed ahead of their turn, while those
+before them go out. Results are written in bulk and kept until the database takes them.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
@@ -19,18 +19,38 @@ from django.db import DatabaseError, connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE, is_outage
-from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.calls import UpstreamUnreachable
-from gateway.upstream.judging import THROUGHPUT, AppSecretRefused, judge
+from gateway.database.transactions import DATABASE_UNAVAILABLE, is_outage
+from gateway.upstream.calls import THROUGHPUT, AppSecretRefused, AsyncPool, UpstreamUnreachable, classify
 from messaging.batches import held_batch
-from messaging.batches.claim_ahead import claimed_ahead, items_ahead
 from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.pacing import Pacer
 from messaging.sending import flow
-from messaging.sending.outbound_event import outcome_unknown
+from messaging.sending.outbound import outcome_unknown
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
+
+CLAIM_SECONDS = 0.25
+"""The items of this many seconds are claimed at once: what a crash leaves between claim and send is reported as
+unknown."""
+
+
+def items_ahead(per_second: float) -> int:
+    """How many items one claim takes at a pace."""
+    return max(1, int(per_second * CLAIM_SECONDS))
+
+
+async def claimed_ahead(
+    claim: Callable[[], Awaitable[list[ClaimedItem]]],
+) -> AsyncGenerator[list[ClaimedItem], None]:
+    """The claims of a batch until one is empty; the next is made while the last goes out, so the pace has no gaps."""
+    upcoming = asyncio.ensure_future(claim())
+    try:
+        while items := await upcoming:
+            upcoming = asyncio.ensure_future(claim())
+            yield items
+    finally:
+        upcoming.cancel()
+
 
 log = structlog.get_logger(__name__)
 
@@ -191,7 +211,7 @@ class BatchRun:
         sent_at = now()
         try:
             answer = await self.pool.send(flow.message_call(number, item.body))
-            verdict = judge(answer)
+            verdict = classify(answer)
         except UpstreamUnreachable as error:
             self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
             return
@@ -215,7 +235,6 @@ class BatchRun:
             return
         if verdict.code == THROUGHPUT or answer.status == 429:
             self.pacer.throttled()
-        not_sent = verdict.throttled or verdict.token_problem
         self._add(
             ItemResult(
                 item=item,
@@ -223,7 +242,7 @@ class BatchRun:
                 http_status=answer.status,
                 response=answer.body,
                 sent_at=sent_at,
-                retryable=not_sent,
+                retryable=verdict.is_unsent,
                 upstream_ms=answer.ms,
             )
         )

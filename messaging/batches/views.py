@@ -1,7 +1,7 @@
 """`/v1/messages/batch*` (specification 4)."""
 
 from contextlib import nullcontext
-from typing import cast
+from typing import Any, cast
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -9,16 +9,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from gateway.api import query
-from gateway.api.authentication import caller_of, tenant_of
+from gateway.api import limits, query
+from gateway.api.authentication import caller_of, scope_of
 from gateway.api.json import UnreadJSON
-from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import API_BODY_BYTES, large_bodies, limited_by
+from gateway.api.limits import API_BODY_BYTES, large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
+from gateway.roles import KeyScope
 from messaging.batches import body, lifecycle
 from messaging.models import Batch, BatchItem
-from messaging.serializers import BatchItemOut, BatchOut
+from messaging.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
 
 
 class InOrder(NewestFirst):
@@ -32,6 +32,8 @@ class InOrder(NewestFirst):
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
+    scope = KeyScope.MESSAGES
+    limited_actions = frozenset({"create", "list", "retrieve", "items", "cancel", "retry"})
     parser_classes = [UnreadJSON]
     pagination_class = InOrder
 
@@ -41,19 +43,19 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         description="Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.",
         tags=["Messages"],
         request=OpenApiTypes.OBJECT,
-        responses={202: BatchOut, 200: BatchOut},
+        responses={202: NewBatchOut, 200: RepeatedBatchOut},
     )
     def create(self, request: Request) -> Response:
-        tenant_id = tenant_of(request).id
+        scope = _scope(request)
         is_large = int(request.META.get("CONTENT_LENGTH") or 0) > API_BODY_BYTES
-        place = in_flight.large_batches.held(tenant_id) if is_large else nullcontext()
+        place = limits.large_batches.held(scope["tenant_id"]) if is_large else nullcontext()
         with place, large_bodies.held_for(request._request):
-            batch, new = lifecycle.create(
-                tenant_id=tenant_id,
-                environment=caller_of(request).effective_environment,
-                raw=cast("bytes", request.data or b"{}"),
-            )
-        return Response(BatchOut(batch).data, status=202 if new else 200)
+            stored = lifecycle.create(**scope, raw=cast("bytes", request.data or b"{}"))
+        if stored.is_new:
+            created = NewBatchOut(stored.batch, context={"warnings": stored.warnings})
+            return Response(created.data, status=202)
+        repeated = RepeatedBatchOut(stored.batch, context={"same_messages": stored.same_messages})
+        return Response(repeated.data, headers={"Idempotent-Replayed": "true"})
 
     @extend_schema(
         operation_id="list_batches",
@@ -67,9 +69,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses=BatchOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        batches = Batch.objects.for_tenant(tenant_of(request).id).filter(
-            environment=caller_of(request).effective_environment
-        )
+        batches = lifecycle.batches(**_scope(request))
         if status := query.choice(request, "status", Batch.Status.values):
             batches = batches.filter(status=status)
         if client_ref := query.text(request, "client_ref"):
@@ -91,7 +91,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="list_batch_items",
         summary="List the items of a batch",
-        description="In the order in which they were submitted, each with the upstream's answer.",
+        description="In the order in which they were submitted, each with WhatsApp's answer.",
         tags=["Messages"],
         parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
         responses=BatchItemOut(many=True),
@@ -112,11 +112,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses=BatchOut,
     )
     def cancel(self, request: Request, batch_id: str) -> Response:
-        batch = lifecycle.cancel(
-            tenant_id=tenant_of(request).id,
-            environment=caller_of(request).effective_environment,
-            batch_id=batch_id,
-        )
+        batch = lifecycle.cancel(**_scope(request), batch_id=batch_id)
         return Response(BatchOut(batch).data)
 
     @extend_schema(
@@ -126,19 +122,15 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         request=None,
         responses={202: BatchOut},
         description="Queues the failed items again that were certainly not sent: throttled ones, and those whose "
-        "token the upstream refused.",
+        "token WhatsApp refused.",
     )
     def retry(self, request: Request, batch_id: str) -> Response:
-        batch = lifecycle.retry(
-            tenant_id=tenant_of(request).id,
-            environment=caller_of(request).effective_environment,
-            batch_id=batch_id,
-        )
+        batch = lifecycle.retry(**_scope(request), batch_id=batch_id)
         return Response(BatchOut(batch).data, status=202)
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
-        return lifecycle.find(
-            tenant_id=tenant_of(request).id,
-            environment=caller_of(request).effective_environment,
-            batch_id=batch_id,
-        )
+        return lifecycle.find(**_scope(request), batch_id=batch_id)
+
+
+def _scope(request: Request) -> dict[str, Any]:
+    return {**scope_of(request), "within": caller_of(request).phone_number_ids}

@@ -1,6 +1,6 @@
 """Graph-form errors: the service's errors as software written against the Graph API understands them.
 
-What the upstream answered stays as it came, without the `source` that `/v1` adds.
+What the upstream answered stays as it came, without what `/v1` adds beside it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-_SOURCE = b'"source":"meta"'
+from gateway.api.errors import Reply
+from gateway.meta_errors import in_metas_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class GraphCode:
 INVALID = GraphCode(400, 100)
 UNKNOWN_NODE = GraphCode(400, 100, "GraphMethodException", subcode=33)
 UNKNOWN_PATH = GraphCode(400, 2500)
+NO_SUCH_REQUEST = GraphCode(400, 100, "GraphMethodException")
 _MISSING = GraphCode(400, 131008)
 _TOKEN = GraphCode(401, 190)
 _UNREGISTERED = GraphCode(400, 133010)
@@ -63,16 +65,25 @@ _MISSING_WORDS = ("Required", "This field is required")
 _HEADERS = ("Retry-After", "Idempotent-Replayed")
 
 
-def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: str) -> HttpResponseBase:
+def graph_reply(reply: Reply, *, request_id: str, version: str) -> Reply:
     """An answer of `/v1` as the Graph API would give it."""
-    request_id = getattr(request, "request_id", "")
-    source = response.get("X-Service-Error-Source")
-    if isinstance(response, HttpResponse) and source == "meta":
-        response.content = response.content.replace(_SOURCE + b",", b"", 1).replace(_SOURCE, b"", 1)
-    elif isinstance(response, HttpResponse) and source is not None:
-        response = _of_the_service(response, request_id)
-    if response.status_code >= 400:
-        response.setdefault("X-Service-Error-Source", settings.SERVICE_NAME)
+    source = reply.headers.get("X-Service-Error-Source")
+    if source == "meta":
+        reply = Reply(reply.status, reply.headers, in_metas_form(reply.body))
+    elif source is not None:
+        reply = _of_the_service(reply, request_id)
+    headers = {**reply.headers, "facebook-api-version": version, "x-fb-request-id": request_id}
+    if reply.status >= 400:
+        headers.setdefault("X-Service-Error-Source", settings.SERVICE_NAME)
+    return Reply(reply.status, headers, reply.body)
+
+
+def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: str) -> HttpResponseBase:
+    """`graph_reply` for an answer of Django's."""
+    request_id = _id_of(request)
+    if isinstance(response, HttpResponse):
+        reply = Reply(response.status_code, dict(response.items()), response.content)
+        return graph_reply(reply, request_id=request_id, version=version).as_response()
     response["facebook-api-version"] = version
     response["x-fb-request-id"] = request_id
     return response
@@ -80,15 +91,16 @@ def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: 
 
 def refusal(graph_code: GraphCode, message: str, request: HttpRequest, *, gateway_code: str) -> HttpResponse:
     """An error that the front itself raises."""
-    return _answer(
+    reply = _answer(
         graph_code, message, details=message, gateway_code=gateway_code, request_id=_id_of(request)
     )
+    return reply.as_response()
 
 
-def _of_the_service(response: HttpResponse, request_id: str) -> HttpResponse:
-    error: dict[str, Any] = orjson.loads(response.content)["error"]
+def _of_the_service(reply: Reply, request_id: str) -> Reply:
+    error: dict[str, Any] = orjson.loads(reply.body)["error"]
     code, details = str(error["code"]), error["details"] or {}
-    graph_code = _graph_code(code, details, response.status_code)
+    graph_code = _graph_code(code, details, reply.status)
     answer = _answer(
         graph_code,
         str(error["message"]),
@@ -96,10 +108,8 @@ def _of_the_service(response: HttpResponse, request_id: str) -> HttpResponse:
         gateway_code=code,
         request_id=request_id,
     )
-    for header in _HEADERS:
-        if header in response:
-            answer[header] = response[header]
-    return answer
+    kept = {name: reply.headers[name] for name in _HEADERS if name in reply.headers}
+    return Reply(answer.status, {**answer.headers, **kept}, answer.body)
 
 
 def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode:
@@ -125,7 +135,7 @@ def _sentence(message: str, details: Mapping[str, Any]) -> str:
 
 def _answer(
     graph_code: GraphCode, message: str, *, details: str, gateway_code: str, request_id: str
-) -> HttpResponse:
+) -> Reply:
     error: dict[str, Any] = {
         "message": f"(#{graph_code.code}) {message}",
         "type": graph_code.type,
@@ -139,12 +149,10 @@ def _answer(
         },
         "fbtrace_id": request_id,
     }
-    response = HttpResponse(
-        orjson.dumps({"error": error}), status=graph_code.status, content_type="application/json"
-    )
+    headers = {"Content-Type": "application/json"}
     if graph_code.status == 401:
-        response["WWW-Authenticate"] = "OAuth"
-    return response
+        headers["WWW-Authenticate"] = "OAuth"
+    return Reply(graph_code.status, headers, orjson.dumps({"error": error}))
 
 
 def _id_of(request: HttpRequest) -> str:

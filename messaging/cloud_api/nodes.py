@@ -1,77 +1,100 @@
-"""Pass-through of Graph calls below a tenant's own ids: the token is exchanged, method, query and body stay.
+"""Pass-through of Graph calls below a tenant's own ids: the token is exchanged, method and parameters stay.
 
-A node is the tenant's number, account, template or flow, else a media; nobody else's is ever called. The answer never
-holds the account's token: pages are linked at the gateway's own address.
+Nobody else's id is ever called (`known_nodes.py`). The answer never holds the account's token: pages are linked at
+the gateway's own address.
+
+A resumable upload (upstream fact 1.4) is a session, then the bytes, then a handle. The caller names its own app in
+the path; the session is made at the service's. Its id is a secret of the upstream's making, and the tenant's own
+token continues it.
 """
 
 import json
 import re
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
-from uuid import UUID
 
 import orjson
 from django.conf import settings
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase, QueryDict
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from gateway.api.authentication import TENANT_HEADER, caller_of, scope_of, tenant_of
+from gateway.api.authentication import TENANT_HEADER, caller_of, check_scope, scope_of, tenant_of
 from gateway.api.errors import Forbidden, InvalidRequest, NotFound
-from gateway.api.json import object_of
-from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.limits import CHUNKED, waits_for_upstream
 from gateway.api.validation import checked
-from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, platform
+from gateway.roles import KeyScope
+from gateway.upstream import client
+from gateway.upstream.calls import (
+    GraphAnswer,
+    UpstreamUnreachable,
+    classify,
+    meta_unreachable,
+    passed_through,
+    platform,
+    prepare,
+)
+from gateway.upstream.client import FileBody, MultipartFile, media_url
 from gateway.upstream.client import request as graph_request
-from gateway.upstream.judging import judge, passed_through, unreachable
-from gateway.upstream.media_address import media_url
-from messaging import form_files
-from messaging.cloud_api import flows
+from gateway.upstream.templates import TemplateGraph
+from messaging import form_files, known_nodes
 from messaging.cloud_api.overrides import Callback, OverrideIn
+from messaging.cloud_api.parameters import CREDENTIALS, DENIED, Parameters
+from messaging.known_nodes import Node
 from messaging.media import transfer
-from messaging.message_templates import mirror, operations
-from messaging.message_templates.models import MessageTemplate
-from phone_numbers import onboarding, tokens
-from phone_numbers.graph_calls import Refused
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.actors import Actor
+from messaging.message_templates import mirror
+from messaging.message_templates import operations as templates
+from messaging.message_templates.operations import AccountChoice
+from phone_numbers import onboarding, operations, tokens
+from phone_numbers.models import BusinessAccount
+from phone_numbers.tokens import Refused
+from tenants.audit import Actor
 from tenants.credentials.authentication import caller_for
+from tenants.models import Tenant
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset({"assigned_users", "marketing_messages", "messages", "media", "owned_pages"})
 """Who may use the account is the service's to say; what sends or uploads goes through `/v1` alone."""
-FLOW_EDGES = frozenset({None, "assets", "deprecate", "publish"})
-"""What is asked of a flow by its own id."""
-DENIED_QUERY = frozenset({"batch", "ids", "include_headers", "method"})
+TAKE_FILES = frozenset({"flow", "group"})
+"""Kinds of nodes with edges that take a file: a flow's JSON, a group's picture."""
+LIBRARY = "message_template_library"
+"""The one list of the Graph API that is nobody's: every account reads the same."""
+SIGNUPS = "signups"
+"""Where the sign-up links of all accounts are addressed: `/signups/{id}`."""
+GIVEN = "graph_parameters"
+"""The attribute of a request that holds its parameters."""
+_OF_TEMPLATES = re.compile(r"template|flow")
+"""Kinds, edges and fields that concern templates or flows."""
 KEY_IN_QUERY = "key_in_query"
 """The attribute of a request that holds the key that came as `access_token`."""
 UNKNOWN_NODE = "The object does not exist, or it is not this business's."
-LEFT_OUT_QUERY = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
-"""Proof of the caller's key, which the upstream does not know: the service adds its own."""
-_OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
-"""A field that would be expanded into another object than the node: the portfolio and what belongs to it."""
+NEVER_NAMED = (
+    "Flows, groups, catalogs and sign-up links are known once a list of their account, or a notification, named "
+    "them; media by the message that brought them, or with phone_number_id."
+)
+_FOREIGN_PART = re.compile(r"(?!whatsapp_business_)\w*business\w*", re.IGNORECASE)
+"""A part of a path that leads on into the portfolio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One of the tenant's own objects, with the account whose token opens it."""
-
-    id: str
-    account: BusinessAccount
-    kind: str
+def given_in(request: Request) -> Parameters:
+    """A request's parameters."""
+    given: Parameters = getattr(request._request, GIVEN)
+    return given
 
 
 class GraphView(APIView):
-    """A view whose refusals by the upstream pass through."""
+    """A view whose refusals by the upstream pass through. The scope is that of the object that a call is about."""
+
+    scope: KeyScope | None = None
 
     def handle_exception(self, exc: Exception) -> Any:
         if isinstance(exc, Refused):
             return passed_through(exc.answer, exc.verdict)
         if isinstance(exc, UpstreamUnreachable):
-            return super().handle_exception(unreachable(exc))
+            return super().handle_exception(meta_unreachable(exc))
         return super().handle_exception(exc)
 
 
@@ -91,34 +114,34 @@ class NodeView(GraphView):
 
     @waits_for_upstream
     def _call(self, request: Request, node: str, edge: str | None) -> HttpResponseBase:
-        scope = scope_of(request)
-        found = _own(scope["tenant_id"], scope["environment"], node)
+        given, scope = given_in(request), scope_of(request)
+        if node == LIBRARY:
+            found: Node | None = Node(node, AccountChoice(**scope).any_account(), "template library")
+        elif node == SIGNUPS:
+            link = known_nodes.find_node(edge or "", **scope)
+            found = replace(link, id=SIGNUPS) if link is not None and link.kind == "signup" else None
+        else:
+            found = known_nodes.find_node(node, **scope)
         if found is None:
-            # A plain reading is of a media nearly always; what changes something must know what it changes.
-            if request.method == "GET" and edge is None and "fields" not in request.query_params:
-                with suppress(NotFound):
-                    described = _media(request, node, edge)
-                    if described.status_code != 400:
-                        return described
-            owner = flows.owner_of(node, **scope) if edge in FLOW_EDGES else None
-            if owner is None:
-                return _media(request, node, edge)
-            found = Node(node, owner, "flow")
-        if edge in DENIED_EDGES:
-            raise Forbidden(f"{edge} is not passed on.")
-        body = object_of(request) if request.method == "POST" and edge != "assets" else None
-        if body is not None and found.kind == "number" and "webhook_configuration" in body:
-            return _configured(request, node, body["webhook_configuration"])
-        if found.kind == "account" and edge == "message_templates" and body is not None:
-            # Into the mirror at once: software asks for what it made by its id alone.
-            made = operations.create(found.account, body=request._request.body, members=body)
-            return passed_through(made)
-        answer = _sent_on(request, found, node=node, edge=edge, has_body=bool(body))
-        verdict = judge(answer)
+            return _media(request, node, edge, given)
+        parts = edge.lower().split("/") if edge else []
+        if denied := DENIED_EDGES.intersection(parts):
+            raise Forbidden(f"{min(denied)} is not passed on.")
+        if any(_FOREIGN_PART.fullmatch(part) for part in parts[:-1]):
+            raise Forbidden("What belongs to the business portfolio is not passed on.")
+        _check_scope(request, found, edge, given)
+        is_number = found.kind == "number" and edge is None
+        if is_number and request.method == "POST" and "webhook_configuration" in given.values:
+            check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
+            return _configured(request, node, given)
+        answer = _sent_on(request, found, edge, given)
+        verdict = classify(answer)
         if verdict.token_problem:
             tokens.question(waba_id=found.account.waba_id, token=found.account.access_token)
-        if verdict.ok and request.method != "GET" and "template" in f"{found.kind} {edge}":
+        if verdict.ok and request.method not in {"GET", "HEAD"} and "template" in f"{found.kind} {edge}":
             mirror.reread_soon(found.account)
+        if verdict.ok and found.kind in {"account", "number"}:
+            known_nodes.learn_nodes(found.account, edge, answer.json())
         response = passed_through(answer, verdict)
         content = _without_token(answer, response.content, found.account.access_token, request)
         if verdict.ok and found.kind == "number" and b'"webhook_configuration"' in content:
@@ -127,57 +150,107 @@ class NodeView(GraphView):
         return response
 
 
-def _sent_on(request: Request, found: Node, *, node: str, edge: str | None, has_body: bool) -> GraphAnswer:
-    """The upstream's answer to the same call with the account's own token."""
-    path = f"{node}/{edge}" if edge else node
-    if found.kind == "flow" and edge == "assets" and request.method == "POST":
-        form = form_files.form_of(request)
-        file = form_files.upload_of(request, form, default_name="flow.json")
-        return flows.send_asset(found.account, path, form, file)
+def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:
+    """Require the scope of an object, and for a key that is limited to numbers that it is one of them."""
+    caller = caller_of(request)
+    about = f"{found.kind} {edge} {given.text('fields') or ''}"
+    scope = KeyScope.TEMPLATES if _OF_TEMPLATES.search(about) else KeyScope.NUMBERS
+    check_scope(caller, scope, method=request.method or "")
+    if not caller.reaches(found.id if found.kind == "number" else None):
+        raise NotFound(UNKNOWN_NODE)
+
+
+def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters) -> GraphAnswer:
+    """The upstream's answer to the same call with the account's own token.
+
+    A command that changes what the service keeps is the operation that knows so. Raises Refused.
+    """
+    account, number = found.account, found.number
+    path = f"{found.id}/{edge}" if edge else found.id
+    if request.method == "POST":
+        if files := request._request.FILES:
+            if found.kind not in TAKE_FILES:
+                raise InvalidRequest.of(**dict.fromkeys(files, "This takes no file."))
+            return _sent_with_file(request, account, path, given)
+        if found.kind == "account" and edge == "message_templates":
+            # Into the mirror at once: software asks for what it made by its id alone.
+            return templates.create(account, body=given.body or b"{}", members=given.values)
+        if number is not None:
+            asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
+            if edge == "register":
+                return operations.register(number, pin=given.text("pin"), **asked)
+            if edge == "deregister":
+                return operations.deregister(number, **asked)
+            if edge is None and (pin := given.text("pin")):
+                return operations.set_two_step_pin(number, pin=pin, **asked)
+    in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
-        environment=found.account.environment,
-        method=str(request.method),
+        environment=account.environment,
+        # An answer to HEAD has no body, which is how an answer that was cut off looks.
+        method="GET" if request.method == "HEAD" else str(request.method),
         path=path,
-        token=found.account.access_token,
-        params=_query(request),
-        body=request._request.body if has_body else None,
+        token=account.access_token,
+        params=None if in_body else given.query(),
+        body=(given.body or None) if in_body else None,
     )
+
+
+def _sent_with_file(request: Request, account: BusinessAccount, path: str, given: Parameters) -> GraphAnswer:
+    """A form with one file, such as a flow's JSON or a group's picture. Raises UpstreamUnreachable."""
+    field, *more = request._request.FILES
+    if more:
+        raise InvalidRequest.of(**dict.fromkeys(more, "One file fits into a call."))
+    values = given.query()
+    file = form_files.upload_of(request, values, default_name="file", field=field)
+    body = MultipartFile(
+        values, file.content, length=file.length, name=file.name, mime_type=file.mime_type, field=field
+    )
+    call = prepare(environment=account.environment, method="POST", path=path, token=account.access_token)
+    headers = {**call.headers, "Content-Type": body.content_type}
+    return client.send(replace(call, headers=headers, body=body))
 
 
 class SubscribedAppsView(GraphView):
     """The service's own subscription to an account's notifications: shown, repaired, never taken away."""
 
-    def get(self, request: Request, waba_id: str) -> HttpResponse:
-        account = _account(request, waba_id)
+    scope = KeyScope.NUMBERS
+
+    def get(self, request: Request, node: str) -> HttpResponse:
+        account = _account(request, node)
         app: dict[str, Any] = {
             "whatsapp_business_api_data": {
                 "id": platform(account.environment).app_id,
                 "name": settings.SERVICE_NAME,
             }
         }
-        if endpoint := _callback(request, waba_id).endpoint():
+        if endpoint := _callback(request, node).endpoint():
             app["override_callback_uri"] = endpoint.url
         return _json({"data": [app] if account.subscribed else []})
 
     @waits_for_upstream
-    def post(self, request: Request, waba_id: str) -> HttpResponse:
-        account, body = _account(request, waba_id), object_of(request)
+    def post(self, request: Request, node: str) -> HttpResponse:
+        account, asked = _account(request, node), given_in(request).values
         onboarding.subscribe(account)
-        if not body.get("override_callback_uri"):
+        if not asked.get("override_callback_uri"):
             return _json({"success": True})
-        return _json(_set(_callback(request, waba_id), body))
+        check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
+        return _json(_set(_callback(request, node), asked))
 
-    def delete(self, request: Request, waba_id: str) -> HttpResponse:
-        _account(request, waba_id)
-        if not _callback(request, waba_id).remove():
+    def delete(self, request: Request, node: str) -> HttpResponse:
+        _account(request, node)
+        check_scope(caller_of(request), KeyScope.WEBHOOKS, method="DELETE")
+        if not _callback(request, node).remove():
             raise Forbidden(
                 "The gateway's subscription is not removed here: it brings every event of the account."
             )
         return _json({"success": True})
 
 
-def _configured(request: Request, node: str, asked: Any) -> HttpResponse:
+def _configured(request: Request, node: str, given: Parameters) -> HttpResponse:
     """A number's callback; an empty one removes it."""
+    if others := given.less_product("webhook_configuration"):
+        raise InvalidRequest.of(**dict.fromkeys(others, "Send webhook_configuration alone."))
+    asked = given.values["webhook_configuration"]
     body = asked if isinstance(asked, dict) else {}
     callback = _callback(request, node, is_number=True)
     if body.get("override_callback_uri") == "":
@@ -187,7 +260,7 @@ def _configured(request: Request, node: str, asked: Any) -> HttpResponse:
 
 
 def _set(callback: Callback, body: dict[str, Any]) -> dict[str, Any]:
-    given = checked(OverrideIn(data=body))
+    given = checked(OverrideIn(data=body), is_open=True)
     return callback.set(url=given["override_callback_uri"], verify_token=given["verify_token"])
 
 
@@ -204,9 +277,12 @@ def _callback(request: Request, node: str, *, is_number: bool = False) -> Callba
 class DebugTokenView(APIView):
     """`debug_token` of a key of the same tenant: valid, with both scopes for the tenant's accounts."""
 
+    scope = None
+
     def get(self, request: Request) -> HttpResponse:
         caller, tenant = caller_of(request), tenant_of(request)
-        asked = caller_for(request.query_params.get("input_token", ""), request.headers.get(TENANT_HEADER))
+        token = given_in(request).text("input_token") or ""
+        asked = caller_for(token, request.headers.get(TENANT_HEADER))
         app_id = platform(caller.effective_environment).app_id
         if asked is None or asked.tenant is None or asked.tenant.id != tenant.id:
             error = {"code": 190, "message": "The token is not valid for this business."}
@@ -228,31 +304,19 @@ class DebugTokenView(APIView):
         return _json({"data": data})
 
 
-def _own(tenant_id: UUID, environment: str, node: str) -> Node | None:
-    """The tenant's number, account or template of that id in the caller's environment."""
-    number = (
-        PhoneNumber.objects.for_tenant(tenant_id)
-        .select_related("account")
-        .filter(phone_number_id=node, environment=environment)
-        .first()
-    )
-    if number is not None:
-        return Node(node, number.account, "number")
-    account = (
-        BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=node, environment=environment).first()
-    )
-    if account is not None:
-        return Node(node, account, "account")
-    template = (
-        MessageTemplate.objects.for_tenant(tenant_id)
-        .select_related("account")
-        .filter(template_id=node, environment=environment)
-        .first()
-    )
-    return Node(node, template.account, "template") if template is not None else None
+class MeView(GraphView):
+    """`me`: whom the key belongs to. There is nothing below it."""
+
+    def get(self, request: Request, edge: str | None) -> HttpResponse:
+        if edge is not None:
+            raise NotFound(UNKNOWN_NODE)
+        tenant = Tenant.objects.only("name").get(pk=tenant_of(request).id)
+        return _json({"id": str(tenant.id.int), "name": tenant.name})
 
 
 def _account(request: Request, waba_id: str) -> BusinessAccount:
+    if not caller_of(request).reaches(None):
+        raise NotFound("There is no such business account.")
     account = (
         BusinessAccount.objects.for_tenant(tenant_of(request).id)
         .filter(waba_id=waba_id, environment=caller_of(request).effective_environment)
@@ -263,20 +327,17 @@ def _account(request: Request, waba_id: str) -> BusinessAccount:
     return account
 
 
-def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBase:
-    """A media: described with the gateway's own address of its bytes, or deleted."""
-    if edge is not None:
-        raise NotFound(UNKNOWN_NODE)
-    asked: dict[str, Any] = {
-        "tenant_id": tenant_of(request).id,
-        "environment": caller_of(request).effective_environment,
-        "media_id": media_id,
-        "from_": request.query_params.get("phone_number_id"),
-    }
+def _media(request: Request, media_id: str, edge: str | None, given: Parameters) -> HttpResponseBase:
+    """A media: described with the gateway's own address of its bytes, or deleted. Any other id is unknown."""
+    check_scope(caller_of(request), KeyScope.MESSAGES, method=request.method or "")
+    scope, named = scope_of(request), given.text("phone_number_id")
+    is_media = edge is None and (named or known_nodes.number_of_media(media_id=media_id, **scope))
+    if not is_media or request.method not in {"GET", "HEAD", "DELETE"}:
+        raise NotFound(UNKNOWN_NODE, hint=NEVER_NAMED)
+    within = caller_of(request).phone_number_ids
+    asked: dict[str, Any] = {**scope, "media_id": media_id, "from_": named, "within": within}
     if request.method == "DELETE":
         return transfer.delete(**asked)
-    if request.method != "GET":
-        raise NotFound(UNKNOWN_NODE)
     try:
         response = transfer.info(**asked)
     except NotFound:
@@ -284,16 +345,6 @@ def _media(request: Request, media_id: str, edge: str | None) -> HttpResponseBas
     if response.status_code == 200:
         response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id)})
     return response
-
-
-def _query(request: Request) -> dict[str, str]:
-    """The caller's query for the upstream. Raises InvalidRequest for what leads away from the node."""
-    query = request.query_params.dict()
-    if denied := DENIED_QUERY & set(query):
-        raise InvalidRequest.of(**dict.fromkeys(denied, "This query parameter is not passed on."))
-    if _OUTSIDE.search(str(query.get("fields", ""))):
-        raise InvalidRequest.of(fields="Fields of the business portfolio are not expanded.")
-    return {name: str(value) for name, value in query.items() if name not in LEFT_OUT_QUERY}
 
 
 def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
@@ -330,7 +381,7 @@ def _link(request: Request, upstream_url: str) -> str:
     kept = {
         name: value
         for name, value in parse_qsl(urlsplit(upstream_url).query)
-        if name not in LEFT_OUT_QUERY | DENIED_QUERY
+        if name not in DENIED.union(CREDENTIALS)
     }
     if key := getattr(request._request, KEY_IN_QUERY, None):
         # A caller that gave its key so follows the link as it is.
@@ -340,3 +391,83 @@ def _link(request: Request, upstream_url: str) -> str:
 
 def _json(body: dict[str, Any]) -> HttpResponse:
     return HttpResponse(orjson.dumps(body), content_type="application/json")
+
+
+class SessionIn(serializers.Serializer[dict[str, Any]]):
+    """What a session is opened with, in the query or the body."""
+
+    file_name = serializers.CharField(max_length=255, required=False, default="file")
+    file_length = serializers.IntegerField(min_value=1)
+    file_type = serializers.CharField(max_length=127)
+
+
+class UploadSessionsView(GraphView):
+    """`POST /{app}/uploads`."""
+
+    scope = KeyScope.TEMPLATES
+
+    @waits_for_upstream
+    def post(self, request: Request, node: str) -> HttpResponseBase:
+        # As a query: a number may be written as a text there.
+        given = checked(SessionIn(data=QueryDict(urlencode(given_in(request).query()))))
+        account = _account_of_upload(request)
+        return _answer(
+            account,
+            _graph(account).start_upload(
+                name=given["file_name"], length=given["file_length"], mime_type=given["file_type"]
+            ),
+        )
+
+
+class UploadSessionView(GraphView):
+    """`GET` and `POST /upload:…`: how much has come, and the rest of it."""
+
+    scope = KeyScope.TEMPLATES
+
+    @waits_for_upstream
+    def get(self, request: Request, session: str) -> HttpResponseBase:
+        account = _account_of_upload(request)
+        return _answer(account, _graph(account).upload_offset(_signed(request, session)))
+
+    @waits_for_upstream
+    def post(self, request: Request, session: str) -> HttpResponseBase:
+        http = request._request
+        length = http.META.get("CONTENT_LENGTH") or ""
+        if CHUNKED in http.META or not length.isdigit():
+            raise InvalidRequest("An upload needs the header Content-Length.")
+        account = _account_of_upload(request)
+        graph, signed = _graph(account), _signed(request, session)
+        offset = http.META.get("HTTP_FILE_OFFSET")
+        if offset is None:
+            # Servers and proxies leave out headers with an underscore.
+            answer = graph.upload_offset(signed)
+            if not classify(answer).ok:
+                return _answer(account, answer)
+            offset = str(answer.json().get("file_offset"))
+        if not offset.isdecimal():
+            raise InvalidRequest.of(file_offset="Must be a number of bytes.")
+        body = FileBody(http, length=int(length))  # type: ignore[arg-type]
+        return _answer(account, graph.continue_upload(signed, body, offset=int(offset)))
+
+
+def _account_of_upload(request: Request) -> BusinessAccount:
+    return AccountChoice(tenant_of(request).id, caller_of(request).effective_environment).any_account()
+
+
+def _graph(account: BusinessAccount) -> TemplateGraph:
+    return TemplateGraph(account.environment, account.access_token)
+
+
+def _signed(request: Request, session: str) -> str:
+    """A session's id as the upstream gave it, with its signature."""
+    signature = request.query_params.get("sig")
+    if signature is not None and not signature.replace("-", "").replace("_", "").isalnum():
+        raise InvalidRequest.of(sig="Must be the signature of the session's id.")
+    return f"upload:{session}?sig={signature}" if signature else f"upload:{session}"
+
+
+def _answer(account: BusinessAccount, answer: GraphAnswer) -> HttpResponseBase:
+    verdict = classify(answer)
+    if verdict.token_problem:
+        tokens.question(waba_id=account.waba_id, token=account.access_token)
+    return passed_through(answer, verdict)

@@ -10,7 +10,7 @@ from uuid import UUID
 from rest_framework import serializers
 
 from gateway.api.errors import Conflict, InvalidRequest
-from tenants.actors import Actor
+from tenants.audit import Actor
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 from webhooks.requests.verify_ping import WebhookVerifyFailed

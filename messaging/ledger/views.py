@@ -14,8 +14,9 @@ from gateway.api.errors import InvalidRequest
 from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
-from messaging.ledger import day, usage
-from messaging.ledger.counting import counting, day_of, month_of, refusal_of
+from gateway.roles import KeyScope
+from messaging.ledger import tally
+from messaging.ledger.tally import counting, day_of, month_of, refusal_of
 from tenants.models import Tenant
 
 
@@ -36,16 +37,14 @@ class LedgerEndpointOut(serializers.Serializer[Any]):
 
 
 class LedgerSendsOut(serializers.Serializer[Any]):
-    accepted = serializers.IntegerField(
-        help_text="Messages that the upstream accepted, single and of batches."
-    )
+    accepted = serializers.IntegerField(help_text="Messages that WhatsApp accepted, single and of batches.")
     failed = serializers.IntegerField(help_text="Batch items that were refused.")
     outcome_unknown = serializers.IntegerField(
         help_text="Batch items whose answer was lost; they are never sent again."
     )
     refused = serializers.IntegerField(
         allow_null=True,
-        help_text="Single sends that the upstream refused, by the request log; null for a time that it does not cover.",
+        help_text="Single sends that WhatsApp refused, by the request log; null for a time that it does not cover.",
     )
     unanswered = serializers.IntegerField(
         allow_null=True,
@@ -67,7 +66,7 @@ class UsageOut(serializers.Serializer[Any]):
     tenant_id = serializers.UUIDField()
     name = serializers.CharField()
     external_ref = serializers.CharField(allow_null=True)
-    sent = serializers.IntegerField(help_text="Messages that the upstream accepted.")
+    sent = serializers.IntegerField(help_text="Messages that WhatsApp accepted.")
     received = serializers.IntegerField(help_text="Messages from customers.")
     statuses = serializers.IntegerField(help_text="`message.status` events.")
     events = serializers.IntegerField(help_text="Events of all types.")
@@ -77,6 +76,8 @@ class UsageOut(serializers.Serializer[Any]):
 
 class LedgerView(ResourceViewSet):
     """The ledger of the caller's environment."""
+
+    scope = KeyScope.EVENTS
 
     @extend_schema(
         operation_id="get_ledger",
@@ -96,12 +97,12 @@ class LedgerView(ResourceViewSet):
         wanted = _day(request) or now().date()
         hour = query.integer(request, "hour", least=0, most=23)
         with counting(instead="Ask for each `hour` of the day.") as counted:
-            ledger = day.count(counted, **scope_of(request), span=day_of(wanted, hour))
+            ledger = tally.count_events(counted, **scope_of(request), span=day_of(wanted, hour))
         endpoints = [
             {
                 "endpoint_id": endpoint_id,
                 "accepted": line.accepted,
-                **{state: line.states[state] for state in day.STATES},
+                **{state: line.states[state] for state in tally.STATES},
                 "balanced": line.balanced,
             }
             for endpoint_id, line in sorted(ledger.endpoints.items())
@@ -161,7 +162,7 @@ class UsageView(ResourceViewSet):
         pages = NewestFirst()
         rows = pages.paginate_queryset(tenants, request)
         with counting(instead="Ask for single days, or with a smaller `limit`.") as counted:
-            lines = usage.count(counted, tenants=rows, span=span)
+            lines = tally.count_usage(counted, tenants=rows, span=span)
         return pages.get_paginated_response(UsageOut(lines, many=True).data)
 
 

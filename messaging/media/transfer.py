@@ -1,33 +1,46 @@
 """Media: files up to the upstream and down from it, streamed through; the service keeps none (specification 1).
 
-Media belongs to a number. Without `from` it is the number that received or uploaded the media (`media_owners.py`), else
+Media belongs to a number. Without `from` it is the number that received or uploaded the media (`known_nodes.py`), else
 the one that heard from a customer last: one look-up, whatever the id. A number's id goes with every question, so the
 upstream answers for that number's media alone, and nobody reaches another's through a token that opens more.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from uuid import UUID
 
 import structlog
 from django.db.models import F
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from gateway.api.attachments import attach
 from gateway.api.errors import MetaUnreachable, NotFound
-from gateway.database.outage import DATABASE_UNAVAILABLE
 from gateway.database.statements import run
-from gateway.upstream.blocking_pool import Stream
-from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.judging import Verdict, judge, passed_through
+from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, passed_through
+from gateway.upstream.client import Stream
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
+from messaging import known_nodes
 from messaging.form_files import Upload
-from messaging.media import media_owners
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender, required_sender, sender
+from phone_numbers.lookup import Sender, is_within, required_sender, sender
 from phone_numbers.models import PhoneNumber
 
 NO_SUCH_OBJECT = (100, 33)
 """Code and subcode of the upstream for media that it does not have, whatever the reason (upstream fact 1.2)."""
-FORWARDED = ("Content-Length", "Content-Disposition", "ETag", "Last-Modified")
+FORWARDED = (
+    "Accept-Ranges",
+    "Content-Length",
+    "Content-Range",
+    "ETag",
+    "Last-Modified",
+)
+RANGE = re.compile(r"bytes=(?:[0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})", re.ASCII)
+"""One range of bytes. A request for anything else is answered with the whole file."""
+
+Within = frozenset[str] | None
+"""The numbers that the caller's key is limited to; None is all of the tenant's."""
 
 log = structlog.get_logger(__name__)
 
@@ -58,16 +71,21 @@ _NOT_THERE = {
 """For each reason: what is wrong, and what to do."""
 
 
-def upload(tenant_id: UUID, number: Sender, file: Upload) -> HttpResponse:
-    """Send a file to the upstream; its answer, verbatim. Raises UpstreamUnreachable."""
-    answer = _graph(number).upload(file.content, length=file.length, name=file.name, mime_type=file.mime_type)
+def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, str]) -> HttpResponse:
+    """Send a file to the upstream, with the other fields of its form; its answer, verbatim.
+
+    Raises UpstreamUnreachable.
+    """
+    answer = _graph(number).upload(
+        file.content, length=file.length, name=file.name, mime_type=file.mime_type, others=others
+    )
     response = passed_through(answer, _judged(number, answer))
     media_id = answer.json().get("id")
-    if answer.ok and isinstance(media_id, str) and media_owners.MEDIA_ID.fullmatch(media_id):
+    if answer.ok and isinstance(media_id, str) and known_nodes.MEDIA_ID.fullmatch(media_id):
         try:
             run(
-                media_owners.noting(
-                    [media_owners.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
+                known_nodes.record_media(
+                    [known_nodes.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
                 )
             )
         except DATABASE_UNAVAILABLE as error:
@@ -76,60 +94,83 @@ def upload(tenant_id: UUID, number: Sender, file: Upload) -> HttpResponse:
     return response
 
 
-def info(*, tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> HttpResponse:
+def info(
+    *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
+) -> HttpResponse:
     """The upstream's description of a media, verbatim. Raises NotFound for the id of anything else."""
-    _, answer, verdict = _ask(tenant_id, environment, media_id, from_, lambda graph: graph.info(media_id))
+    _, answer, verdict = _ask(
+        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
+    )
     _require_media(answer, verdict)
     return passed_through(answer, verdict)
 
 
-def delete(*, tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> HttpResponse:
+def delete(
+    *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
+) -> HttpResponse:
     """Delete a media upstream; its answer, verbatim. Raises NotFound for the id of anything else.
 
     The number in the question fences media alone, and a token may open more than the tenant's things.
     """
     number, answer, verdict = _ask(
-        tenant_id, environment, media_id, from_, lambda graph: graph.info(media_id)
+        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
     )
     _require_media(answer, verdict)
     if verdict.ok:
         answer = _graph(number).delete(media_id)
         verdict = _judged(number, answer)
     if verdict.ok:
-        media = media_owners.Media(tenant_id, environment, media_id, number.phone_number_id)
+        media = known_nodes.Media(tenant_id, environment, media_id, number.phone_number_id)
         try:
-            run(media_owners.noting_deletion(media))
+            run(known_nodes.record_media_deletion(media))
         except DATABASE_UNAVAILABLE as error:
             # The file is deleted; only the reason of a later 404 is less exact.
             log.warning("media_deletion_not_noted", error=type(error).__name__)
     return passed_through(answer, verdict)
 
 
-def download(*, tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> HttpResponseBase:
-    """The bytes of a media as they arrive, with the upstream's type, length and name.
+def download(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    media_id: str,
+    from_: str | None,
+    range_: str | None = None,
+    within: Within = None,
+) -> HttpResponseBase:
+    """The bytes of a media as they arrive, or a range of them, with the upstream's type and length.
+
+    It is an attachment with the upstream's name.
 
     When the upstream breaks off, so does the answer: it is shorter than its Content-Length.
     """
     number, answer, verdict = _ask(
-        tenant_id, environment, media_id, from_, lambda graph: graph.info(media_id)
+        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
     )
     if not verdict.ok:
         return passed_through(answer, verdict)
     url = answer.json().get("url")
     if not isinstance(url, str):
         raise NotFound("There is no such media.")
+    asked = {"Range": range_} if range_ and RANGE.fullmatch(range_) else {}
     try:
-        stream = _graph(number).bytes_at(url)
+        stream = _graph(number).bytes_at(url, asked=asked)
+        if stream.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            stream.close()
+            stream = _graph(number).bytes_at(url)
     except UnexpectedAddress:
         raise MetaUnreachable(details={"reason": "unexpected_address"}) from None
-    if stream.status != 200:
+    if stream.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
         return _refused(stream)
     response = StreamingHttpResponse(
-        stream, content_type=stream.headers.get("Content-Type", "application/octet-stream")
+        stream,
+        status=stream.status,
+        content_type=stream.headers.get("Content-Type", "application/octet-stream"),
     )
     for header in FORWARDED:
         if header in stream.headers:
             response[header] = stream.headers[header]
+    attach(response, stream.headers.get("Content-Disposition"))
     return response
 
 
@@ -143,16 +184,17 @@ def _ask(
     environment: str,
     media_id: str,
     from_: str | None,
+    within: Within,
     question: Callable[[MediaGraph], GraphAnswer],
 ) -> tuple[Sender, GraphAnswer, Verdict]:
     """Ask a number for a media: the one in `from`, else the one that the media is known to belong to."""
-    if not media_owners.MEDIA_ID.fullmatch(media_id):
+    if not known_nodes.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
-    number = _number(tenant_id, environment, media_id, from_)
+    number = _number(tenant_id, environment, media_id, from_, within)
     answer = question(_graph(number))
     verdict = _judged(number, answer)
     if not verdict.ok and _is_no_such_object(answer):
-        reason = media_owners.why_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
+        reason = known_nodes.why_media_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
         raise MediaNotThere(reason, answer.json().get("error"))
     return number, answer, verdict
 
@@ -162,13 +204,19 @@ def _is_no_such_object(answer: GraphAnswer) -> bool:
     return isinstance(error, dict) and (error.get("code"), error.get("error_subcode")) == NO_SUCH_OBJECT
 
 
-def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None) -> Sender:
+def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within) -> Sender:
     if from_ is not None:
-        return required_sender(tenant_id=tenant_id, environment=environment, from_=from_.strip())
-    named = media_owners.number_of(tenant_id=tenant_id, environment=environment, media_id=media_id)
+        return required_sender(
+            tenant_id=tenant_id, environment=environment, from_=from_.strip(), within=within
+        )
+    named = known_nodes.number_of_media(tenant_id=tenant_id, environment=environment, media_id=media_id)
     number = sender(tenant_id=tenant_id, environment=environment, from_=named) if named else None
+    if number is not None and not is_within(within, number):
+        raise NotFound("There is no such media.")
     if number is None:
         numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)
+        if within is not None:
+            numbers = numbers.filter(phone_number_id__in=within)
         latest = numbers.order_by(F("last_event_at").desc(nulls_last=True), "-id")
         likely = latest.values_list("phone_number_id", flat=True).first()
         number = sender(tenant_id=tenant_id, environment=environment, from_=likely) if likely else None
@@ -182,7 +230,7 @@ def _graph(number: Sender) -> MediaGraph:
 
 
 def _judged(number: Sender, answer: GraphAnswer) -> Verdict:
-    verdict = judge(answer)
+    verdict = classify(answer)
     if verdict.token_problem:
         tokens.question(waba_id=number.waba_id, token=number.token)
     return verdict

@@ -1,5 +1,7 @@
 """`/v1/media*` (specification 4)."""
 
+from typing import Any
+
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -8,12 +10,12 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 
 from gateway.api import query
-from gateway.api.authentication import caller_of, tenant_of
-from gateway.api.limits.body_size import limited_by
-from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.authentication import caller_of, scope_of, tenant_of
+from gateway.api.limits import limited_by, waits_for_upstream
+from gateway.roles import KeyScope
 from messaging import form_files
 from messaging.media import transfer
-from messaging.sending import flow, upstream_body
+from messaging.sending import flow, outbound
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
@@ -32,12 +34,14 @@ class MediaIn(serializers.Serializer[object]):
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 
+    scope = KeyScope.MESSAGES
+    limited_actions = frozenset({"create", "retrieve", "destroy"})
     parser_classes = [MultiPartParser]
 
     @extend_schema(
         operation_id="upload_media",
         summary="Upload a media file",
-        description="Streams the file to the upstream and returns the media id for messages.",
+        description="Streams the file to WhatsApp and returns the media id for messages.",
         tags=["Media"],
         request={"multipart/form-data": MediaIn},
         responses={200: VERBATIM},
@@ -45,14 +49,16 @@ class MediaView(UpstreamCallsView):
     @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
         form = form_files.form_of(request)
-        from_ = upstream_body.check_sender(form)
+        from_ = outbound.check_sender(form)
         upload = form_files.upload_of(request, form, default_name="file")
         number = flow.resolve_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             from_=from_,
+            within=caller_of(request).phone_number_ids,
         )
-        return transfer.upload(tenant_of(request).id, number, upload)
+        others = {name: value for name, value in form.items() if name not in {"from", "type"}}
+        return transfer.upload(tenant_of(request).id, number, upload, others)
 
     @extend_schema(
         operation_id="get_media",
@@ -61,7 +67,7 @@ class MediaView(UpstreamCallsView):
         tags=["Media"],
         parameters=[
             FROM,
-            OpenApiParameter("meta", bool, description="The upstream's description instead of the bytes."),
+            OpenApiParameter("meta", bool, description="WhatsApp's description instead of the bytes."),
         ],
         responses={
             (200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
@@ -69,18 +75,16 @@ class MediaView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, media_id: str) -> HttpResponseBase:
-        answer = transfer.info if query.flag(request, "meta") else transfer.download
-        return answer(
-            tenant_id=tenant_of(request).id,
-            environment=caller_of(request).effective_environment,
-            media_id=media_id,
-            from_=query.text(request, "from", longest=100),
-        )
+        from_, within = query.text(request, "from", longest=100), caller_of(request).phone_number_ids
+        asked: dict[str, Any] = {**scope_of(request), "media_id": media_id, "from_": from_, "within": within}
+        if query.flag(request, "meta"):
+            return transfer.info(**asked)
+        return transfer.download(**asked, range_=request.headers.get("Range"))
 
     @extend_schema(
         operation_id="delete_media",
         summary="Delete an uploaded media file",
-        description="Deletes the file at the upstream.",
+        description="Deletes the file at WhatsApp.",
         tags=["Media"],
         parameters=[FROM],
         responses={200: VERBATIM},
@@ -92,4 +96,5 @@ class MediaView(UpstreamCallsView):
             environment=caller_of(request).effective_environment,
             media_id=media_id,
             from_=query.text(request, "from", longest=100),
+            within=caller_of(request).phone_number_ids,
         )

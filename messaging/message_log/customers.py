@@ -15,20 +15,21 @@ import orjson
 from django.db import connection
 
 from gateway.api.errors import NotFound
+from gateway.api.query import phone_digits
 from gateway.clock import now
 from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
 from phone_numbers.models import PhoneNumber
 from webhooks.events import message_search
 from webhooks.events.message_search import MESSAGES
-from webhooks.message_models import Message
-from webhooks.models import Event
+from webhooks.models import Event, Message
 
 WINDOW = timedelta(hours=24)
 """How long after a customer's message the business may write without a template (upstream fact 1.1.1)."""
 MARKETING = "marketing_messages"
+FEWEST_DIGITS = 5
+"""Of a phone number."""
 
-_WA_ID = re.compile(r"\+?([0-9]{5,20})", re.ASCII)
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
 # The newest row of each kind.
@@ -89,9 +90,10 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
     if not numbers.filter(phone_number_id=phone_number_id).exists():
         raise NotFound("There is no such number.")
     ids: dict[str, str | None] = {"wa_id": None, "user_id": None}
-    if digits := _WA_ID.fullmatch(customer_id):
+    digits = phone_digits(customer_id)
+    if digits and len(digits) >= FEWEST_DIGITS:
         given, other = "wa_id", "user_id"
-        ids[given] = digits[1]
+        ids[given] = digits
     elif _USER_ID.fullmatch(customer_id):
         given, other = "user_id", "wa_id"
         ids[given] = customer_id

@@ -13,12 +13,11 @@ from uuid import UUID
 import msgspec
 
 from gateway.upstream.notifications import lossless_json
+from gateway.upstream.notifications.change import error_code_of, of_status
 from gateway.upstream.notifications.lossless_json import text
-from gateway.upstream.notifications.message_facts import error_code_of, of_status
-from webhooks.endpoints.holds import with_holds
+from webhooks.endpoints.health import with_holds
 from webhooks.events import message_search
-from webhooks.message_models import Message
-from webhooks.models import Delivery, Event
+from webhooks.models import Delivery, Event, Message
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

@@ -7,11 +7,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
-from gateway.upstream.notifications.message_facts import STATUSES, Direction
+from gateway.meta_errors import error_code
+from gateway.upstream.notifications.change import STATUSES, Direction
 from messaging.message_log.customers import Customer
-from messaging.message_log.detail import Detail
-from webhooks.events.types import EVENT_TYPES
-from webhooks.message_models import Message
+from messaging.message_log.detail import Detail, Error
+from webhooks.events.envelope import EVENT_TYPES
+from webhooks.models import Message
 from webhooks.serializers import DeliveryOut
 
 
@@ -21,7 +22,7 @@ class SentTemplateOut(serializers.Serializer[Any]):
 
 
 class PricingOut(serializers.Serializer[Any]):
-    """What the upstream charges for the message, as its statuses said."""
+    """What WhatsApp charges for the message, as its statuses said."""
 
     category = serializers.CharField(allow_null=True)
     type = serializers.CharField(allow_null=True)
@@ -95,19 +96,35 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
 
 class MessageErrorOut(serializers.Serializer[Any]):
-    """The upstream's error in its own words; past retention its code alone."""
+    """WhatsApp's error in its own words, past retention its code alone; and what is known of the code."""
 
-    code = serializers.IntegerField(allow_null=True)
-    title = serializers.CharField(allow_null=True)
-    message = serializers.CharField(allow_null=True)
-    details = serializers.CharField(allow_null=True)
+    code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's error code, such as `131047`.")
+    title = serializers.CharField(allow_null=True, help_text="WhatsApp's short name of the error.")
+    message = serializers.CharField(allow_null=True, help_text="WhatsApp's sentence.")
+    details = serializers.CharField(allow_null=True, help_text="WhatsApp's particulars of this case.")
+    hint = serializers.SerializerMethodField(
+        help_text="What went wrong and what repairs it; null for an unknown code."
+    )
+    doc_url = serializers.SerializerMethodField(
+        help_text="The page about this code; null for an unknown code."
+    )
+
+    @extend_schema_field({"type": ["string", "null"]})
+    def get_hint(self, error: Error) -> str | None:
+        known = error_code(error.code)
+        return known.hint if known else None
+
+    @extend_schema_field({"type": ["string", "null"], "format": "uri"})
+    def get_doc_url(self, error: Error) -> str | None:
+        known = error_code(error.code)
+        return known.doc_url if known else None
 
 
 class MessageReportOut(serializers.Serializer[Any]):
-    """One report of the upstream, in the order in which the reports were stored."""
+    """One report of WhatsApp, in the order in which the reports were stored."""
 
     status = serializers.CharField(
-        allow_null=True, help_text="The upstream's word, e.g. `delivered` or `played`."
+        allow_null=True, help_text="WhatsApp's word, e.g. `delivered` or `played`."
     )
     at = serializers.DateTimeField(help_text="When it happened; past retention, when it was stored.")
     wa_id = serializers.CharField(allow_null=True)

@@ -8,15 +8,16 @@ from rest_framework.response import Response
 
 from gateway import ids
 from gateway.api import query
-from gateway.api.authentication import scope_of
-from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of
-from gateway.api.rendering import rendered
+from gateway.api.authentication import caller_of, filtered_number, scope_of
+from gateway.api.errors import NotFound
+from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of, represent
 from gateway.api.viewsets import ResourceViewSet
-from gateway.upstream.notifications.message_facts import STATUSES, Direction
+from gateway.roles import KeyScope
+from gateway.upstream.notifications.change import STATUSES, Direction
 from messaging.message_log import customers, detail
 from messaging.message_log.serializers import CustomerOut, DetailOut, MessageOut, OneMessageOut
 from webhooks.events import message_search
-from webhooks.message_models import Message
+from webhooks.models import Message
 
 LONGEST_TEMPLATE = 512
 
@@ -24,6 +25,8 @@ LONGEST_TEMPLATE = 512
 class MessageLogView(ResourceViewSet):
     """What became of the messages that were sent and received."""
 
+    scope = KeyScope.MESSAGES
+    limited_actions = frozenset({"list", "retrieve"})
     pagination_class: ClassVar = NewestFirst
 
     @extend_schema(
@@ -47,7 +50,7 @@ class MessageLogView(ResourceViewSet):
     )
     def list(self, request: Request) -> Response:
         equal: dict[str, Any] = {
-            "phone_number_id": query.text(request, "phone_number_id"),
+            "phone_number_id": filtered_number(caller_of(request), query.text(request, "phone_number_id")),
             "wa_id": query.wa_id(request),
             "user_id": query.text(request, "user_id"),
             "direction": query.choice(request, "direction", get_args(Direction)),
@@ -64,23 +67,28 @@ class MessageLogView(ResourceViewSet):
             before=before_of(request, Message),
             limit=limit_of(request),
         )
-        return bounded_page(rendered(MessageOut, page.rows), page.before)
+        return bounded_page(represent(MessageOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_message",
         summary="Get a message",
-        description="How far it came and when, errors in the upstream's words, its content while retained, its events "
+        description="How far it came and when, errors in WhatsApp's words, its content while retained, its events "
         "and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.",
         tags=["Messages"],
         responses=OneMessageOut,
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
-        found = detail.load(message_search.find(**scope_of(request), key=message_id))
-        return Response({**rendered(MessageOut, [found.row])[0], **rendered(DetailOut, [found])[0]})
+        row = message_search.find(**scope_of(request), key=message_id)
+        if not caller_of(request).reaches(row.phone_number_id):
+            raise NotFound
+        found = detail.load(row)
+        return Response({**represent(MessageOut, [found.row])[0], **represent(DetailOut, [found])[0]})
 
 
 class CustomersView(ResourceViewSet):
     """The customers of a number."""
+
+    scope = KeyScope.MESSAGES
 
     @extend_schema(
         operation_id="get_customer",

@@ -21,15 +21,14 @@ from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.clock import now
 from gateway.json_spans import members_at, root_members
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.file_bodies import FileBody
+from gateway.upstream.client import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.form_files import Upload
 from messaging.message_templates import mirror, sync
-from messaging.message_templates.models import MessageTemplate
-from phone_numbers.graph_calls import FAILURES, Refused
+from messaging.models import MessageTemplate
 from phone_numbers.lookup import required_sender
 from phone_numbers.models import BusinessAccount
-from phone_numbers.tokens import accepted_for
+from phone_numbers.tokens import FAILURES, Refused, accepted_for
 
 log = structlog.get_logger(__name__)
 

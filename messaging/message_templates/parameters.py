@@ -1,12 +1,29 @@
-"""Parameters of a message template: what a send must fill in, and the message that it makes. Pure.
+"""Parameters of a message template: what a send must fill in, the message that it makes, and the check of a batch.
 
 Reads the upstream's description of a template and writes what a send says of it (upstream fact 1.3).
+
+A batch's language and number of parameters are checked against the mirror before they are stored. Meta decides; the
+mirror only tells early what Meta would refuse ten thousand times (132000, 132001): it refuses where it was read
+within FRESH and nothing has hinted at a change since, else it warns. What it cannot count, such as a carousel, it
+leaves to Meta.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from gateway.api.errors import InvalidRequest
+from gateway.api.validation import SHOWN_PROBLEMS
+from gateway.clock import now
+from messaging.message_templates.mirror import language_of
+from messaging.models import MessageTemplate, TemplateMirror
 
 Kind = Literal["text", "image", "video", "document", "coupon_code"]
 
@@ -179,3 +196,157 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def _words(kind: object) -> str:
     return str(kind).lower().replace("_", " ")
+
+
+FRESH = timedelta(minutes=10)
+"""A mirror that was read within this time, and has no hint of a change, is held to be as Meta has it."""
+
+LONGEST_NAME = 512
+"""Characters of a template's name that Meta takes."""
+_WORDS = {"header": "the header", "body": "the body"}
+
+
+class _Language(Struct):
+    code: str
+
+
+class _Component(Struct):
+    type: str
+    parameters: list[Raw] = []
+    index: int | str = 0
+
+
+class _Template(Struct):
+    name: str
+    language: _Language
+    components: list[_Component] = []
+
+
+_decode = msgspec.json.Decoder(_Template).decode
+
+
+@dataclass(slots=True)
+class TemplateWarning:
+    """What Meta would probably refuse: the messages that it is about, and what is wrong with them."""
+
+    message: str
+    indexes: list[int] = field(default_factory=list)
+    """The first twenty places."""
+    count: int = 0
+
+    def note(self, idx: int) -> None:
+        """Count a message."""
+        self.count += 1
+        if self.count <= SHOWN_PROBLEMS:
+            self.indexes.append(idx)
+
+
+def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[TemplateWarning]:
+    """Hold template messages, as (place, `template` member), against the mirror of an account; returns warnings.
+
+    Raises InvalidRequest when the mirror is fresh enough to be sure.
+    """
+    if not contents:
+        return []
+    read = [(idx, _read(content)) for idx, content in contents]
+    mirrored = _Mirrored(waba_id, {template.name for _, template in read if template is not None})
+    warnings: dict[str, TemplateWarning] = {}
+    for idx, template in read:
+        if template is None or not (problem := mirrored.problem(template)):
+            continue
+        if problem in warnings or len(warnings) < SHOWN_PROBLEMS:
+            warnings.setdefault(problem, TemplateWarning(problem)).note(idx)
+    if warnings and mirrored.is_fresh():
+        places = sorted((idx, found.message) for found in warnings.values() for idx in found.indexes)
+        raise InvalidRequest(
+            f"{next(iter(warnings))} Nothing was queued. The first {SHOWN_PROBLEMS} messages are named.",
+            details={
+                "fields": {f"messages[{idx}].template": [what] for idx, what in places[:SHOWN_PROBLEMS]},
+                "indexes": [idx for idx, _ in places[:SHOWN_PROBLEMS]],
+            },
+        )
+    return list(warnings.values())
+
+
+class _Mirrored:
+    """The templates of an account with these names, as the mirror has them."""
+
+    def __init__(self, waba_id: str, names: set[str]) -> None:
+        self.waba_id = waba_id
+        rows = MessageTemplate.objects.filter(
+            account__waba_id=waba_id, name__in=names, deleted_at__isnull=True
+        )
+        self._rows: dict[str, dict[str, MessageTemplate]] = {}
+        for row in rows:
+            self._rows.setdefault(row.name, {})[row.language] = row
+        self._counts: dict[tuple[str, str], Counter[str] | None] = {}
+
+    def problem(self, template: _Template) -> str | None:
+        """What is wrong with a message's template, if anything."""
+        languages = self._rows.get(template.name)
+        if languages is None:
+            return f"There is no template {template.name} (Meta would refuse it with 132001)."
+        language = language_of(template.language.code)
+        if language not in languages:
+            known = ", ".join(sorted(languages))
+            return f"The template {template.name} has no language {language} but {known} (132001)."
+        wanted = self._wanted(template.name, language)
+        if wanted is None:
+            return None
+        given: Counter[str] = Counter()
+        for component in template.components:
+            given[_part(component.type.lower(), component.index)] += len(component.parameters)
+        for part in sorted(wanted | given):
+            if wanted[part] != given[part]:
+                where = _WORDS.get(part, part)
+                plural = "" if wanted[part] == 1 else "s"
+                return (
+                    f"The template {template.name} ({language}) takes {wanted[part]} parameter{plural} in {where}, "
+                    f"not {given[part]} (132000)."
+                )
+        return None
+
+    def is_fresh(self) -> bool:
+        """Whether the mirror was read lately, and nothing has hinted at a change since."""
+        moment = now()
+        return TemplateMirror.objects.filter(
+            account__waba_id=self.waba_id,
+            account__token_invalid_at__isnull=True,
+            read_at__gte=moment - FRESH,
+            next_sync_at__gt=moment + FRESH,
+            failures=0,
+        ).exists()
+
+    def _wanted(self, name: str, language: str) -> Counter[str] | None:
+        """How many parameters each part takes; None for a template that the mirror cannot count."""
+        if (name, language) not in self._counts:
+            self._counts[name, language] = _counted(orjson.loads(self._rows[name][language].document))
+        return self._counts[name, language]
+
+
+def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
+    """How many parameters each part of a template takes; None where that cannot be told.
+
+    Meta writes the body of an authentication template, so until it is read from there it has no text.
+    """
+    try:
+        wanted = parameters_of(document)
+    except CannotBeFilled:
+        return None
+    bodies = [part for part in document.get("components", []) if part.get("type") == "BODY"]
+    if not all(isinstance(body.get("text"), str) for body in bodies):
+        return None
+    return Counter(_part(each.component, each.index) for each in wanted)
+
+
+def _part(component: str, index: int | str) -> str:
+    return f"button {index}" if component == "button" else component
+
+
+def _read(content: bytes) -> _Template | None:
+    """A message's template; None where its form is Meta's to judge."""
+    try:
+        template = _decode(content)
+    except msgspec.MsgspecError:
+        return None
+    return template if len(template.name) <= LONGEST_NAME else None

@@ -12,17 +12,16 @@ import structlog
 from django.db import transaction
 
 from gateway.clock import now
-from gateway.database.outage import concerns_all
+from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
-from gateway.upstream import reading
+from gateway.upstream import client
 from gateway.upstream.templates import TemplateGraph
 from messaging.message_templates import mirror
 from messaging.message_templates.mirror import MirrorChanges
-from messaging.message_templates.models import TemplateMirror
-from phone_numbers.graph_calls import FAILURES, Refused
+from messaging.models import TemplateMirror
 from phone_numbers.models import BusinessAccount
-from phone_numbers.syncing.schedule import BATCH, LEASE, after_failure, next_interval
-from phone_numbers.tokens import accepted_for
+from phone_numbers.sync import BATCH, LEASE, after_failure, next_interval
+from phone_numbers.tokens import FAILURES, Refused, accepted_for
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +31,7 @@ def read(account: BusinessAccount) -> MirrorChanges:
     read_at = now()
     graph = TemplateGraph(account.environment, account.access_token)
     views = [
-        view for page in graph.pages(account.waba_id) for view in reading.rows(accepted_for(account, page))
+        view for page in graph.pages(account.waba_id) for view in client.rows(accepted_for(account, page))
     ]
     return mirror.store_list(account, views, read_at=read_at)
 

@@ -7,6 +7,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,18 +16,49 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import object_of
-from gateway.api.limits.body_size import limited_by
-from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.limits import limited_by, waits_for_upstream
 from gateway.api.pagination import NewestFirst
-from gateway.upstream.judging import passed_through
+from gateway.roles import KeyScope
+from gateway.upstream.calls import passed_through
 from messaging import form_files
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of
-from messaging.message_templates.models import MessageTemplate
 from messaging.message_templates.operations import AccountChoice
-from messaging.message_templates.serializers import SampleIn, SyncOut, TemplateOut
-from messaging.sending import upstream_body
+from messaging.models import MessageTemplate
+from messaging.sending import outbound
 from phone_numbers.views import VERBATIM, UpstreamCallsView
+
+# --- JSON bodies of the template routes, where they are not the upstream's own (docs/templates.md).
+
+
+class TemplateOut(serializers.Serializer[Any]):
+    """WhatsApp's template object as it was last heard of: these members, where it has them, and all others."""
+
+    id = serializers.CharField()
+    name = serializers.CharField()
+    language = serializers.CharField(required=False)
+    status = serializers.CharField(required=False)
+    category = serializers.CharField(required=False)
+    components = serializers.ListField(child=serializers.DictField(), required=False)
+
+
+class SyncOut(serializers.Serializer[Any]):
+    synced = serializers.IntegerField(help_text="Templates that WhatsApp has.")
+    added = serializers.IntegerField()
+    updated = serializers.IntegerField()
+    removed = serializers.IntegerField()
+    failed = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Business accounts that could not be read; only there when some could not.",
+    )
+
+
+class SampleIn(serializers.Serializer[Any]):
+    file = serializers.FileField()
+    type = serializers.CharField(required=False, help_text="The media type, when the file part names none.")
+    waba_id = serializers.CharField(required=False)
+
 
 ACCOUNT = [
     OpenApiParameter("waba_id", str, description="The business account; needed when there are several."),
@@ -37,6 +69,8 @@ _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
 class TemplatesView(UpstreamCallsView):
     """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
+
+    scope = KeyScope.TEMPLATES
 
     @extend_schema(
         operation_id="list_templates",
@@ -64,8 +98,8 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="create_template",
         summary="Submit a message template",
-        description="The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, "
-        "chooses the account and is left out of what the upstream gets.",
+        description="The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, "
+        "chooses the account and is left out of what WhatsApp gets.",
         tags=["Templates"],
         parameters=ACCOUNT,
         request=OpenApiTypes.OBJECT,
@@ -76,13 +110,13 @@ class TemplatesView(UpstreamCallsView):
         raw = request._request.body or b"{}"
         members = object_of(request)
         account = _choice(request, members).account()
-        body = upstream_body.without(raw, "waba_id", "from")
+        body = outbound.without(raw, "waba_id", "from")
         return passed_through(operations.create(account, body=body, members=members))
 
     @extend_schema(
         operation_id="get_template",
         summary="Get a message template",
-        description="By the upstream's template id.",
+        description="By WhatsApp's template id.",
         tags=["Templates"],
         responses={200: VERBATIM},
     )
@@ -93,7 +127,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="edit_template",
         summary="Edit a message template",
-        description="The body is the upstream's; an edited template is reviewed again.",
+        description="The body is WhatsApp's; an edited template is reviewed again.",
         tags=["Templates"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -123,7 +157,7 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="sync_templates",
-        summary="Re-read templates from the upstream",
+        summary="Re-read templates from WhatsApp",
         description="Imports templates that were made elsewhere; of one account, or of all.",
         tags=["Templates"],
         parameters=ACCOUNT,
@@ -136,8 +170,8 @@ class TemplatesView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="browse_template_library",
-        summary="Browse the upstream's template library",
-        description="The upstream's own answer.",
+        summary="Browse WhatsApp's template library",
+        description="WhatsApp's own answer.",
         tags=["Templates"],
         parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
         responses={200: VERBATIM},
@@ -152,6 +186,7 @@ class TemplatesView(UpstreamCallsView):
 class TemplateSamplesView(UpstreamCallsView):
     """Header samples: a file in, a handle out."""
 
+    scope = KeyScope.TEMPLATES
     parser_classes = [MultiPartParser]
 
     @extend_schema(
@@ -213,5 +248,5 @@ def _words(request: Request, name: str) -> list[str] | None:
     if not text:
         return None
     if not _WORDS.fullmatch(text):
-        raise InvalidRequest.of(**{name: "Must be one word of the upstream, or several with commas."})
+        raise InvalidRequest.of(**{name: "Must be one word of WhatsApp, or several with commas."})
     return text.upper().split(",")

@@ -5,7 +5,7 @@ for a second, as long as the notifications name the same account: a busy number 
 unknown is looked up each time.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
 from uuid import UUID
@@ -13,6 +13,8 @@ from uuid import UUID
 from gateway.clock import now
 from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.normalise import Change
+from messaging import known_nodes
+from messaging.known_nodes import Named
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0
@@ -42,6 +44,13 @@ class Owner:
     def display_phone_number(self) -> str | None:
         """The number as notifications write it: digits only."""
         return self.number.digits or None if self.number else None
+
+
+def named_in(change: Change, owner: Owner) -> Iterable[Named]:
+    """The nodes of the Graph API that a change names as its owner's."""
+    return known_nodes.named_in(
+        change, tenant_id=owner.tenant_id, environment=owner.environment, waba_id=owner.waba_id
+    )
 
 
 def owners(changes: Collection[Change], *, environments: Collection[str]) -> list[Owner | None]:

@@ -1,42 +1,94 @@
 """Sending: one message, or a read mark, from the caller to the upstream and back verbatim (specification 4).
 
 earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with the event,
-its deliveries and the outcome of the key → the upstream's bytes as the answer. Written once for both kinds of web
-process (`runtimes.py`). A message is never sent twice: an interrupted send has an unknown outcome and is not repeated.
+its deliveries and the outcome of the key → the upstream's bytes as the answer. A message is never sent twice: an
+interrupted send has an unknown outcome and is not repeated.
+
+`send` and `mark_read` are the entry points, on the event loop of a web process and its one runtime; threads hand
+their sends to the loop with `send_from_thread`.
 """
 
+import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import orjson
 import structlog
 
 from gateway import ids
-from gateway.api.errors import InvalidRequest, MetaUnreachable, ServiceError, error_reply
-from gateway.api.reply import Reply
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.api import event_loop, limits
+from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
 from gateway.database.statements import Statements
+from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.meta_errors import explained
 from gateway.monitoring import tracing
 from gateway.upstream import calls
-from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
-from gateway.upstream.judging import AppSecretRefused, judge, reply_of, unreachable
+from gateway.upstream.calls import (
+    AppSecretRefused,
+    GraphAnswer,
+    GraphCall,
+    UpstreamUnreachable,
+    classify,
+    meta_unreachable,
+    reply_of,
+)
 from messaging import idempotency, pacing
 from messaging.idempotency import KeyUse
-from messaging.sending import journal, upstream_body
-from messaging.sending.errors import NumberNotConnected
+from messaging.sending import journal, outbound
 from messaging.sending.journal import Slot
-from messaging.sending.outbound_event import outbound_event
-from messaging.sending.runtimes import Runtime
+from messaging.sending.outbound import outbound_event
+from messaging.sending.runtime import SendRuntime
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender, SenderQuery, finding_sender, required_sender, unknown_sender
+from phone_numbers.lookup import (
+    Sender,
+    SenderQuery,
+    finding_sender,
+    is_within,
+    required_sender,
+    unknown_sender,
+)
 from tenants import checklist
 from webhooks import wake_up
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.wake_up import Fresh
+
+_RECONNECT = "Connect the account again: POST /v1/connect-sessions."
+
+
+class NumberNotConnected(ServiceError):
+    """The number to send from is not connected; the hint is the repair of `details.connection_detail`."""
+
+    status = 409
+    code = "number_not_connected"
+    message = "This number is not connected."
+    hint = "GET /v1/numbers/{phone_number_id} says why in connection_detail."
+    repeat = "after the number is connected"
+    repairs: ClassVar[Mapping[str, str]] = {
+        "not_subscribed": "Subscribe its account: POST /v1/numbers/{phone_number_id}/subscribe.",
+        "not_registered": "Register it with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "deregistered": "Register it again with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "no_verified_endpoint": "Create a webhook endpoint with POST /v1/webhooks, or repeat the ping of one that is "
+        "pending: POST /v1/webhooks/{endpoint_id}/verify.",
+        "token_invalid": _RECONNECT,
+        "account_removed": _RECONNECT,
+        "account_restricted": "Meta restricts this account: see Account quality in Meta's Business Manager.",
+    }
+
+    def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
+        found = details or {}
+        detail = found.get("connection_detail")
+        repair = self.repairs.get(str(detail), self.hint)
+        super().__init__(
+            message or (f"This number is not connected: {detail}." if detail else None),
+            hint=repair.replace("{phone_number_id}", str(found.get("phone_number_id", "{phone_number_id}"))),
+            details=details,
+        )
+
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +96,7 @@ CONNECTED = "connected"
 RECORD_PATIENCE_SECONDS = 15.0
 """How long a send that is done waits for a database that is away, and its caller with it."""
 RECORD_AGAIN_SECONDS = 0.2
-OUTCOME_UNKNOWN = "The upstream platform gave no usable answer: the message may have been sent."
+OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sent."
 WATCH = "Wait for its message.status event before you send it again."
 NOT_SENT = "The upstream platform cannot be reached. Nothing was sent."
 REPEAT = "Send it again, with the same Idempotency-Key."
@@ -65,17 +117,24 @@ class SendRequest:
     request_id: str | None
     edge: str = "messages"
     """The upstream's edge of the number that takes it: `messages` or `marketing_messages`."""
+    phone_number_ids: frozenset[str] | None = None
+    """The numbers that the caller may send from; None is all of the tenant's."""
 
 
-def resolve_sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender:
-    """The connected number to send from. Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5)."""
-    number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_)
+def resolve_sender(
+    *, tenant_id: UUID, environment: str, from_: str, within: frozenset[str] | None = None
+) -> Sender:
+    """The connected number to send from, one of `within`.
+
+    Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5).
+    """
+    number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
     if problem := _unusable(number):
         raise problem
     return number
 
 
-async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
+async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     """Send one message; the answer is the upstream's (send rules 1 to 7). Raises ServiceError: nothing was sent."""
     began = time.perf_counter()
     use = idempotency.key_use(
@@ -91,7 +150,7 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
     if isinstance(opened, Reply):
         return opened
     number = opened
-    outgoing = upstream_body.outgoing(request.raw, has_product="messaging_product" in request.body)
+    outgoing = outbound.outgoing(request.raw, request.body)
     event_id = ids.uuid7()
     try:
         slot = journal.begin(
@@ -119,18 +178,27 @@ async def send_message(runtime: Runtime, request: SendRequest) -> Reply:
         raise
     await _record(runtime, request.tenant_id, outcome, use, slot)
     if outcome.token_problem:
-        await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
+        await runtime.in_thread(partial(tokens.question, waba_id=number.waba_id, token=number.token))
     return outcome.reply
 
 
-async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body: dict[str, Any]) -> Reply:
+async def mark_read_on(
+    runtime: SendRuntime,
+    *,
+    tenant_id: UUID,
+    environment: str,
+    body: dict[str, Any],
+    phone_number_ids: frozenset[str] | None = None,
+) -> Reply:
     """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
-    if problems := upstream_body.missing_sender(body) | _missing_message_id(body):
+    if problems := outbound.missing_sender(body) | _missing_message_id(body):
         raise InvalidRequest.of(**problems)
-    from_ = upstream_body.check_sender(body)
+    from_ = outbound.check_sender(body)
     number = await runtime.read(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_))
-    if number is None:
-        raise await runtime.read(unknown_sender(tenant_id=tenant_id, environment=environment))
+    if number is None or not is_within(phone_number_ids, number):
+        raise await runtime.read(
+            unknown_sender(tenant_id=tenant_id, environment=environment, within=phone_number_ids)
+        )
     if problem := _unusable(number):
         raise problem
     outgoing: dict[str, Any] = {
@@ -143,10 +211,10 @@ async def mark_read(runtime: Runtime, *, tenant_id: UUID, environment: str, body
     try:
         answer = await _post(runtime, number, orjson.dumps(outgoing))
     except UpstreamUnreachable as error:
-        raise unreachable(error) from None
-    verdict = judge(answer)
+        raise meta_unreachable(error) from None
+    verdict = classify(answer)
     if verdict.token_problem:
-        await runtime.aside(partial(tokens.question, waba_id=number.waba_id, token=number.token))
+        await runtime.in_thread(partial(tokens.question, waba_id=number.waba_id, token=number.token))
     return reply_of(answer, verdict)
 
 
@@ -168,19 +236,17 @@ def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> 
     )
 
 
-async def _opening_without_key(runtime: Runtime, request: SendRequest) -> Sender | ServiceError:
+async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Sender | ServiceError:
     """The number to send from. It is asked for at every send, though it seldom changes.
 
     What the database cannot record is then not sent either.
     """
-    if problem := upstream_body.problem_of_message(request.body):
+    if problem := outbound.problem_of_message(request.body):
         return problem
-    from_ = upstream_body.check_sender(request.body)
+    from_ = outbound.check_sender(request.body)
     number = await runtime.find_sender(SenderQuery(request.tenant_id, request.environment, from_))
-    if number is None:
-        return await runtime.read(
-            unknown_sender(tenant_id=request.tenant_id, environment=request.environment)
-        )
+    if number is None or not is_within(request.phone_number_ids, number):
+        return await runtime.read(_unknown_sender(request))
     return _unusable(number) or number
 
 
@@ -190,21 +256,27 @@ def _opening(request: SendRequest, use: KeyUse) -> Statements[Sender | Reply | S
     An earlier use of the key comes before every other judgement (decision "Messages").
     """
     number: Sender | None = None
-    problem: ServiceError | None = upstream_body.problem_of_message(request.body)
+    problem: ServiceError | None = outbound.problem_of_message(request.body)
     if problem is None:
         number = yield from finding_sender(
             tenant_id=request.tenant_id,
             environment=request.environment,
-            from_=upstream_body.check_sender(request.body),
+            from_=outbound.check_sender(request.body),
         )
-        if number is None:
-            problem = yield from unknown_sender(tenant_id=request.tenant_id, environment=request.environment)
+        if number is None or not is_within(request.phone_number_ids, number):
+            problem = yield from _unknown_sender(request)
         else:
             problem = _unusable(number)
     if problem is not None:
         return (yield from idempotency.earlier(use)) or problem
     assert number is not None  # noqa: S101 - one that is missing is a problem
     return (yield from idempotency.beginning(use)) or number
+
+
+def _unknown_sender(request: SendRequest) -> Statements[InvalidRequest]:
+    return unknown_sender(
+        tenant_id=request.tenant_id, environment=request.environment, within=request.phone_number_ids
+    )
 
 
 def _unusable(number: Sender) -> ServiceError | None:
@@ -232,16 +304,16 @@ class _Outcome:
 
 
 async def _call(
-    runtime: Runtime, number: Sender, outgoing: bytes, event_id: UUID, request: SendRequest, began: float
+    runtime: SendRuntime, number: Sender, outgoing: bytes, event_id: UUID, request: SendRequest, began: float
 ) -> _Outcome:
     """Send rules 6 and 7."""
     request_id = request.request_id
     try:
         answer = await _post(runtime, number, outgoing, edge=request.edge)
-        verdict = judge(answer)
+        verdict = classify(answer)
     except UpstreamUnreachable as error:
         text, hint = (NOT_SENT, REPEAT) if error.is_unsent else (OUTCOME_UNKNOWN, WATCH)
-        reply = error_reply(unreachable(error, text, hint=hint), request_id)
+        reply = error_reply(meta_unreachable(error, text, hint=hint), request_id)
         return _Outcome(reply, is_stored=not error.is_unsent)
     except AppSecretRefused as error:
         return _Outcome(error_reply(error, request_id), is_stored=False)
@@ -250,7 +322,8 @@ async def _call(
         return _Outcome(error_reply(unknown, request_id))
     reply = reply_of(answer, verdict)
     if not verdict.ok:
-        return _Outcome(reply, answer, token_problem=verdict.token_problem, is_stored=not verdict.throttled)
+        reply = Reply(reply.status, reply.headers, explained(reply.body, request_id))
+        return _Outcome(reply, answer, token_problem=verdict.token_problem, is_stored=not verdict.is_unsent)
     event = outbound_event(
         number=number,
         sent=outgoing,
@@ -263,7 +336,9 @@ async def _call(
     return _Outcome(reply, answer, event)
 
 
-async def _post(runtime: Runtime, number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphAnswer:
+async def _post(
+    runtime: SendRuntime, number: Sender, outgoing: bytes, *, edge: str = "messages"
+) -> GraphAnswer:
     """POST to an edge of the number that sends, counted against its pace. Raises UpstreamUnreachable."""
     pacing.count_send(
         phone_number_id=number.phone_number_id,
@@ -273,7 +348,7 @@ async def _post(runtime: Runtime, number: Sender, outgoing: bytes, *, edge: str 
 
 
 async def _record(
-    runtime: Runtime, tenant_id: UUID, outcome: _Outcome, use: KeyUse | None, slot: Slot
+    runtime: SendRuntime, tenant_id: UUID, outcome: _Outcome, use: KeyUse | None, slot: Slot
 ) -> None:
     """Commit the event and the outcome of the key, again and again while the database is away: it counts once.
 
@@ -309,7 +384,7 @@ async def _record(
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", error=type(error).__name__, http_status=reply.status)
                 break
-            await runtime.sleep(RECORD_AGAIN_SECONDS)
+            await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:
             # Whatever it is: the message is on its way, and its caller must not send it again.
             log.exception("send_not_recorded", http_status=reply.status)
@@ -334,3 +409,57 @@ def recording(
     if use is not None:
         yield from idempotency.completing(use, reply) if reply else idempotency.releasing(use)
     return fresh
+
+
+_runtime: SendRuntime | None = None
+
+
+async def send(request: SendRequest) -> Reply:
+    """Send one message. Raises ServiceError, TooManyInFlight among them: nothing was sent."""
+    with limits.sends.held(request.tenant_id, _number(request.body)):
+        return await send_on(_process_runtime(), request)
+
+
+async def mark_read(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    body: dict[str, Any],
+    phone_number_ids: frozenset[str] | None = None,
+) -> Reply:
+    """Mark a customer's message as read. Raises ServiceError."""
+    with limits.sends.held(tenant_id, _number(body)):
+        return await mark_read_on(
+            _process_runtime(),
+            tenant_id=tenant_id,
+            environment=environment,
+            body=body,
+            phone_number_ids=phone_number_ids,
+        )
+
+
+def send_from_thread(request: SendRequest) -> Reply:
+    """`send` for a thread of Django's, which waits for it: the console and agents. Raises ServiceError."""
+    with limits.upstream.held(request.tenant_id, _number(request.body)):
+        return event_loop.run(send(request))
+
+
+async def close() -> None:
+    """Close what the runtime holds, once the last send has its answer."""
+    global _runtime
+    if _runtime is not None:
+        await _runtime.close()
+        _runtime = None
+
+
+def _process_runtime() -> SendRuntime:
+    """The runtime of this process, made inside its event loop."""
+    global _runtime
+    if _runtime is None:
+        _runtime = SendRuntime(calls_at_once=limits.SENDS_AT_ONCE)
+    return _runtime
+
+
+def _number(body: dict[str, Any]) -> str | None:
+    from_ = body.get("from")
+    return from_[:64] if isinstance(from_, str) else None

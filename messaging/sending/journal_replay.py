@@ -5,22 +5,21 @@ with an answer becomes the event that it would have become, once, by the same de
 interrupted by the end of its process: its event says that the outcome is unknown, as a batch's item does.
 """
 
-import os
 import threading
 
 import structlog
 from cryptography.exceptions import InvalidTag
 from django.db import close_old_connections, connection, transaction
 
-from gateway.api.reply import Reply
-from gateway.database.outage import concerns_all, is_outage
+from gateway.api.errors import Reply
 from gateway.database.statements import run
+from gateway.database.transactions import concerns_all, is_outage
 from gateway.monitoring import metrics, tracing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal
 from messaging.sending.flow import recording
 from messaging.sending.journal import Answered, Begun, Slot
-from messaging.sending.outbound_event import outbound_event, outcome_unknown
+from messaging.sending.outbound import outbound_event, outcome_unknown
 from phone_numbers.lookup import Sender
 from webhooks import wake_up
 
@@ -36,16 +35,16 @@ LOOK_SECONDS = 30.0
 AGAIN_SECONDS = 2.0
 
 _starting = threading.Lock()
-_process: int | None = None
+_has_begun = False
 
 
 def start() -> None:
     """Replay in a thread of this process from now on; does nothing when it has one."""
-    global _process
+    global _has_begun
     with _starting:
-        if _process != os.getpid():
+        if not _has_begun:
             threading.Thread(target=_run, name="send-replay", daemon=True).start()
-            _process = os.getpid()
+            _has_begun = True
 
 
 def replay() -> bool:

@@ -16,25 +16,28 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pytest_django import Settings
 
-from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import DEFAULT_BODY_BYTES
+from gateway.api import call_log, limits
+from gateway.api.call_log import FinishedCall
+from gateway.api.limits import DEFAULT_BODY_BYTES
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
-from gateway.guides import serving
+from gateway.guides import documentation
+from gateway.valkey import bookings
+from gateway.valkey.connection import valkey
 from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import TOOLS
 from messaging.batches.views import BatchesView
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants.credentials import api_keys, console_sessions
+from tenants.credentials import api_keys, authentication
 from tenants.models import Tenant, User
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.publishing import dead_delivery, endpoint_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TO = "+919812345678"
 TEXT = {"type": "text", "text": {"body": "Hello"}}
@@ -276,8 +279,8 @@ def test_a_body_that_many_recipients_make_too_large_is_refused(
 def test_a_tool_that_waits_for_the_upstream_has_its_place_among_all_calls(
     agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bulkhead = in_flight.Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1)
-    monkeypatch.setattr(in_flight, "upstream", bulkhead)
+    bulkhead = limits.Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1)
+    monkeypatch.setattr(limits, "upstream", bulkhead)
     arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
     with bulkhead.held(tenant.id):
         assert agent.refused("send_message", **arguments)["code"] == "too_many_in_flight"
@@ -288,7 +291,7 @@ def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pyte
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("webhooks.event_views.search.search", crash)
+    monkeypatch.setattr("webhooks.views.search.search", crash)
     error = agent.refused("find_events")
     assert error["code"] == "internal_error"
     assert "secret" not in str(error)
@@ -303,7 +306,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "# Sending\n\nHello.\n\n## Repeats\n\nAn idempotency key.\n```\n# no\n```\n"
     )
     (pages / "reference/messages.md").write_text("# Messages\n\nPOST /v1/messages.\n")
-    monkeypatch.setattr(serving, "PUBLIC", tmp_path)
+    monkeypatch.setattr(documentation, "PUBLIC", tmp_path)
     return pages
 
 
@@ -320,10 +323,15 @@ def test_guides_are_searched_and_read(agent: Agent, site: Path) -> None:
 
 def test_a_person_who_only_reads_gets_the_tools_that_read(tenant: Tenant, number: PhoneNumber) -> None:
     person = User.objects.create_user("a@traders.example", "pw", tenant=tenant, role="read_only")
-    reader = Agent(console_sessions.open_session(person).token)
+    reader = Agent(authentication.open_session(person).token)
     assert reader.call("find_events")["data"] == []
     sent = {"to": [TO], "message": TEXT, "idempotency_key": "k", "from": number.phone_number_id}
     assert reader.refused("send_message", **sent)["code"] == "forbidden"
+
+
+def test_a_person_without_the_integration_gets_no_tools(tenant: Tenant) -> None:
+    person = User.objects.create_user("bills@traders.example", "pw", tenant=tenant, role="billing")
+    assert_error(ask(authentication.open_session(person).token), 403, "forbidden")
 
 
 def ask(key: str | None, method: str = "POST", body: bytes = b"{}", **headers: str) -> Any:
@@ -333,6 +341,33 @@ def ask(key: str | None, method: str = "POST", body: bytes = b"{}", **headers: s
     return DjangoClient(raise_request_exception=False).generic(
         method, "/mcp", body, content_type="application/json", headers=sent
     )
+
+
+def test_a_tool_counts_as_often_as_it_calls_the_api(
+    tenant: Tenant, number: PhoneNumber, agent: Agent, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.001, 1_000
+    agent.call("send_message", to=[TO], message=TEXT, idempotency_key="k")
+    for _ in range(3):
+        failing(tenant)
+    other = api_keys.create(name="agent", environment="test", tenant=tenant)
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body = json.dumps({**asked, "params": {"name": "why_is_endpoint_failing", "arguments": {}}}).encode()
+    left = int(ask(other.key)["RateLimit-Remaining"])
+    told: list[FinishedCall] = []
+    monkeypatch.setattr(call_log, "_listeners", [told.append])
+    answered = ask(other.key, body=body)
+    calls = len([call for call in told if call.route != "/mcp"])
+    assert calls > 3
+    assert left - int(answered["RateLimit-Remaining"]) == calls
+    # What is still to be booked would be remembered with the former burst.
+    bookings.write()
+    settings.API_RATE_BURST = calls // 2
+    limits.allowance.forget()
+    valkey().delete(f"rate:{tenant.id}")
+    refused = ask(other.key, body=body).json()["result"]
+    assert refused["isError"]
+    assert refused["structuredContent"]["error"]["code"] == "rate_limited"
 
 
 def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:

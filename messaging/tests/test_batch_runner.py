@@ -27,7 +27,7 @@ from messaging.sending import flow
 from messaging.tests.conftest import connected_number
 from phone_numbers import tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox import world
+from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -163,9 +163,9 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
     looked = threading.Event()
     claim_batches = held_batch.claim_batches
 
-    def claim(limit: int) -> list[Held]:
+    def claim(limit: int, holder: int | None) -> list[Held]:
         looked.set()
-        return claim_batches(limit)
+        return claim_batches(limit, holder)
 
     monkeypatch.setattr(held_batch, "claim_batches", claim)
     background.start()
@@ -619,9 +619,9 @@ def test_while_the_tenant_waits_for_approval_batches_of_its_test_world_alone_are
     api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     of_live = create(api, number, 2)
-    (of_test_world,) = world.ensure(tenant.id)
+    (of_test_world,) = control.ensure(tenant.id)
     body = orjson.dumps({"from": of_test_world.phone_number_id, "messages": [message(1), message(2)]})
-    batch, _ = lifecycle.create(tenant_id=tenant.id, environment="test", raw=body)
+    batch = lifecycle.create(tenant_id=tenant.id, environment="test", raw=body).batch
     Tenant.objects.update(status="pending_approval")
     runner.run()
     assert (row(batch.public_id).status, row(batch.public_id).accepted) == ("completed", 2)

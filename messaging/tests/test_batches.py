@@ -1,5 +1,6 @@
 """`/v1/messages/batch*`: what is stored, refused, listed and cancelled; without a runner."""
 
+import json
 import threading
 import time
 import tracemalloc
@@ -10,9 +11,8 @@ import pytest
 from django.core.management import call_command
 
 from gateway import ids
-from gateway.api.limits import in_flight
-from gateway.api.limits.body_size import API_BODY_BYTES, LargeBodyMemory
-from gateway.api.limits.in_flight import Bulkhead
+from gateway.api import limits
+from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
 from messaging.batches import views
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
@@ -57,6 +57,7 @@ def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) 
         "waiting_for": None,
         "started_at": None,
         "completed_at": None,
+        "warnings": [],
     }
 
 
@@ -215,7 +216,7 @@ def test_a_body_of_a_million_values_is_refused_before_they_are_built(
 def test_what_the_upstream_may_judge_is_taken_as_it_was_written(
     api: Api, number: PhoneNumber, extra: bytes
 ) -> None:
-    item = b'{"to":"1","type":"text",%b}' % extra
+    item = b'{"to":"1","type":"text","text":{},%b}' % extra
     raw = b'{"from":"%b","messages":[%b]}' % (number.phone_number_id.encode(), item)
     assert api.post(PATH, raw).status_code == 202
     assert bytes(BatchItem.objects.get().body) == b'{"messaging_product":"whatsapp",' + item[1:]
@@ -237,7 +238,7 @@ def test_what_the_upstream_may_judge_is_taken_as_it_was_written(
 def test_an_item_is_json_and_not_nested_too_deep(
     api: Api, number: PhoneNumber, extra: bytes, status: int
 ) -> None:
-    item = b'{"to":"1","type":"text",%b}' % extra
+    item = b'{"to":"1","type":"text","text":{},%b}' % extra
     raw = b'{"from":"%b","messages":[%b]}' % (number.phone_number_id.encode(), item)
     assert api.post(PATH, raw).status_code == status
     assert BatchItem.objects.count() == (status == 202)
@@ -247,7 +248,7 @@ def test_one_business_may_store_a_few_large_batches_at_once(
     api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1)
-    monkeypatch.setattr(in_flight, "large_batches", full)
+    monkeypatch.setattr(limits, "large_batches", full)
     assert_error(api.post(PATH, b" " * (API_BODY_BYTES + 1)), 429, "too_many_in_flight")
     assert_error(api.post(PATH, b" " * API_BODY_BYTES), 400, "invalid_request")
     monkeypatch.undo()
@@ -280,9 +281,14 @@ def test_a_client_ref_seen_before_gives_its_batch(
     first = api.post(PATH, body)
     again = api.post(PATH, {**body, "messages": messages(5)})
     assert (first.status_code, again.status_code) == (202, 200)
-    assert again.json() == first.json()
+    batch = {name: value for name, value in first.json().items() if name != "warnings"}
+    assert again.json() == {**batch, "same_messages": False}
     PhoneNumber.objects.update(connection_state="disconnected", connection_detail="account_removed")
-    assert api.post(PATH, body).json() == first.json()
+    assert api.post(PATH, body).json() == {**batch, "same_messages": True}
+    assert "Idempotent-Replayed" not in first
+    assert again["Idempotent-Replayed"] == "true"
+    # White space between values is no difference.
+    assert api.post(PATH, json.dumps(body, indent=3).encode()).json()["same_messages"] is True
     assert Batch.objects.count() == 1
     # It is unique in the tenant: a key of the other environment neither sees that batch nor makes a second one.
     test_api = Api(api_keys.create(name="t", environment="test", tenant=number.tenant).key)
@@ -341,11 +347,13 @@ def test_items_are_listed_in_order_by_pages_and_by_status(api: Api, number: Phon
         {
             "idx": 1,
             "status": "accepted",
+            "message_ref": None,
             "http_status": 200,
             "wamid": "wamid.x",
             "response": {"messages": [{"id": "wamid.x"}], "n": 1.0},
             "event_id": None,
             "sent_at": None,
+            "duplicate_of": None,
         }
     ]
 

@@ -13,9 +13,10 @@ from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
 
-from gateway.api.limits import body_size, in_flight
-from gateway.api.limits.in_flight import Bulkhead
-from messaging.models import IdempotencyRecord
+from gateway.api import limits
+from gateway.api.limits import Bulkhead
+from gateway.clock import now
+from messaging.models import IdempotencyRecord, MessageTemplate
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
@@ -26,7 +27,7 @@ from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint, Event
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CUSTOMER = "919812345678"
 TEXT = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "text", "text": {"body": "Hello"}}
@@ -124,7 +125,7 @@ class TestAdmission:
         full = Bulkhead(per_number=0, per_tenant=9, crowded=9, in_all=9)
         if edge in {"media", "subscribed_apps"}:
             full = Bulkhead(per_number=9, per_tenant=0, crowded=9, in_all=9)
-        monkeypatch.setattr(in_flight, "upstream", full)
+        monkeypatch.setattr(limits, "sends" if edge == "messages" else "upstream", full)
         node = number.account.waba_id if edge == "subscribed_apps" else number.phone_number_id
         answer = api.request(method, f"/v25.0/{node}/{edge}", TEXT if edge == "messages" else None)
         error = error_of(answer, 429, 130429)
@@ -265,13 +266,11 @@ class TestMedia:
         error_of(api.get(f"/v25.0/{media}"), 400, 100, 33)
 
     def test_a_file_may_be_as_large_as_on_v1_and_a_message_may_not(self) -> None:
-        assert body_size.limit_of(resolve("/v25.0/123456/media").func) == body_size.limit_of(
+        assert limits.limit_of(resolve("/v25.0/123456/media").func) == limits.limit_of(
             resolve("/v1/media").func
         )
-        assert body_size.limit_of(resolve("/123456/media/").func) == body_size.limit_of(
-            resolve("/v1/media").func
-        )
-        assert body_size.limit_of(resolve("/v25.0/123456/messages").func) == body_size.limit_of(
+        assert limits.limit_of(resolve("/123456/media/").func) == limits.limit_of(resolve("/v1/media").func)
+        assert limits.limit_of(resolve("/v25.0/123456/messages").func) == limits.limit_of(
             resolve("/v1/messages").func
         )
 
@@ -344,9 +343,25 @@ class TestPassThrough:
             error_of(other_api.get(path), 400, 100, 33)
         assert simulator.control("GET", "requests?limit=1")["data"] == before
 
-    def test_a_test_keys_world_is_its_own(self, tenant: Tenant, number: PhoneNumber) -> None:
+    def test_a_test_keys_world_is_its_own(
+        self, tenant: Tenant, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        template = MessageTemplate.objects.create(
+            tenant=tenant,
+            account=number.account,
+            environment="live",
+            template_id="9876543210",
+            name="visit",
+            language="en",
+            document="{}",
+            changed_at=now(),
+        )
         test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
-        error_of(test_api.get(f"/v25.0/{number.phone_number_id}?fields=id"), 400, 100, 33)
+        before = simulator.control("GET", "requests?limit=1000")["data"]
+        for node in (number.phone_number_id, account.waba_id, template.template_id):
+            for answer in (test_api.get(f"/v25.0/{node}?fields=id"), test_api.post(f"/v25.0/{node}", {})):
+                error_of(answer, 400, 100, 33)
+        assert simulator.control("GET", "requests?limit=1000")["data"] == before
 
     @pytest.mark.parametrize(
         "query", ["ids=1,2", "method=delete", "batch=[]", "fields=owner_business{owned_apps}"]
@@ -369,6 +384,45 @@ class TestPassThrough:
         assert answer.json() == {"success": True}
         assert api.post(f"/v25.0/{number.phone_number_id}/", {"pin": 654321}).json() == {"success": True}
         assert PhoneNumber.objects.get().pin == "654321"
+
+    @pytest.mark.parametrize(
+        ("query", "body"),
+        [
+            ("", {"pin": "777777", "x": 1}),
+            ("", {"messaging_product": "whatsapp", "pin": "777777", "webhook_configuration": {}}),
+            ("?pin=777777", {"x": 1}),
+            ("?pin=777777", {}),
+        ],
+    )
+    def test_no_way_of_setting_a_pin_leaves_the_gateways_behind(
+        self, api: Api, number: PhoneNumber, query: str, body: dict[str, Any]
+    ) -> None:
+        """Whether it is taken or refused: the number registers again with the PIN that is kept here."""
+        node = f"{number.phone_number_id}"
+        assert api.post(f"/v1/numbers/{node}/two-step", {"pin": "123456"}).status_code == 200
+        api.client.post(f"/v25.0/{node}{query}", body, content_type="application/json", headers=api.headers)
+        assert api.post(f"/v1/numbers/{node}/deregister").status_code == 200
+        answer = api.post(f"/v1/numbers/{node}/register")
+        assert answer.status_code == 200, answer.content
+
+    @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+    def test_a_test_key_neither_sees_nor_repairs_a_live_subscription(
+        self,
+        tenant: Tenant,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+        method: str,
+    ) -> None:
+        BusinessAccount.objects.update(subscribed=False)
+        before = simulator.control("GET", "requests?limit=1")["data"]
+        test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+        answer = test_api.request(
+            method, f"/v25.0/{account.waba_id}/subscribed_apps", {} if method == "POST" else None
+        )
+        error_of(answer, 400, 100, 33)
+        assert simulator.control("GET", "requests?limit=1")["data"] == before
+        assert not BusinessAccount.objects.get(waba_id=account.waba_id).subscribed
 
 
 class TestSubscriptions:
@@ -402,7 +456,6 @@ class TestSubscriptions:
             assert found["is_valid"] is False
 
 
-@pytest.mark.django_db(transaction=True)
 class TestCallbacks:
     """Overrides of the callback: endpoints in the upstream's form."""
 
@@ -581,9 +634,33 @@ class TestMarketingMessages:
         error_of(api.post(messages, body, Idempotency_Key="sale-1"), 422, 100)
 
 
-@pytest.mark.parametrize("path", ["/v25.0/nothing/here", "/v25.0", "/v25.0/12345678/two/three"])
-def test_an_unknown_path_is_2500_in_json(api: Api, path: str) -> None:
-    error_of(api.get(path), 400, 2500)
+def test_an_unknown_path_is_2500_in_json(api: Api) -> None:
+    error_of(api.get("/v25.0/nothing/here"), 400, 2500)
+
+
+class TestRoot:
+    @pytest.mark.parametrize("path", ["/v13.0/", "/v25.0"])
+    def test_the_version_alone_tells_a_valid_key_from_an_invalid_one(self, api: Api, path: str) -> None:
+        """n8n's test of a credential: `OAuthException` means that the key is not valid."""
+        assert error_of(api.get(path), 400, 100)["type"] == "GraphMethodException"
+        assert error_of(Api("wb_live_unknown").get(path), 401, 190)["type"] == "OAuthException"
+
+    @pytest.mark.parametrize("prefix", ["/v25.0", ""])
+    def test_me_is_the_keys_business_and_has_nothing_below(
+        self, api: Api, tenant: Tenant, prefix: str
+    ) -> None:
+        assert api.get(f"{prefix}/me?fields=id,name").json() == {
+            "id": str(tenant.id.int), "name": tenant.name,
+        }  # fmt: skip
+        error_of(api.get(f"{prefix}/me/businesses"), 400, 100, 33)
+
+    @pytest.mark.parametrize("prefix", ["/v25.0", ""])
+    def test_the_template_library_is_read_with_an_own_account(
+        self, api: Api, other_api: Api, number: PhoneNumber, prefix: str
+    ) -> None:
+        rows = api.get(f"{prefix}/message_template_library?limit=2&language=en_US").json()["data"]
+        assert len(rows) == 2
+        error_of(other_api.get(f"{prefix}/message_template_library"), 400, 100)
 
 
 def test_codes_are_exchanged_elsewhere(api: Api) -> None:

@@ -15,7 +15,7 @@ from tests.fixtures import Api
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PICTURE = b"\xff\xd8\xff\xe0" + b"picture" * 1000
 
@@ -186,9 +186,20 @@ def test_chatwoots_calls(
         answer = api.post(f"/v13.0/{phone}/messages", body)
         assert answer.status_code == 200, answer.content
         assert answer.json()["messages"][0]["id"].startswith("wamid.")
+    action = {"buttons": [{"type": "reply", "reply": {"id": "yes", "title": "Yes"}}]}
+    interactive = {"type": "button", "body": {"text": "Ok?"}, "action": orjson.dumps(action).decode()}
+    buttons = {
+        "messaging_product": "whatsapp",
+        "to": CUSTOMER,
+        "type": "interactive",
+        "interactive": interactive,
+    }
+    assert api.post(f"/v13.0/{phone}/messages", buttons).status_code == 200
     refused = api.post(f"/v13.0/{phone}/messages", template)
     assert "message" in error_of(refused, 404, 132001), "an inbox shows what the upstream says"
-    assert sent_bodies(simulator, number) == [text, link, template]
+    assert sent_bodies(simulator, number) == [text, link, buttons, template], (
+        "the action stays the text it was"
+    )
     assert api.delete(f"/v22.0/{account.waba_id}/subscribed_apps").json() == {"success": True}
 
 

@@ -17,12 +17,10 @@ from django.db import connection
 from django.test import Client
 
 from gateway.clock import now
-from messaging import pruning
+from messaging import csv_batches, retention
 from messaging.batches import lifecycle
-from messaging.csv_batches import file, rows, uploads
 from messaging.message_templates import parameters
-from messaging.message_templates.models import MessageTemplate
-from messaging.models import Batch, BatchFile, BatchItem
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
 from messaging.tests.message_templates.bodies import order_update
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
@@ -49,13 +47,13 @@ FILE = b"phone,name,order\r\n+91 98123-45678,Asha,A-17\r\n919812345679,Bina,A-18
     ],
 )
 def test_the_forms_in_which_spreadsheets_write_a_file_are_read(content: bytes) -> None:
-    table = file.read(content)
+    table = csv_batches.read_table(content)
     assert list(table.columns) == ["to", "name"]
     assert [list(row.cells) for row in table.rows] == [["91", "Ä"]]
 
 
 def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
-    assert [row.number for row in file.read(b"to\n1\n\n2\n").rows] == [2, 4]
+    assert [row.number for row in csv_batches.read_table(b"to\n1\n\n2\n").rows] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +75,8 @@ def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
 def test_a_file_of_which_no_batch_can_be_made_says_why(content: bytes, words: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(file.UnreadableFileError, match=words):
-            file.read(content)
+        with pytest.raises(csv_batches.UnreadableFileError, match=words):
+            csv_batches.read_table(content)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -88,14 +86,14 @@ def test_a_file_of_which_no_batch_can_be_made_says_why(content: bytes, words: st
 # --- Rows ----------------------------------------------------------------------------------------------
 
 
-def filled(content: bytes) -> rows.Filled:
-    return rows.filled(file.read(content), WANTED, MAPPED)
+def filled(content: bytes) -> csv_batches.Filled:
+    return csv_batches.filled(csv_batches.read_table(content), WANTED, MAPPED)
 
 
 def test_rows_become_messages_of_the_template() -> None:
     found = filled(FILE)
     assert found.problems == []
-    [first, _] = rows.bodies(DOCUMENT, found)
+    [first, _] = csv_batches.bodies(DOCUMENT, found)
     assert first == {
         "to": "919812345678",
         "type": "template",
@@ -141,7 +139,7 @@ def test_a_row_that_cannot_be_sent_says_why_and_the_others_are_sent(row: str, pr
 
 def test_a_preview_keeps_the_first_rows_and_counts_all() -> None:
     content = "phone,name,order\n" + "".join(f"91981234567{n % 8},A,{n % 8}\n,A,B\n" for n in range(10))
-    found = rows.filled(file.read(content.encode()), WANTED, MAPPED, keep=3)
+    found = csv_batches.filled(csv_batches.read_table(content.encode()), WANTED, MAPPED, keep=3)
     assert (found.message_count, found.problem_count) == (8, 12)
     assert [row.number for row, _, _ in found.messages] == [2, 4, 6]
     assert [row.number for row, _ in found.problems] == [3, 5, 7]
@@ -165,7 +163,7 @@ def test_a_customer_may_get_two_different_messages() -> None:
 def test_columns_are_found_by_their_names(header: str, guessed: dict[str, int]) -> None:
     body = {"type": "BODY", "text": "Hi {{name}}, order {{no}} left."}
     wanted = parameters.parameters_of({"components": [body]})
-    assert rows.guessed(file.read(f"{header}\n1\n".encode()), wanted) == guessed
+    assert csv_batches.guessed(csv_batches.read_table(f"{header}\n1\n".encode()), wanted) == guessed
 
 
 # --- Templates -----------------------------------------------------------------------------------------
@@ -316,7 +314,11 @@ def test_of_starts_at_the_same_moment_one_makes_the_batch(
     def start() -> None:
         try:
             together.wait(10)
-            made.append(uploads.start(stored, from_=number.phone_number_id, template=template, mapped=MAPPED))
+            made.append(
+                csv_batches.start_batch(
+                    stored, from_=number.phone_number_id, template=template, mapped=MAPPED
+                )
+            )
         finally:
             connection.close()
 
@@ -352,18 +354,18 @@ def test_a_file_that_cannot_be_read_or_is_too_large_is_refused(browser: Client, 
 
 
 def test_files_are_few_and_forgotten_after_a_day(browser: Client, tenant: Tenant) -> None:
-    paths = [upload(browser, name=f"{count}.csv") for count in range(uploads.MOST_FILES + 2)]
+    paths = [upload(browser, name=f"{count}.csv") for count in range(csv_batches.MOST_FILES + 2)]
     assert browser.get(paths[0]).status_code == 404
-    assert BatchFile.objects.count() == uploads.MOST_FILES
-    BatchFile.objects.filter(name="5.csv").update(created_at=now() - uploads.KEPT - timedelta(minutes=1))
-    assert pruning.forget_batch_files() == 1
+    assert BatchFile.objects.count() == csv_batches.MOST_FILES
+    BatchFile.objects.filter(name="5.csv").update(created_at=now() - csv_batches.KEPT - timedelta(minutes=1))
+    assert retention.forget_batch_files() == 1
     assert browser.get(paths[5]).status_code == 404
     assert browser.get(paths[6]).status_code == 200
 
 
 def test_the_files_of_one_tenant_push_out_none_of_another(browser: Client, stranger: Client) -> None:
     path = upload(stranger)
-    for count in range(uploads.MOST_FILES + 1):
+    for count in range(csv_batches.MOST_FILES + 1):
         upload(browser, name=f"{count}.csv")
     assert stranger.get(path).status_code == 200
 
@@ -438,12 +440,12 @@ def test_failures_are_named_by_the_row_of_the_spreadsheet(
 
 def test_failures_of_a_batch_of_the_api_are_counted_from_one(browser: Client, number: PhoneNumber) -> None:
     message = {"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}
-    batch, _ = lifecycle.create(
+    made = lifecycle.create(
         tenant_id=number.tenant_id,
         environment=number.environment,
         raw=orjson.dumps({"from": number.phone_number_id, "messages": [message] * 2}),
     )
-    assert_failures_are_counted(browser, batch, name="Message", places=["1", "2"])
+    assert_failures_are_counted(browser, made.batch, name="Message", places=["1", "2"])
 
 
 def assert_failures_are_counted(browser: Client, batch: Batch, *, name: str, places: list[str]) -> None:
@@ -462,15 +464,15 @@ def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
 ) -> None:
     path = upload(browser)
     browser.post(f"{path}/start", choices(number, template))
-    BatchFile.objects.update(created_at=now() - uploads.KEPT - timedelta(minutes=1))
-    for count in range(uploads.MOST_FILES + 1):
+    BatchFile.objects.update(created_at=now() - csv_batches.KEPT - timedelta(minutes=1))
+    for count in range(csv_batches.MOST_FILES + 1):
         upload(browser, name=f"{count}.csv")
-    assert pruning.forget_batch_files() == 0
+    assert retention.forget_batch_files() == 0
     batch = Batch.objects.get()
-    assert uploads.row_numbers_of(batch.id) == [2, 3]
+    assert csv_batches.row_numbers_of(batch.id) == [2, 3]
     Batch.objects.update(completed_at=now() - timedelta(days=400))
-    assert pruning.forget_batches() == 1
-    assert uploads.row_numbers_of(batch.id) is None
+    assert retention.forget_batches() == 1
+    assert csv_batches.row_numbers_of(batch.id) is None
 
 
 def test_no_name_of_a_column_begins_a_formula(

@@ -16,7 +16,7 @@ from tests.fixtures import Api, assert_error
 from webhooks.models import EventPayload
 from webhooks.tests.messages import outbound, status, write
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, PNID = "100200300400500", "200300400500600"
 WA_ID, USER_ID = "919812345678", "IN.77889900112233445566"

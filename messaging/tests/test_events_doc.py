@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import transaction
 
 from gateway.upstream.notifications.normalise import FIELDS, normalise
 from gateway.upstream.tests.notifications import BODIES, drafts_of
@@ -18,7 +19,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api
-from webhooks.events.types import EVENT_TYPES, OPERATIONAL_TYPES
+from webhooks.events.envelope import EVENT_TYPES, OPERATIONAL_TYPES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/events.md").read_text()
 EXAMPLES = {
@@ -72,7 +73,7 @@ def test_the_members_are_the_specifications_in_its_order(kind: str) -> None:
     assert (example["raw"] is None) is (example["raw_path"] is None) is (kind in OWN)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", [kind for kind in EVENT_TYPES if kind not in OWN])
 def test_the_example_is_what_its_notification_becomes(kind: str, tenant: Tenant) -> None:
     example = EXAMPLES[kind]
@@ -127,7 +128,7 @@ def shape_of_times(event: dict[str, Any]) -> Any:
     return json.loads(re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "a time", text))
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -> None:
     verified_endpoint(tenant)
     number_of(tenant, waba_id=WABA, phone_number_id=NUMBER, digits=DIGITS)
@@ -135,7 +136,8 @@ def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -
     tell: dict[str, Any] = EXAMPLES["account.update"]["raw"]
     assert post(json.dumps(tell).encode()).status_code == 200
     BusinessAccount.objects.update(token_expires_at=datetime(2026, 11, 8, 6, 40, tzinfo=UTC))
-    state.token_expiring(BusinessAccount.objects.get(), days=7)
+    with transaction.atomic():
+        state.token_expiring(BusinessAccount.objects.get(), days=7)
     BusinessAccount.objects.update(token_expires_at=None)
     state.token_failed(waba_id=WABA)
     made = {each["type"]: each for each in envelopes_of(tenant)}
@@ -147,7 +149,7 @@ def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -
         assert ends[0] == ends[1]
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_a_send_makes_the_example_of_an_outbound_message(
     api: Api, tenant: Tenant, number: PhoneNumber
 ) -> None:

@@ -14,11 +14,11 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.tests.listening import listening
-from messaging.ledger import counting, day, usage
-from messaging.ledger.counting import Counting, day_of
+from messaging.ledger import tally
+from messaging.ledger.tally import Counting, day_of
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
-from tenants import platform_apps
+from tenants import lifecycle
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.browsers import text
@@ -130,7 +130,7 @@ def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Ten
 
 
 def test_the_console_says_when_a_day_cannot_be_counted(tenant: Tenant, browser: Client) -> None:
-    with counting.counting(instead=""):
+    with tally.counting(instead=""):
         answer = browser.get("/console/ledger")
     assert answer.status_code == 503
     assert "Other figures are being counted" in answer.content.decode()
@@ -201,6 +201,7 @@ def test_an_item_of_an_old_batch_counts_on_the_day_when_a_retry_failed(
 log_calls = pytest.fixture(listening)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
     api: Api, tenant: Tenant, simulator: RunningSimulator, log_calls: Callable[[], None], settings: Settings
 ) -> None:
@@ -229,6 +230,7 @@ def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
     assert api.get("/v1/ledger").json()["sends"]["refused"] is None
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_the_upstream_refused_of_an_agent_is_counted_and_logged_as_its_call_of_the_api(
     api: Api, tenant: Tenant, simulator: RunningSimulator, log_calls: Callable[[], None]
 ) -> None:
@@ -274,16 +276,16 @@ def test_nobody_counts_anothers_events(api: Api, other_api: Api, tenant: Tenant)
 
 
 def test_what_takes_too_long_asks_for_less(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "SECONDS", 0.0)
+    monkeypatch.setattr(tally, "SECONDS", 0.0)
     error = assert_error(api.get("/v1/ledger"), 400, "invalid_request")
     assert "each `hour`" in error["message"]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_statement_ends_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "SECONDS", 0.05)
+    monkeypatch.setattr(tally, "SECONDS", 0.05)
     with (
-        counting.counting(instead="Ask for less.") as counted,
+        tally.counting(instead="Ask for less.") as counted,
         pytest.raises(Exception, match="Ask for less"),
     ):
         counted.rows("SELECT pg_sleep(5)", {})
@@ -293,7 +295,7 @@ def test_a_statement_ends_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_call_counts_at_a_time(api: Api) -> None:
-    with counting.counting(instead=""):
+    with tally.counting(instead=""):
         assert_error(api.get("/v1/ledger"), 429, "too_many_in_flight")
     assert api.get("/v1/ledger").status_code == 200
 
@@ -309,7 +311,7 @@ def test_the_statements_walk_indexes(tenant: Tenant, statement: str) -> None:
     }
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {getattr(day, statement)}", parameters)
+        cursor.execute(f"EXPLAIN {getattr(tally, statement)}", parameters)
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "Seq Scan" not in plan, plan
     partitions = set(re.findall(r"on (webhook_deliveries_p\w+|events_p\w+)", plan))
@@ -337,16 +339,16 @@ class TestUsage:
                 "tenant_id": str(sandbox.id),
                 "name": "Try",
                 "external_ref": None,
-                **dict(zip(usage.COLUMNS, (0, 1, 0, 1, 0, 0), strict=True)),
+                **dict(zip(tally.COLUMNS, (0, 1, 0, 1, 0, 0), strict=True)),
             },
             {
                 "tenant_id": str(mine.id),
                 "name": "Shop",
                 "external_ref": "s1",
-                **dict(zip(usage.COLUMNS, (1, 3, 1, 6, 6, 3), strict=True)),
+                **dict(zip(tally.COLUMNS, (1, 3, 1, 6, 6, 3), strict=True)),
             },
         ]
-        test_key = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test")
+        test_key = lifecycle.create_app_key(app_id=platform_app.id, name="t", environment="test")
         assert [row["name"] for row in Api(test_key.key).get("/v1/usage").json()["data"]] == ["Try"]
 
     def test_a_day_or_a_month(self, platform_app: PlatformApp, app_key: api_keys.NewKey) -> None:
@@ -378,6 +380,6 @@ class TestUsage:
 
 
 def test_counting_needs_no_row(tenant: Tenant) -> None:
-    with counting.counting(instead="") as counted:
+    with tally.counting(instead="") as counted:
         assert isinstance(counted, Counting)
-        assert usage.count(counted, tenants=[], span=day_of(now().date())) == []
+        assert tally.count_usage(counted, tenants=[], span=day_of(now().date())) == []

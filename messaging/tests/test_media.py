@@ -11,19 +11,24 @@ import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.api.attachments import attach
 from gateway.clock import now
 from gateway.upstream.calls import UpstreamUnreachable
-from gateway.upstream.file_bodies import MultipartFile
+from gateway.upstream.client import MultipartFile
 from gateway.upstream.media import MediaGraph
-from messaging import form_files
-from messaging.media import media_owners, transfer
+from messaging import form_files, known_nodes
+from messaging.media import transfer
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import events_of, notification, post, text_change
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
+from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.receiver import Receiver
@@ -68,8 +73,7 @@ def test_a_file_goes_up_and_comes_back_as_it_was(
     assert_service_headers(down)
     assert down["Content-Type"] == "image/png"
     assert down["Content-Length"] == str(len(PNG))
-    assert down["Content-Disposition"] == "attachment; filename*=UTF-8''photo%20%C3%BC.png"
-    assert down["X-Content-Type-Options"] == "nosniff"
+    assert down["Content-Disposition"] == "attachment; filename*=utf-8''photo%20%C3%BC.png"
     assert content(down) == PNG
 
 
@@ -87,6 +91,7 @@ def test_meta_gives_the_upstreams_description(api: Api, media_id: str) -> None:
     assert body["sha256"] == hashlib.sha256(PNG).hexdigest()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_inbound_media_is_found_without_from_among_several_numbers(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
@@ -120,6 +125,7 @@ def test_an_unknown_media_id_costs_one_look_up(
     assert looked_up(simulator, media_id) == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_media_ids_of_any_shape_do_no_harm_to_their_notification(number: PhoneNumber, tenant: Tenant) -> None:
     odd: list[dict[str, Any]] = [{"image": {"id": id_}} for id_ in ("x", "", "1" * 65, 5, None, "٣")]
     message = {"from": "919812345678", "id": "wamid.1", "timestamp": "1793500000", "type": "image"}
@@ -142,7 +148,7 @@ def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
             phone_number_id="100",
             noted_at=now() - timedelta(days=days),
         )
-    assert media_owners.forget_media() == 1
+    assert known_nodes.prune_media() == 1
     assert KnownMedia.objects.get().media_id == "2"
 
 
@@ -361,6 +367,65 @@ def test_an_address_elsewhere_is_asked_for_nothing(
     assert receiver.received == []
 
 
+@pytest.mark.parametrize("path", ["/v1/media/77777", "/v25.0/77777/content", "/77777/content"])
+@pytest.mark.parametrize("content_type", ["text/html", "image/svg+xml", "application/pdf", "image/png"])
+@pytest.mark.parametrize("disposition", [None, "inline", 'inline; filename="a.html"'])
+def test_a_browser_saves_a_strangers_file_and_runs_nothing_of_it(
+    key: NewKey,
+    number: PhoneNumber,
+    graph: ScriptedGraph,
+    path: str,
+    content_type: str,
+    disposition: str | None,
+) -> None:
+    """At the console's own address, as a link with the key in it: no header of the caller's, no name, no type."""
+    graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
+    told = f"Content-Disposition: {disposition}\r\n" if disposition else ""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{told}Content-Length: 8\r\n\r\n"
+    graph.script["GET", "/bytes"] = [head.encode() + b"<script>"]
+    if path.startswith("/v1"):
+        answer = Client().get(path, headers={"Authorization": f"Bearer {key.key}", "Accept": "text/html"})
+    else:
+        answer = Client().get(f"{path}?access_token={key.key}", headers={"Accept": "text/html"})
+    assert content(answer) == b"<script>"
+    assert answer["Content-Disposition"].split(";")[0] == "attachment"
+    assert ("filename" in answer["Content-Disposition"]) == bool(disposition and "a.html" in disposition)
+    assert answer["Content-Security-Policy"] == "sandbox"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("disposition", "name"),
+    [
+        ('attachment; filename="invoice 7.pdf"', 'attachment; filename="invoice 7.pdf"'),
+        (
+            "attachment; filename*=UTF-8''photo%20%C3%BC.png",
+            "attachment; filename*=utf-8''photo%20%C3%BC.png",
+        ),
+        ('inline; filename="../../etc/passwd"', 'attachment; filename="_.._etc_passwd"'),
+        ('attachment; filename="C:\\\\a.exe"', 'attachment; filename="C_a.exe"'),
+        ("attachment; filename*=UTF-8''a%0D%0AX-Evil%3A%201", 'attachment; filename="a_X-Evil_ 1"'),
+        ("attachment; filename*=UTF-8''gpj%E2%80%AEexe", 'attachment; filename="gpj_exe"'),
+        (f'attachment; filename="{"x" * 300}"', f'attachment; filename="{"x" * 200}"'),
+        ("attachment; filename*=no-such-charset''a%FF", "attachment; filename*=utf-8''a%C3%BF"),
+        ("attachment; filename=", "attachment"),
+        ('attachment; filename="..."', "attachment"),
+    ],
+)
+def test_the_name_of_an_attachment_is_a_name_and_nothing_else(disposition: str, name: str) -> None:
+    response = HttpResponse()
+    attach(response, disposition)
+    assert response["Content-Disposition"] == name
+
+
+@given(st.text(st.characters(exclude_characters="\r\n\0")))
+def test_any_disposition_becomes_an_attachment(disposition: str) -> None:
+    response = HttpResponse()
+    attach(response, disposition)
+    assert response["Content-Disposition"].isascii()
+    assert response["Content-Disposition"].split(";")[0] == "attachment"
+
+
 def test_an_expired_address_is_an_error_and_not_bytes(
     api: Api, number: PhoneNumber, graph: ScriptedGraph
 ) -> None:
@@ -435,3 +500,42 @@ def test_a_form_holds_the_file_and_its_name_cannot_break_out() -> None:
     assert b"\r\nX-Evil" not in whole
     assert b"\r\nX: 1" not in whole
     assert orjson.dumps(body.content_type)
+
+
+@pytest.mark.parametrize(
+    ("asked", "content_range", "content"),
+    [
+        ("bytes=2-4", "bytes 2-4/10", b"234"),
+        ("bytes=7-", "bytes 7-9/10", b"789"),
+        ("bytes=-2", "bytes 8-9/10", b"89"),
+        ("bytes=10-", None, b"0123456789"),
+        ("bytes=1-2,4-5", None, b"0123456789"),
+        ("items=1-2", None, b"0123456789"),
+    ],
+)
+@pytest.mark.parametrize("front", [False, True])
+def test_a_range_of_a_file(
+    api: Api, number: PhoneNumber, asked: str, content_range: str | None, content: bytes, front: bool
+) -> None:
+    file = SimpleUploadedFile("a.txt", b"0123456789", "text/plain")
+    form = {"from": number.phone_number_id, "file": file}
+    media = api.client.post(PATH, form, headers=api.headers).json()["id"]
+    path = f"/v25.0/{media}/content" if front else f"{PATH}/{media}"
+    answer: Any = api.client.get(path, headers={**api.headers, "Range": asked})
+    assert (answer.status_code, answer.get("Content-Range")) == (206 if content_range else 200, content_range)
+    assert b"".join(answer.streaming_content) == content
+    assert answer["Content-Length"] == str(len(content))
+
+
+def test_a_file_without_a_type_has_the_one_that_its_name_tells(api: Api, number: PhoneNumber) -> None:
+    def upload(name: str) -> Any:
+        lines = f'--b\r\nContent-Disposition: form-data; name="from"\r\n\r\n{number.phone_number_id}\r\n'
+        lines += (
+            f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n--b--\r\n'
+        )
+        content_type = "multipart/form-data; boundary=b"
+        return api.client.generic("POST", PATH, lines.encode(), content_type, headers=api.headers)
+
+    media = upload("photo.png").json()["id"]
+    assert api.get(f"{PATH}/{media}?meta=true").json()["mime_type"] == "image/png"
+    assert list(assert_error(upload("photo"), 400, "invalid_request")["details"]["fields"]) == ["type"]

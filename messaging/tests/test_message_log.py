@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway import ids
 from gateway.database import bounded_walk
+from gateway.meta_errors import error_code
 from messaging.batches import runner
 from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
@@ -17,11 +18,10 @@ from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.events import message_search
-from webhooks.message_models import Message
-from webhooks.models import Event, EventPayload
+from webhooks.models import Event, EventPayload, Message
 from webhooks.tests.publishing import endpoint_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, PNID = "100200300400500", "200300400500600"
 CUSTOMER = "919812345678"
@@ -124,7 +124,11 @@ class TestOne:
         }
         take_in(status_change("wamid.F", "failed", errors=[error]), status_change("wamid.F", "sent"))
         shown = one(api, "wamid.F")
+        known = error_code(131047)
+        assert known is not None
         told = {
+            "hint": known.hint,
+            "doc_url": known.doc_url,
             "code": 131047,
             "title": "Re-engagement message",
             "message": "Re-engagement message",
@@ -141,7 +145,15 @@ class TestOne:
         else:
             Tenant.objects.update(retention_days=0)
         shown = one(api, "wamid.F")
-        nothing = {"title": None, "message": None, "details": None}
+        known = error_code(131047)
+        assert known is not None
+        nothing = {
+            "title": None,
+            "message": None,
+            "details": None,
+            "hint": known.hint,
+            "doc_url": known.doc_url,
+        }
         assert shown["error"] == {"code": 131047, **nothing}
         assert shown["statuses"][0]["error"] == {"code": 131047, **nothing}
         assert (shown["statuses"][0]["status"], shown["payload_available"]) == ("failed", False)
@@ -151,7 +163,6 @@ class TestOne:
         take_in(text_change(PNID, wamid))
         assert one(api, wamid)["wamid"] == wamid
 
-    @pytest.mark.django_db(transaction=True)
     def test_a_refused_item_of_a_batch(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:

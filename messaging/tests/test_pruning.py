@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings
 
 from gateway.clock import now
-from gateway.database.pruning import delete_before
-from messaging import pruning
+from gateway.database.partitions import delete_before
+from messaging import retention
 from messaging.models import Batch, BatchItem, IdempotencyRecord, KeptNotification
 from tenants.models import Tenant
 
@@ -19,7 +19,7 @@ def test_kept_notifications_go_after_their_days() -> None:
         KeptNotification.objects.create(
             reason="malformed", body_sha256=str(age.days), body=b"x", received_at=now() - age
         )
-    assert pruning.forget_kept_notifications() == 1
+    assert retention.forget_kept_notifications() == 1
     assert [kept.body_sha256 for kept in KeptNotification.objects.all()] == [str(settings.UNROUTED_DAYS - 1)]
 
 
@@ -33,7 +33,7 @@ def test_idempotency_records_go_after_a_day(tenant: Tenant) -> None:
             body_hash=b"x",
             started_at=now() - timedelta(hours=hours),
         )
-    assert pruning.forget_idempotency_records() == 1
+    assert retention.forget_idempotency_records() == 1
     assert [record.key for record in IdempotencyRecord.objects.all()] == ["23"]
 
 
@@ -51,7 +51,7 @@ def test_batches_go_with_their_items_after_the_tenants_retention(tenant: Tenant)
         )
         BatchItem.objects.bulk_create(BatchItem(batch=batch, idx=idx, body=b"{}") for idx in range(2))
     assert tenant.retention_days == 90
-    assert pruning.forget_batches() == 1
+    assert retention.forget_batches() == 1
     assert set(Batch.objects.values_list("phone_number_id", flat=True)) == {"89True", "91False"}
     assert BatchItem.objects.count() == 4
 

@@ -1,22 +1,79 @@
-"""Mails about numbers that were taken away and tokens that fail or end. Only of the live environment.
-
-Called inside the transaction of the change, under the tenant's lock. A mail that cannot be written is logged: it never
-undoes the change. Of a number that goes and comes, or a token that is refused now and then, one mail a day is sent.
-"""
+"""Connection problems explained: in a sentence with its repair on pages, and by mail (live environment only)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
 from django.db import transaction
 
 from gateway.clock import now
-from phone_numbers.connection.details import explained
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import mail
 from tenants.models import ApiKey, Tenant
+
+# --- Connection details explained to the customer: the reason in a sentence, and what repairs it. Pure.
+
+
+class Explained(NamedTuple):
+    """A connection detail in words; `repair` names the form or link that the page shows."""
+
+    reason: str
+    repair: str | None
+
+
+_DETAILS = {
+    None: Explained("It can send and receive.", None),
+    "no_verified_endpoint": Explained(
+        "Nobody receives its messages yet: turn conversations on, or add a webhook endpoint of your server.",
+        "endpoint",
+    ),
+    "not_registered": Explained("It is not registered for sending yet.", "register"),
+    "deregistered": Explained("It was deregistered. Register it again to send.", "register"),
+    "not_subscribed": Explained("Its account does not send events to the gateway.", "subscribe"),
+    "token_invalid": Explained("The platform refuses the token of its account.", "connect"),
+    "account_removed": Explained("The access to its account was withdrawn on the platform.", "connect"),
+    "account_restricted": Explained(
+        "The platform restricted its account. The platform's Business Support can lift this.", None
+    ),
+}
+
+
+def explained(detail: str | None) -> Explained:
+    """A connection detail in words."""
+    return _DETAILS.get(detail, Explained(f"The gateway reports {detail}.", None))
+
+
+# --- Failed connect sessions explained to the customer: what the sign-up lacked, and what to do differently.
+# Pure.
+
+_CANCELLED = "You left the sign-up before its end."
+_PERMISSIONS = "Connect again, choose the account itself, and leave every permission on."
+_CODE = "What the sign-up gives works once, for a few minutes. Connect again."
+
+
+def explained_failure(error: Mapping[str, Any] | None) -> str:
+    """The error of a failed session in words, from `{source, code, message}`; None means that nobody finished it."""
+    if not error or error["code"] == "cancelled":
+        return _CANCELLED
+    said = str(error["message"]).rstrip(".")
+    if error["code"] == "signup_error":
+        return f"The platform ended the sign-up: {said}. Repair that on the platform, then connect again."
+    if error["source"] == "meta":
+        return f"The platform refused: {said}. {_CODE}"
+    if error["code"] == "conflict":
+        return f"{said}. Choose another account, or have this one released first."
+    if error["code"] == "invalid_request":
+        return f"{said}. {_PERMISSIONS}"
+    return f"{said}."
+
+
+# --- Mails about numbers that were taken away and tokens that fail or end. Only of the live environment.
+#
+# Called inside the transaction of the change, under the tenant's lock. A mail that cannot be written is
+# logged: it never undoes the change. Of a number that goes and comes, or a token that is refused now and
+# then, one mail a day is sent.
 
 log = structlog.get_logger(__name__)
 

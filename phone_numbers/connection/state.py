@@ -3,9 +3,12 @@
 Every cause (onboarding, number operations, endpoints, upstream events, token health) changes its facts inside
 `facts_change`; at its end the tenant's numbers concerned are recomputed under lock, each change becomes one
 `number.connection` event, and all of it commits together. docs/numbers.md lists the states and details.
+
+State intervals hold from when to when a number was in a state; usage is measured by them. They are written in the
+transaction that changes the state, under the tenant's lock.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,19 +17,55 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, microseconds, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
-from phone_numbers.connection import intervals, notices
+from phone_numbers.connection import notices
 from phone_numbers.lookup import NumberRoute
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox_identity import waba_id_of
+from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, sandbox_waba_id_of
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks.endpoints import lifecycle
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
+
+
+def change_state(numbers: Sequence[PhoneNumber]) -> None:
+    """Close the numbers' intervals and open those of their new states."""
+    if not numbers:
+        return
+    moment = now()
+    _close(numbers, moment)
+    NumberStateInterval.objects.bulk_create(
+        NumberStateInterval(
+            number=number,
+            tenant_id=number.tenant_id,
+            connection_state=number.connection_state,
+            from_at=moment,
+        )
+        for number in numbers
+    )
+
+
+def end_interval(number: PhoneNumber) -> None:
+    """Close the interval of a number that leaves its tenant; its intervals keep what usage shows of it."""
+    _close([number], now())
+    NumberStateInterval.objects.filter(number=number).update(
+        number=None,
+        phone_number_id=number.phone_number_id,
+        display_phone_number=number.display_phone_number,
+        environment=number.environment,
+    )
+
+
+def _close(numbers: Sequence[PhoneNumber], moment: datetime) -> None:
+    NumberStateInterval.objects.filter(number__in=numbers, to_at__isnull=True).update(
+        to_at=Greatest(F("from_at"), Value(moment))
+    )
+
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
 """`last_event_at` is kept to the second: a busy number's row is not rewritten for each of its events."""
@@ -166,7 +205,7 @@ def _recompute(
         ],
         batch_size=500,
     )
-    intervals.change_state(moved)
+    change_state(moved)
     publish(tenant_id=tenant_id, events=events)
     if changed:
         mark_number_connected(tenant_id)
@@ -179,7 +218,7 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
         subscribed=account.subscribed,
         registered=number.registered,
         # The test world is read with the event stream as well (decision "Sandbox").
-        endpoint_verified=endpoint_verified or account.waba_id == waba_id_of(number.tenant_id),
+        endpoint_verified=endpoint_verified or account.waba_id == sandbox_waba_id_of(number.tenant_id),
         ever_connected=number.ever_connected,
     )
 
@@ -190,7 +229,7 @@ def mark_number_connected(tenant_id: UUID) -> None:
     The test world's numbers come by themselves: they count for a sandbox tenant alone, which has no other world.
     """
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
-    own = numbers.exclude(tenant__sandbox=False, account__waba_id=waba_id_of(tenant_id))
+    own = numbers.exclude(tenant__sandbox=False, account__waba_id=sandbox_waba_id_of(tenant_id))
     connected = own.exists()
     checklist.mark(tenant_id=tenant_id, step="number_connected", done=connected)
 

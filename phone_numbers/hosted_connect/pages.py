@@ -1,4 +1,4 @@
-"""The hosted connect page at `{APP_URL}/connect/<token>`: embedded sign-up in the customer's browser.
+"""The hosted connect page at `{APP_URL}/connect/<token>`, embedded sign-up in the browser, and its JSON bodies.
 
 GET shows the page, or sends the browser on when the session is over. POST takes what the sign-up gave, guarded by
 Django's CSRF check and by a state made for this session; its answer tells the page where to go. The upstream's SDK is
@@ -15,17 +15,72 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
+from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 
+from gateway.api import limits
 from gateway.api.errors import Conflict, MetaUnreachable, TooManyInFlight
 from gateway.api.json import parse_object
-from gateway.api.limits import in_flight
 from gateway.upstream.calls import UpstreamUnreachable, platform
-from phone_numbers.graph_calls import Refused
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.hosted_connect.serializers import ConnectAnswerIn
+from phone_numbers.hosted_connect.sessions import problem_of
 from phone_numbers.models import ConnectSession
+from phone_numbers.serializers import CredentialField, UpstreamIdField
+from phone_numbers.tokens import Refused
 from tenants.models import Tenant
+
+
+class ConnectSessionIn(serializers.Serializer[dict[str, Any]]):
+    return_url = serializers.CharField()
+
+    def validate_return_url(self, value: str) -> str:
+        if problem := problem_of(value):
+            raise serializers.ValidationError(problem)
+        return value
+
+
+class NewConnectSessionOut(serializers.ModelSerializer[ConnectSession]):
+    id = serializers.CharField(source="public_id")
+    url = serializers.SerializerMethodField()
+    status = serializers.CharField(source="shown_status")
+
+    class Meta:
+        model = ConnectSession
+        fields = ["id", "url", "expires_at", "status"]
+
+    def get_url(self, session: ConnectSession) -> str:
+        return sessions.url_of(session)
+
+
+class ConnectSessionOut(NewConnectSessionOut):
+    class Meta(NewConnectSessionOut.Meta):
+        fields = [
+            *NewConnectSessionOut.Meta.fields,
+            "return_url",
+            "created_at",
+            "completed_at",
+            "waba_id",
+            "phone_number_ids",
+            "error",
+        ]
+
+
+class ConnectAnswerIn(serializers.Serializer[dict[str, Any]]):
+    """What the hosted page sends: the sign-up's code with its ids, or none when the customer left."""
+
+    state = serializers.CharField(max_length=200)
+    code = CredentialField(required=False, allow_null=True, default=None)
+    waba_id = UpstreamIdField(required=False, allow_null=True, default=None)
+    phone_number_id = UpstreamIdField(required=False, allow_null=True, default=None)
+    reason = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, default=None, max_length=2000
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["code"] is not None and attrs["waba_id"] is None:
+            raise serializers.ValidationError({"waba_id": ["This field is required with a code."]})
+        return attrs
+
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +144,7 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     if session.tenant.status != Tenant.Status.ACTIVE:
         return JsonResponse({"error": "unavailable"}, status=403)
     try:
-        with in_flight.upstream.held(session.tenant_id):
+        with limits.upstream.held(session.tenant_id):
             session = _apply(session, given)
     except Conflict:
         return JsonResponse({"retry": True}, status=409)

@@ -5,29 +5,66 @@ The API makes and shows them; the hosted page (`pages.py`) finishes them through
 link carries the session's id under a signature, so it can be shown again and cannot be guessed.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import UUID
 
 from django.conf import settings
 from django.core import signing
+from django.db import transaction
 from django.db.models import Q
 
 from gateway import ids
-from gateway.api.errors import Conflict, MetaUnreachable, NotFound, ServiceError
+from gateway.api.errors import Conflict, MetaUnreachable, NotFound, RateLimited, ServiceError
 from gateway.clock import now
-from gateway.database.pruning import delete_free
+from gateway.database.partitions import delete_free
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding
-from phone_numbers.graph_calls import Refused
-from phone_numbers.hosted_connect.return_urls import with_result
 from phone_numbers.models import ConnectSession, PhoneNumber
-from tenants.actors import Actor
+from phone_numbers.tokens import Refused
+from tenants.audit import Actor
+from tenants.models import Tenant
+
+# --- Return URLs of connect sessions: the address that a tenant named, checked when it is named.
+
+MAX_LENGTH = 2048
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def problem_of(url: str) -> str | None:
+    """What is wrong with a return_url, or None. Only https, or http on this machine; nothing browsers read twice."""
+    if len(url) > MAX_LENGTH:
+        return f"Must be at most {MAX_LENGTH} characters."
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return "Must be a plain ASCII address: percent-encode other characters."
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "Is not a valid address."
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+        return "Must begin with https:// (http:// for localhost)."
+    if not parts.hostname or parts.username is not None or parts.password is not None:
+        return "Must name a host, without a user name."
+    return None
+
+
+def with_result(url: str, *, session_id: str, status: str) -> str:
+    """The return_url with `session_id` and `status` in its query; members of those names in it give way."""
+    parts = urlsplit(url)
+    own = {"session_id": session_id, "status": status}
+    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in own]
+    return urlunsplit(parts._replace(query=urlencode([*kept, *own.items()])))
+
 
 LIFETIME = timedelta(hours=1)
+MOST_OPEN = 200
+"""Open sessions of a tenant in one environment."""
 FINISHING = timedelta(minutes=3)
 """How long one answer may be worked on, six calls of the upstream at their slowest, before another may begin."""
 
@@ -37,10 +74,25 @@ _TOKEN = re.compile(r"EAA[A-Za-z0-9]+")
 
 
 def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSession:
-    """A new open session of one hour; `return_url` has been checked."""
-    return ConnectSession.objects.create(
-        tenant_id=tenant_id, environment=environment, return_url=return_url, expires_at=now() + LIFETIME
-    )
+    """A new open session of one hour; `return_url` has been checked. Raises RateLimited at the limit."""
+    with transaction.atomic():
+        # Of two at once at the limit, one waits here and is refused.
+        Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant_id)
+        waiting = ConnectSession.objects.for_tenant(tenant_id).filter(
+            environment=environment, status=ConnectSession.Status.OPEN, expires_at__gt=now()
+        )
+        if waiting.count() >= MOST_OPEN:
+            ends_at = waiting.order_by("expires_at").values_list("expires_at", flat=True).first()
+            seconds = math.ceil((ends_at - now()).total_seconds()) if ends_at else 1
+            raise RateLimited(
+                f"{MOST_OPEN} connect sessions are open, the most that are possible.",
+                hint="Make one when your customer is about to connect: it ends after an hour, or once it is used.",
+                details={"limit": MOST_OPEN},
+                headers={"Retry-After": str(max(1, seconds))},
+            )
+        return ConnectSession.objects.create(
+            tenant_id=tenant_id, environment=environment, return_url=return_url, expires_at=now() + LIFETIME
+        )
 
 
 def find(*, tenant_id: UUID, environment: str, session_id: str) -> ConnectSession:

@@ -2,7 +2,7 @@
 
 import django.db.models.deletion
 import gateway.clock
-import gateway.encryption.cipher
+import gateway.encryption
 import gateway.ids
 from django.db import migrations, models
 
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 ('environment', models.CharField(choices=[('live', 'Live'), ('test', 'Test')], max_length=4)),
                 ('waba_id', models.CharField(max_length=64, unique=True)),
                 ('name', models.CharField(blank=True, max_length=255, null=True)),
-                ('access_token', gateway.encryption.cipher.EncryptedTextField(purpose='upstream_token')),
+                ('access_token', gateway.encryption.EncryptedTextField(purpose='upstream_token')),
                 ('token_expires_at', models.DateTimeField(blank=True, null=True)),
                 ('data_access_expires_at', models.DateTimeField(blank=True, null=True)),
                 ('token_invalid_at', models.DateTimeField(blank=True, null=True)),
@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                 ('throughput_level', models.CharField(blank=True, max_length=32, null=True)),
                 ('name_status', models.CharField(blank=True, max_length=32, null=True)),
                 ('coexistence', models.BooleanField(default=False)),
-                ('pin', gateway.encryption.cipher.EncryptedTextField(blank=True, null=True, purpose='number_pin')),
+                ('pin', gateway.encryption.EncryptedTextField(blank=True, null=True, purpose='number_pin')),
                 ('registered', models.BooleanField(default=False)),
                 ('registered_at', models.DateTimeField(blank=True, null=True)),
                 ('connection_state', models.CharField(choices=[('pending', 'Pending'), ('connected', 'Connected'), ('disconnected', 'Disconnected')], default='pending', max_length=12)),

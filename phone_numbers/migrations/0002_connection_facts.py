@@ -2,7 +2,7 @@
 
 import django.db.models.deletion
 import gateway.clock
-import gateway.encryption.cipher
+import gateway.encryption
 import gateway.ids
 from django.db import migrations, models
 
@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('id', models.UUIDField(default=gateway.ids.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('environment', models.CharField(choices=[('live', 'Live'), ('test', 'Test')], max_length=4)),
                 ('code_hash', models.CharField(max_length=64)),
-                ('access_token', gateway.encryption.cipher.EncryptedTextField(purpose='upstream_token')),
+                ('access_token', gateway.encryption.EncryptedTextField(purpose='upstream_token')),
                 ('created_at', models.DateTimeField(default=gateway.clock.now, editable=False)),
             ],
         ),

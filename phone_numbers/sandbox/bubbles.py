@@ -55,7 +55,9 @@ def bubbles_of(messages: list[Mapping[str, Any]]) -> list[Bubble]:
     """The bubbles of a conversation, oldest first, of messages newest first; a reaction is shown on its message."""
     gists = {str(message["id"]): gist(message) for message in messages}
     return [
-        _bubble(message, gists) for message in reversed(messages) if message["body"].get("type") != "reaction"
+        bubble_of(message, gists)
+        for message in reversed(messages)
+        if message["body"].get("type") != "reaction"
     ]
 
 
@@ -68,7 +70,8 @@ def gist(message: Mapping[str, Any]) -> str:
     return said[:120] or str(message["body"].get("type", "text")).replace("_", " ").capitalize()
 
 
-def _bubble(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
+def bubble_of(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
+    """A message's bubble; `gists` has the messages that it may quote."""
     body = message["body"]
     is_mine = message["direction"] == "inbound"
     error = message.get("error") or {}

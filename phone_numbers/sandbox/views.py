@@ -1,40 +1,194 @@
-"""`/v1/test/*`: the test world of a business, for test keys alone (decision "Sandbox")."""
+"""`/v1/test/*`: the sandbox of a business, for test keys alone (decision "Sandbox")."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import caller_of, tenant_of
 from gateway.api.errors import InvalidRequest
-from gateway.api.limits.in_flight import waits_for_upstream
+from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import limit_of, whole_list
 from gateway.api.validation import checked
-from phone_numbers.sandbox import decisions, world
-from phone_numbers.sandbox.magic import RECIPIENTS, TEXTS
-from phone_numbers.sandbox.making import ENVIRONMENT
-from phone_numbers.sandbox.serializers import (
-    TestInboundIn,
-    TestInboundOut,
-    TestMessageOut,
-    TestNumberEventIn,
-    TestNumberEventOut,
-    TestRecipientOut,
-    TestStatusIn,
-    TestStatusOut,
-    TestTemplateIn,
-    TestTemplateOut,
-    TestTextOut,
-)
+from gateway.roles import KeyScope
+from phone_numbers.sandbox import control
+from phone_numbers.sandbox.control import ENVIRONMENT, RECIPIENTS, TEXTS
 from phone_numbers.serializers import NumberOut
 from phone_numbers.views import UpstreamCallsView
+
+STATUSES = ("sent", "delivered", "read", "played", "failed")
+TEMPLATE_EVENTS = (
+    "APPROVED",
+    "REJECTED",
+    "PENDING",
+    "PAUSED",
+    "DISABLED",
+    "FLAGGED",
+    "IN_APPEAL",
+    "REINSTATED",
+    "PENDING_DELETION",
+    "DELETED",
+    "LOCKED",
+    "UNLOCKED",
+    "ARCHIVED",
+    "UNARCHIVED",
+    "LIMIT_EXCEEDED",
+)
+REASONS = (
+    "NONE",
+    "ABUSIVE_CONTENT",
+    "CATEGORY_NOT_AVAILABLE",
+    "INCORRECT_CATEGORY",
+    "INVALID_FORMAT",
+    "PROMOTIONAL",
+    "SCAM",
+    "TAG_CONTENT_MISMATCH",
+)
+CATEGORIES = ("AUTHENTICATION", "MARKETING", "UTILITY")
+QUALITIES = ("UNKNOWN", "GREEN", "YELLOW", "RED")
+NUMBER_EVENTS = (
+    "FLAGGED",
+    "UNFLAGGED",
+    "UPGRADE",
+    "DOWNGRADE",
+    "THROUGHPUT_UPGRADE",
+    "NAME_APPROVED",
+    "NAME_REJECTED",
+    "PIN_CHANGED",
+)
+
+
+class TestRecipientOut(serializers.Serializer[Any]):
+    to = serializers.CharField()
+    behaviour = serializers.CharField()
+    code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's code, if it fails.")
+
+
+class TestTextOut(serializers.Serializer[Any]):
+    text = serializers.CharField(
+        help_text="The last line of a text, of a caption, or of the text above buttons."
+    )
+    behaviour = serializers.CharField()
+
+
+class TestInboundIn(serializers.Serializer[Any]):
+    """The members that the contract names; the message's own object comes beside them, in WhatsApp's form."""
+
+    phone_number_id = serializers.CharField(required=False, help_text="The first number if left out.")
+    type = serializers.CharField(required=False, help_text="`text` if left out.")
+    text = serializers.JSONField(required=False, help_text="A plain string, or WhatsApp's object.")
+    name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
+    username = serializers.CharField(required=False, help_text="The customer's user name, remembered.")
+    identity = serializers.ChoiceField(
+        required=False,
+        choices=["both", "phone", "user_id"],
+        help_text="What you learn of the customer: phone number, business-scoped user id, or both; remembered.",
+    )
+    referral = serializers.JSONField(required=False, help_text="The ad or post that the customer came from.")
+
+    def get_fields(self) -> dict[str, Any]:
+        customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
+        # `context` would hide a member of the serializer itself.
+        context = serializers.JSONField(
+            required=False, help_text="The message that is answered: its id, or WhatsApp's object."
+        )
+        return {"from": customer, **super().get_fields(), "context": context}
+
+
+class TestInboundOut(serializers.Serializer[Any]):
+    id = serializers.CharField(help_text="The message id that the event carries as `wamid`.")
+    phone_number_id = serializers.CharField()
+    customer = serializers.CharField()
+
+
+class TestMessageOut(serializers.Serializer[Any]):
+    id = serializers.CharField()
+    phone_number_id = serializers.CharField()
+    customer = serializers.CharField()
+    direction = serializers.CharField(help_text="`inbound` or `outbound`.")
+    status = serializers.CharField(allow_null=True, help_text="As the customer's phone shows it.")
+    body = serializers.DictField(help_text="The message: as you sent it, or as your event carries it.")
+    reaction = serializers.CharField(allow_null=True, help_text="The emoji that is on the message.")
+    change = serializers.CharField(
+        allow_null=True, help_text="`edited` or `deleted` when the customer did that."
+    )
+
+
+class TestStatusIn(serializers.Serializer[Any]):
+    message_id = serializers.CharField(max_length=512, help_text="Of a message that a test number sent.")
+    status = serializers.ChoiceField(choices=STATUSES)
+    code = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=9_999_999,
+        help_text="Of `failed`: WhatsApp's code, 131026 if left out.",
+    )
+
+
+class TestStatusOut(serializers.Serializer[Any]):
+    id = serializers.CharField()
+    status = serializers.CharField()
+
+
+class TestTemplateIn(serializers.Serializer[Any]):
+    """One decision about a template."""
+
+    template_id = serializers.CharField(max_length=64, help_text="The template's id.")
+    event = serializers.ChoiceField(required=False, choices=TEMPLATE_EVENTS)
+    reason = serializers.ChoiceField(required=False, choices=REASONS, help_text="Of an event.")
+    quality = serializers.ChoiceField(required=False, choices=QUALITIES)
+    category = serializers.ChoiceField(required=False, choices=CATEGORIES)
+    correct_category = serializers.ChoiceField(
+        required=False, choices=CATEGORIES, help_text="WhatsApp's warning a day before the change."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        decisions = attrs.keys() - {"template_id", "reason"}
+        if len(decisions) != 1:
+            raise serializers.ValidationError(
+                {"event": ["Send exactly one of event, quality, category and correct_category."]}
+            )
+        if "reason" in attrs and "event" not in attrs:
+            raise serializers.ValidationError({"reason": ["Belongs to an event."]})
+        return attrs
+
+
+class TestTemplateOut(serializers.Serializer[Any]):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    language = serializers.CharField()
+    status = serializers.CharField()
+    category = serializers.CharField()
+    quality = serializers.CharField()
+
+
+class TestNumberEventIn(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField(
+        required=False, max_length=64, help_text="The first number if left out."
+    )
+    event = serializers.ChoiceField(choices=NUMBER_EVENTS)
+
+
+class TestNumberEventOut(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField(source="id")
+    quality_rating = serializers.CharField()
+    messaging_limit_tier = serializers.CharField()
+    throughput_level = serializers.CharField(source="throughput")
+    name_status = serializers.CharField()
 
 
 class SandboxView(UpstreamCallsView):
     """The caller's test world."""
 
+    scope = KeyScope.MESSAGES
+    action_scopes: ClassVar = {
+        "templates": KeyScope.TEMPLATES,
+        "numbers": KeyScope.NUMBERS,
+        "number_events": KeyScope.NUMBERS,
+    }
     is_paged = False
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -73,14 +227,14 @@ class SandboxView(UpstreamCallsView):
     )
     @waits_for_upstream
     def numbers(self, request: Request) -> Response:
-        return Response(NumberOut(world.add_number(tenant_of(request).id)).data, status=201)
+        return Response(NumberOut(control.add_number(tenant_of(request).id)).data, status=201)
 
     @extend_schema(
         operation_id="send_test_inbound",
         summary="Let a customer write to the test world",
         description="A customer of the test world writes to one of its numbers; the events come as they do live. "
-        "`from` is a phone number or a business-scoped user id, `type` any message type with its object in the "
-        "upstream's form; a text may be a plain string, and most types have a default.",
+        "`from` is a phone number or a business-scoped user id, `type` any message type with its object in "
+        "WhatsApp's form; a text may be a plain string, and most types have a default.",
         tags=["Test world"],
         request=TestInboundIn,
         responses={201: TestInboundOut},
@@ -89,7 +243,7 @@ class SandboxView(UpstreamCallsView):
     def inbound(self, request: Request) -> Response:
         if not isinstance(request.data, dict) or not isinstance(request.data.get("from"), str):
             raise InvalidRequest.of(**{"from": "Required: the customer's phone number or user id."})
-        return Response(TestInboundOut(world.write(tenant_of(request).id, request.data)).data, status=201)
+        return Response(TestInboundOut(control.write(tenant_of(request).id, request.data)).data, status=201)
 
     @extend_schema(
         operation_id="list_test_conversations",
@@ -106,7 +260,7 @@ class SandboxView(UpstreamCallsView):
     )
     @waits_for_upstream
     def conversations(self, request: Request) -> Response:
-        found = world.messages(
+        found = control.messages(
             tenant_of(request).id,
             phone_number_id=query.text(request, "phone_number_id", longest=64),
             customer=query.text(request, "customer", longest=64),
@@ -126,13 +280,13 @@ class SandboxView(UpstreamCallsView):
     @waits_for_upstream
     def statuses(self, request: Request) -> Response:
         asked = checked(TestStatusIn(data=request.data))
-        found = decisions.set_status(tenant_of(request).id, **asked)
+        found = control.set_status(tenant_of(request).id, **asked)
         return Response(TestStatusOut(found).data, status=201)
 
     @extend_schema(
         operation_id="decide_test_template",
         summary="Decide about a template of the test world",
-        description="What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`, "
+        description="What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, "
         "`category` and `correct_category`. The event comes as it does live.",
         tags=["Test world"],
         request=TestTemplateIn,
@@ -141,13 +295,13 @@ class SandboxView(UpstreamCallsView):
     @waits_for_upstream
     def templates(self, request: Request) -> Response:
         asked = checked(TestTemplateIn(data=request.data))
-        found = decisions.decide_template(tenant_of(request).id, **asked)
+        found = control.decide_template(tenant_of(request).id, **asked)
         return Response(TestTemplateOut(found).data, status=201)
 
     @extend_schema(
         operation_id="decide_test_number",
         summary="Decide about a number of the test world",
-        description="What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The "
+        description="What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The "
         "event comes as it does live.",
         tags=["Test world"],
         request=TestNumberEventIn,
@@ -156,5 +310,5 @@ class SandboxView(UpstreamCallsView):
     @waits_for_upstream
     def number_events(self, request: Request) -> Response:
         asked = checked(TestNumberEventIn(data=request.data))
-        found = decisions.decide_number(tenant_of(request).id, **asked)
+        found = control.decide_number(tenant_of(request).id, **asked)
         return Response(TestNumberEventOut(found).data, status=201)

@@ -2,7 +2,7 @@
 
 from django import template
 
-from phone_numbers.messaging_limit import limit_in_words
+from phone_numbers.serializers import limit_in_words
 
 register = template.Library()
 register.filter("limit_in_words", limit_in_words)

@@ -1,6 +1,7 @@
 """Operations on one number: the upstream's answers verbatim, what they change here, who may not."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -133,7 +134,10 @@ def test_a_number_migrates_from_another_provider(
     answer = api.post(f"{moved}/verify-code", {"code": f"{code[:3]}-{code[3:]}"})
     assert answer.status_code == 200
     assert answer.json()["success"] is True
-    assert api.post(f"{moved}/register").json() == {"success": True}
+    registered = api.post(f"{moved}/register").json()
+    pin = PhoneNumber.objects.get(phone_number_id=moved.rpartition("/")[2]).pin
+    assert registered == {"success": True, "pin": pin}, "a PIN that was made is told"
+    assert api.post(f"{moved}/register").json() == {"success": True}, "once"
     assert api.get(moved).json()["connection_state"] == "connected"
 
 
@@ -248,6 +252,24 @@ def test_a_token_that_the_upstream_refuses_is_401_and_told(
     assert published(tenant, "token.invalid") == [{"waba_id": account.waba_id, "expires_at": None}]
 
 
+@pytest.mark.parametrize("repair", ["subscribe", "refresh"])
+def test_a_token_that_works_again_repairs_the_number(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator, repair: str
+) -> None:
+    token = BusinessAccount.objects.get().access_token
+    simulator.control("PATCH", "tokens", {"access_token": token, "invalidated": True})
+    assert api.get(path(account, "business-profile")).status_code == 401
+    attempt = partial(api.post, path(account, "subscribe"))
+    if repair == "refresh":
+        attempt = partial(api.get, f"/v1/numbers/{account.phone_number_id}?refresh=true")
+    assert attempt().status_code == 401
+    assert state(api, account) == ("disconnected", "token_invalid"), "it does not work yet"
+    simulator.control("PATCH", "tokens", {"access_token": token, "invalidated": False})
+    repaired = attempt()
+    assert (repaired.status_code, repaired.json()["connection_state"]) == (200, "connected")
+    assert state(api, account) == ("connected", None)
+
+
 def test_a_silent_upstream_is_502(
     api: Api, account: SimulatedAccount, simulator: RunningSimulator, settings: Any
 ) -> None:
@@ -293,8 +315,14 @@ def test_a_bad_body_names_its_field(
 def test_another_tenants_number_does_not_exist(
     other_api: Api, account: SimulatedAccount, method: str, operation: str
 ) -> None:
-    body = {"pin": "123456", "code": "1", "code_method": "SMS", "language": "en"}
-    answer = other_api.request(method, path(account, operation), body if method == "POST" else None)
+    bodies = {
+        "register": {"pin": "123456"},
+        "two-step": {"pin": "123456"},
+        "request-code": {"code_method": "SMS", "language": "en"},
+        "verify-code": {"code": "1"},
+    }
+    body = bodies.get(operation, {}) if method == "POST" else None
+    answer = other_api.request(method, path(account, operation), body)
     assert_error(answer, 404, "not_found")
 
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from phone_numbers.models import PhoneNumber
-from phone_numbers.sandbox import world
-from phone_numbers.sandbox_identity import first_number_of, waba_id_of
+from phone_numbers.models import PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
+from phone_numbers.sandbox import control
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
@@ -20,15 +19,16 @@ def world_of(tenant: Tenant) -> Api:
 
 
 def test_the_first_call_makes_a_ready_number_and_only_one(tenant: Tenant) -> None:
-    world.ensure(tenant.id)
-    world.ensure(tenant.id)
+    control.ensure(tenant.id)
+    control.ensure(tenant.id)
     (number,) = world_of(tenant).get("/v1/numbers").json()["data"]
     assert (number["phone_number_id"], number["connection_state"]) == (
-        first_number_of(tenant.id),
+        sandbox_number_id_of(tenant.id),
         "connected",
     )
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_message_to_a_customer_and_the_answer(tenant: Tenant, simulator: RunningSimulator) -> None:
     api = world_of(tenant)
     said = api.post("/v1/test/inbound", {"from": "919812345678", "text": "Hello"})
@@ -56,7 +56,7 @@ def test_every_type_of_message_can_come(tenant: Tenant) -> None:
 def test_nobody_reaches_anothers_world(tenant: Tenant, other_tenant: Tenant) -> None:
     api, other = world_of(tenant), world_of(other_tenant)
     api.post("/v1/test/inbound", {"from": "919812345678", "text": "mine"})
-    foreign = first_number_of(tenant.id)
+    foreign = sandbox_number_id_of(tenant.id)
     assert_error(
         other.post("/v1/test/inbound", {"from": "1234567", "phone_number_id": foreign}), 404, "not_found"
     )
@@ -93,12 +93,16 @@ def test_live_keys_have_no_test_world(api: Api) -> None:
 
 def test_more_numbers_up_to_the_bound(tenant: Tenant) -> None:
     api = world_of(tenant)
-    made = [api.post("/v1/test/numbers") for _ in range(world.MOST_NUMBERS)]
-    assert [answer.status_code for answer in made] == [201] * (world.MOST_NUMBERS - 1) + [400]
+    made = [api.post("/v1/test/numbers") for _ in range(control.MOST_NUMBERS)]
+    assert [answer.status_code for answer in made] == [201] * (control.MOST_NUMBERS - 1) + [400]
     assert made[0].json()["connection_state"] == "connected"
-    assert PhoneNumber.objects.filter(account__waba_id=waba_id_of(tenant.id)).count() == world.MOST_NUMBERS
+    assert (
+        PhoneNumber.objects.filter(account__waba_id=sandbox_waba_id_of(tenant.id)).count()
+        == control.MOST_NUMBERS
+    )
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("to", "status", "code"),
     [("+919800000030", 400, 131030), ("+919800000429", 429, 130429), ("+919800000015", 400, 132015)],
@@ -119,12 +123,13 @@ def test_without_the_sandbox_it_is_502(tenant: Tenant, simulator: RunningSimulat
     assert_error(answer, 502, "meta_unreachable")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_magic_texts_do_what_their_list_says(tenant: Tenant, simulator: RunningSimulator) -> None:
     """Each listed text is obeyed: the simulator plans an answer, another status or a refusal for it."""
     simulator.control("PUT", "settings", {"preset": "instant", "throttling": {"pair": False}})
     api = world_of(tenant)
     listed = [row["text"] for row in api.get("/v1/test/texts").json()["data"]]
-    number = world.ensure(tenant.id)[0].phone_number_id
+    number = control.ensure(tenant.id)[0].phone_number_id
     replies = [{"type": "reply", "reply": {"id": f"b{n}", "title": f"Choice {n}"}} for n in (1, 2)]
     sent: dict[str, Any] = {}
     for place, text in enumerate(listed):
@@ -161,9 +166,10 @@ def test_a_customer_corrects_and_takes_back_a_message(tenant: Tenant) -> None:
     assert (row["id"], row["change"], row["body"]["text"]) == (said["id"], "deleted", {"body": "Hello"})
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_status_can_be_set(tenant: Tenant, other_tenant: Tenant) -> None:
     api, other = world_of(tenant), world_of(other_tenant)
-    number = world.ensure(tenant.id)[0].phone_number_id
+    number = control.ensure(tenant.id)[0].phone_number_id
     text = {"from": number, "to": "+919812345678", "type": "text", "text": {"body": "#silent"}}
     wamid = api.post("/v1/messages", text).json()["messages"][0]["id"]
     assert api.post("/v1/test/statuses", {"message_id": wamid, "status": "played"}).json() == {
@@ -180,7 +186,7 @@ def test_a_status_can_be_set(tenant: Tenant, other_tenant: Tenant) -> None:
 
 def test_a_template_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:
     api, other = world_of(tenant), world_of(other_tenant)
-    world.ensure(tenant.id)
+    control.ensure(tenant.id)
     body = {
         "name": "order_update",
         "language": "en",
@@ -200,7 +206,7 @@ def test_a_template_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -
 
 def test_a_number_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:
     api, other = world_of(tenant), world_of(other_tenant)
-    flagged = {"phone_number_id": world.ensure(tenant.id)[0].phone_number_id, "event": "FLAGGED"}
+    flagged = {"phone_number_id": control.ensure(tenant.id)[0].phone_number_id, "event": "FLAGGED"}
     assert api.post("/v1/test/number-events", flagged).json()["quality_rating"] == "RED"
     assert api.post("/v1/test/number-events", {"event": "UNFLAGGED"}).json()["quality_rating"] == "GREEN"
     assert_error(other.post("/v1/test/number-events", flagged), 404, "not_found")

@@ -11,9 +11,8 @@ from django.test import TestCase
 from pytest_django import Settings
 
 from phone_numbers import tasks
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.sandbox import making, world
-from phone_numbers.sandbox_identity import first_number_of, waba_id_of
+from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
+from phone_numbers.sandbox import control
 from tenants.models import Tenant
 from tenants.signals import address_confirmed
 from tests.simulated import RunningSimulator
@@ -35,14 +34,14 @@ def state_of(tenant: Tenant) -> list[tuple[str, str]]:
 
 def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[Any] = []
-    monkeypatch.setattr(making, "enqueue", lambda task, **values: queued.append((task, values)))
+    monkeypatch.setattr(control, "enqueue", lambda task, **values: queued.append((task, values)))
     tenant = confirmed()
     with TestCase.captureOnCommitCallbacks(execute=True):
         address_confirmed.send(Tenant, tenant_id=tenant.id)
         assert queued == [], "nothing is queued before the commit"
     assert queued == [("phone_numbers.tasks.make_test_world", {"tenant_id": str(tenant.id)})]
     tasks.make_test_world(tenant_id=str(tenant.id))
-    assert state_of(tenant) == [(first_number_of(tenant.id), "connected")]
+    assert state_of(tenant) == [(sandbox_number_id_of(tenant.id), "connected")]
     tenant.refresh_from_db()
     assert tenant.status == Tenant.Status.PENDING_APPROVAL
     assert not tenant.number_connected, "its number came by itself: connecting one is still to do"
@@ -50,7 +49,7 @@ def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_number_of_a_sandbox_tenant_is_its_connected_number() -> None:
     tenant = Tenant.objects.create(name="Shop", created_via="app", status=Tenant.Status.ACTIVE, sandbox=True)
-    making.make(tenant.id)
+    control.make(tenant.id)
     tenant.refresh_from_db()
     assert tenant.number_connected
 
@@ -59,30 +58,30 @@ def test_a_confirmation_without_a_sandbox_queues_nothing(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SANDBOX_GRAPH_URL = ""
-    monkeypatch.setattr(making, "enqueue", lambda *_, **__: pytest.fail("queued"))
+    monkeypatch.setattr(control, "enqueue", lambda *_, **__: pytest.fail("queued"))
     with TestCase.captureOnCommitCallbacks(execute=True):
         address_confirmed.send(Tenant, tenant_id=confirmed().id)
-    assert making.make_missing() == 0
+    assert control.make_missing() == 0
 
 
 def test_what_failed_is_made_by_the_next_round(settings: Settings, simulator: RunningSimulator) -> None:
-    tenants = [confirmed() for _ in range(making.MOST_FAILURES + 2)]
+    tenants = [confirmed() for _ in range(control.MOST_FAILURES + 2)]
     settings.SANDBOX_GRAPH_URL = NOWHERE
     tasks.make_test_world(tenant_id=str(tenants[0].id))
     tasks.make_missing_test_worlds()
     assert all(state_of(tenant) == [] for tenant in tenants)
     settings.SANDBOX_GRAPH_URL = simulator.url
-    assert making.make_missing() == len(tenants)
+    assert control.make_missing() == len(tenants)
     assert [state_of(tenant) for tenant in tenants] == [
-        [(first_number_of(tenant.id), "connected")] for tenant in tenants
+        [(sandbox_number_id_of(tenant.id), "connected")] for tenant in tenants
     ]
-    assert making.make_missing() == 0, "what exists is left alone"
+    assert control.make_missing() == 0, "what exists is left alone"
 
 
 def test_a_round_gives_up_while_the_simulator_is_away(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(making.MOST_FAILURES + 2):
+    for _ in range(control.MOST_FAILURES + 2):
         confirmed()
     settings.SANDBOX_GRAPH_URL = NOWHERE
     tried: list[Any] = []
@@ -91,24 +90,24 @@ def test_a_round_gives_up_while_the_simulator_is_away(
         tried.append(tenant_id)
         return False
 
-    monkeypatch.setattr(making, "try_to_make", make)
-    making.make_missing()
-    assert len(tried) == making.MOST_FAILURES
+    monkeypatch.setattr(control, "try_to_make", make)
+    control.make_missing()
+    assert len(tried) == control.MOST_FAILURES
 
 
 def test_a_world_that_cannot_be_made_stops_no_other(
     simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoned, good = confirmed(), confirmed()
-    make = making.make
+    make = control.make
 
     def make_or_fail(tenant_id: UUID) -> Any:
         if tenant_id == poisoned.pk:
             raise ValueError("bad row")
         return make(tenant_id)
 
-    monkeypatch.setattr(making, "make", make_or_fail)
-    assert making.make_missing() == 1
+    monkeypatch.setattr(control, "make", make_or_fail)
+    assert control.make_missing() == 1
     assert state_of(good)
 
 
@@ -116,27 +115,27 @@ def test_only_tenants_that_confirmed_an_address_are_sought() -> None:
     made_by_an_app = Tenant.objects.create(name="Shop", created_via="app", status=Tenant.Status.ACTIVE)
     rejected = confirmed()
     Tenant.objects.filter(pk=rejected.pk).update(status=Tenant.Status.REJECTED)
-    assert making.make_missing() == 0
+    assert control.make_missing() == 0
     assert state_of(made_by_an_app) == []
 
 
 def test_half_a_world_is_completed(simulator: RunningSimulator) -> None:
     tenant = confirmed()
     simulator.faults({"match": {"path": "/subscribed_apps$"}, "action": "error", "code": 131016})
-    assert not making.try_to_make(tenant.id)
-    assert state_of(tenant) == [(first_number_of(tenant.id), "pending")]
+    assert not control.try_to_make(tenant.id)
+    assert state_of(tenant) == [(sandbox_number_id_of(tenant.id), "pending")]
     simulator.faults()
-    assert [number.connection_state for number in world.ensure(tenant.id)] == ["connected"]
+    assert [number.connection_state for number in control.ensure(tenant.id)] == ["connected"]
 
 
 def test_a_simulator_that_lost_the_world_gets_it_back(simulator: RunningSimulator) -> None:
     tenant = confirmed()
-    (number,) = world.ensure(tenant.id)
-    token = BusinessAccount.objects.get(waba_id=waba_id_of(tenant.id)).access_token
+    (number,) = control.ensure(tenant.id)
+    token = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant.id)).access_token
     simulator.control("POST", "reset")
-    said = world.write(tenant.id, {"from": "919812345678", "text": "Hello"})
+    said = control.write(tenant.id, {"from": "919812345678", "text": "Hello"})
     assert said["phone_number_id"] == number.phone_number_id
-    account = simulator.control("GET", f"accounts/{waba_id_of(tenant.id)}")
+    account = simulator.control("GET", f"accounts/{sandbox_waba_id_of(tenant.id)}")
     assert account["access_tokens"] == [token]
     assert account["phone_numbers"][0]["display_phone_number"] == number.display_phone_number
     assert account["subscribed"]
@@ -149,10 +148,10 @@ def test_first_uses_at_the_same_moment_make_one_world(tenant: Tenant) -> None:
     def use() -> int:
         try:
             together.wait(10)
-            return len(world.ensure(tenant.id))
+            return len(control.ensure(tenant.id))
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: use(), range(4))) == [1] * 4
-    assert state_of(tenant) == [(first_number_of(tenant.id), "connected")]
+    assert state_of(tenant) == [(sandbox_number_id_of(tenant.id), "connected")]

@@ -8,9 +8,9 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway.clock import now
+from phone_numbers import sync
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.syncing import sync
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator

@@ -13,15 +13,14 @@ from gateway.clock import now
 from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
-from phone_numbers import onboarding, tasks, tokens
+from phone_numbers import onboarding, sync, tasks, tokens
 from phone_numbers.connection import state
-from phone_numbers.connection.upstream_snapshot import store_view
-from phone_numbers.graph_calls import graph_of
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
-from phone_numbers.syncing import sync
+from phone_numbers.sync import store_view
 from phone_numbers.tests.reading import moves, published
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
-from tenants.actors import Actor
+from phone_numbers.tokens import graph_of
+from tenants.audit import Actor
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint
@@ -293,7 +292,7 @@ def test_a_hint_during_a_run_has_the_account_read_once_more(
     make_due()
     sync.start_due()
     with django_capture_on_commit_callbacks(execute=True):
-        sync.hint(waba_id=account.waba_id)
+        sync.request_sync(waba_id=account.waba_id)
     assert len(queued) == 1
     account_id, lease = queued.pop()
     sync.run(account_id=account_id, lease=lease)
@@ -305,7 +304,7 @@ def test_a_hint_begins_when_what_it_is_about_is_committed(
 ) -> None:
     account = make_account(tenant)
     with django_capture_on_commit_callbacks(execute=True):
-        sync.hint(waba_id=account.waba_id)
+        sync.request_sync(waba_id=account.waba_id)
         assert queued == []
     assert [account_id for account_id, _ in queued] == [account.pk]
 
@@ -442,6 +441,17 @@ def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
     BusinessAccount.objects.update(token_questioned_at=now() - 2 * tokens.QUESTION_INTERVAL)
     tokens.question(waba_id=account.waba_id, token=account.access_token)
     assert questions() - before == 2
+
+
+def test_the_refusal_of_a_token_that_was_replaced_asks_nothing_about_the_new_one(
+    simulator: RunningSimulator, tenant: Tenant
+) -> None:
+    """A call that began before the customer connected again."""
+    account = connect(simulator, tenant)
+    before = simulator.control("GET", "requests?limit=1")["data"]
+    tokens.question(waba_id=account.waba_id, token="EAA-of-before")
+    assert simulator.control("GET", "requests?limit=1")["data"] == before
+    assert BusinessAccount.objects.get(waba_id=account.waba_id).token_invalid_at is None
 
 
 def test_what_is_said_of_a_former_token_is_not_stored_for_the_new_one(

@@ -8,7 +8,7 @@ from django.conf import settings
 from gateway.clock import now
 from phone_numbers import onboarding, tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.actors import Actor
+from tenants.audit import Actor
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from phone_numbers import sync
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.syncing import upstream_events
 from phone_numbers.tests.reading import moves
 from phone_numbers.tests.test_connection import make_account, make_number, state_of
 from tenants.models import Tenant
@@ -24,7 +24,7 @@ def number(tenant: Tenant, endpoint: Endpoint) -> PhoneNumber:
 
 
 def tell(number: PhoneNumber, value: dict[str, Any], field: str = "account_update") -> None:
-    upstream_events.apply(
+    sync.apply_notification(
         field=field,
         value=value,
         waba_id=number.account.waba_id,
@@ -104,7 +104,7 @@ def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber,
 
 
 def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant) -> None:
-    upstream_events.apply(field="account_update", value={"event": "ACCOUNT_DELETED"}, waba_id="404")
+    sync.apply_notification(field="account_update", value={"event": "ACCOUNT_DELETED"}, waba_id="404")
     foreign = make_number(make_account(other_tenant))
     tell(foreign, {"event": "ACCOUNT_DELETED"})
     assert state_of(number) == ("connected", None)
@@ -140,7 +140,7 @@ def test_an_approved_name_is_stored(number: PhoneNumber) -> None:
     assert (number.verified_name, number.name_status) == ("Asha", "APPROVED")
 
 
-@pytest.mark.parametrize("field", [field for field in upstream_events.HANDLERS if field != "account_update"])
+@pytest.mark.parametrize("field", [field for field in sync.HANDLERS if field != "account_update"])
 def test_each_such_notification_has_the_account_read_again_after_the_commit(
     number: PhoneNumber, django_capture_on_commit_callbacks: Any, field: str
 ) -> None:
@@ -154,4 +154,4 @@ def test_message_fields_are_passed_over_without_a_query(
     number: PhoneNumber, django_assert_num_queries: Any
 ) -> None:
     with django_assert_num_queries(0):
-        upstream_events.apply(field="messages", value={}, waba_id="1")
+        sync.apply_notification(field="messages", value={}, waba_id="1")

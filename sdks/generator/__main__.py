@@ -6,6 +6,7 @@ They are written below sdks/, or below DIRECTORY.
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from generator import collections, operations, python_code, typescript_code
@@ -33,23 +34,41 @@ def generate(target: Path) -> None:
     """Write every generated file below a directory."""
     for folder in (PYTHON, TYPESCRIPT):
         (target / folder).mkdir(parents=True, exist_ok=True)
-    contract = json.loads(CONTRACT.read_text())
+    contract = _closed(json.loads(CONTRACT.read_text()))
     groups = operations.read(contract)
     collections.write(target / COLLECTIONS, groups, contract["info"]["version"])
-    python_types(target / PYTHON / "types.py")
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made) / CONTRACT.name
+        source.write_text(json.dumps(contract))
+        python_types(source, target / PYTHON / "types.py")
+        node(
+            "openapi-typescript/bin/cli.js",
+            source,
+            *("--default-non-nullable", "false"),
+            *("--output", target / TYPESCRIPT / "contract.ts"),
+        )
     (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
     (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))
     for command in (("check", "--fix-only"), ("format",)):
         run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)
-    node("openapi-typescript/bin/cli.js", CONTRACT, "--output", target / TYPESCRIPT / "contract.ts")
     (target / TYPESCRIPT / "resources.ts").write_text(typescript_code.module(groups))
 
 
-def python_types(target: Path) -> None:
+def _closed(contract: operations.Json) -> operations.Json:
+    """The contract with unions that a type checker can narrow: what is of no other type has the types known so far."""
+    for schema in contract["components"]["schemas"].values():
+        kind = schema.get("properties", {}).get("type", {})
+        if "not" in kind:
+            del kind["not"]
+            kind["enum"] = kind.pop("examples")
+    return contract
+
+
+def python_types(source: Path, target: Path) -> None:
     """The schemas as `TypedDict`s."""
     run(
         *(sys.executable, "-W", "ignore", "-m", "datamodel_code_generator"),
-        *("--input", str(CONTRACT), "--input-file-type", "openapi", "--openapi-scopes", "schemas"),
+        *("--input", str(source), "--input-file-type", "openapi", "--openapi-scopes", "schemas"),
         *(
             "--output",
             str(target),

@@ -30,6 +30,8 @@ def build(target: Path) -> None:
         (target / ".gitignore").unlink(missing_ok=True)
         shutil.copytree(TYPESCRIPT, typescript, ignore=shutil.ignore_patterns("dist", "tests"))
         node("typescript/bin/tsc", "-p", typescript)
+        node("typescript/bin/tsc", "-p", typescript / "tsconfig.cjs.json")
+        (typescript / "dist/cjs/package.json").write_text('{"type": "commonjs"}\n')
         npm("pack", typescript, "--pack-destination", target, "--silent")
 
 

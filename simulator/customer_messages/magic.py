@@ -1,7 +1,7 @@
 """Magic recipients and magic texts: what becomes of a message by its recipient's last digits or its own last line.
 
 A magic text is a last line such as `#fail 131049`. An unknown one is ordinary text. `docs/sandbox.md` lists both, and
-`phone_numbers/sandbox/magic.py` tells customers of them.
+`phone_numbers/sandbox/control.py` tells customers of them.
 """
 
 from collections.abc import Callable, Mapping

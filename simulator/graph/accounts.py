@@ -5,7 +5,7 @@
 from typing import Any
 
 from simulator.errors import GraphError, invalid_parameter
-from simulator.graph import health
+from simulator.graph import analytics, health
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, select
 from simulator.graph.numbers import LIST_FIELDS, number_fields
@@ -33,6 +33,15 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
         "status": account.status,
         "ownership_type": "CLIENT_OWNED",
         "primary_business_location": account.country,
+        "is_enabled_for_insights": True,
+        "marketing_messages_lite_api_status": "ONBOARDED",
+        "marketing_messages_onboarding_status": "ONBOARDED",
+        "disable_marketing_messages_on_cloud_api": False,
+        "subscribed_apps": None,
+        "phone_numbers": {
+            "data": [number_fields(call, call.sim.state.numbers[number_id]) for number_id in account.numbers]
+        },
+        **analytics.account_fields(call, account),
         "whatsapp_business_manager_messaging_limit": "TIER_2K",
     }
 

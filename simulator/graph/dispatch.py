@@ -24,7 +24,7 @@ _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "f
 class Call:
     """One Graph call on its way to a handler."""
 
-    __slots__ = ("body", "edge", "message_id", "node", "request", "sim", "token", "usage", "version")
+    __slots__ = ("body", "edge", "form", "message_id", "node", "request", "sim", "token", "usage", "version")
 
     def __init__(self, sim: Simulator, request: web.Request, version: str, node: str, edge: str) -> None:
         self.sim = sim
@@ -33,6 +33,7 @@ class Call:
         self.node = node
         self.edge = edge
         self.body = b""
+        self.form: dict[str, Any] | None = None
         self.token: Token = _NOBODY
         self.usage: dict[str, Any] | None = None
         self.message_id: str | None = None
@@ -55,7 +56,9 @@ class Call:
         """Parameters from the query, a form or a JSON body, which management calls accept alike."""
         values: dict[str, Any] = dict(self.request.query)
         kind = self.request.content_type
-        if self.body and kind == "application/x-www-form-urlencoded":
+        if self.form is not None:
+            values.update(self.form)
+        elif self.body and kind == "application/x-www-form-urlencoded":
             values.update(parse_qsl(self.body.decode(errors="replace"), keep_blank_values=True))
         elif self.body.lstrip()[:1] == b"{":
             values.update(self.json())
@@ -102,8 +105,8 @@ _NOBODY = Token("", [])
 
 
 class Table:
-    """Which handler answers what: `edges` are `/{node}/{edge}`, `roots` are `/{name}`, `nodes` are kinds of
-    `/{id}`.
+    """Which handler answers what: `edges` are `/{node}/{edge}`, `roots` are `/{name}` or `/{name}/*`, `nodes` are
+    kinds of `/{id}`.
     """
 
     def __init__(self) -> None:
@@ -118,7 +121,7 @@ class Table:
         self.edges[method, name] = handler
 
     def root(self, method: str, name: str, handler: Handler) -> None:
-        """Register `/{name}`."""
+        """Register `/{name}`, or everything below it: `{name}/*`."""
         self.roots[method, name] = handler
 
     def node(self, method: str, is_kind: Callable[[Simulator, str], bool], handler: Handler) -> None:
@@ -128,7 +131,12 @@ class Table:
     def find(self, sim: Simulator, method: str, node: str, edge: str) -> Handler:
         """The handler, or the upstream's answer to what does not exist."""
         if edge:
-            handler = self.edges.get((method, edge))
+            # What a collection has under a key is one handler's, whatever the key.
+            handler = (
+                self.edges.get((method, edge))
+                or self.edges.get((method, f"{edge.partition('/')[0]}/*"))
+                or self.roots.get((method, f"{node}/*"))
+            )
             if handler is not None:
                 return handler
             raise GraphError(
@@ -162,7 +170,10 @@ class Graph:
         call = Call(sim, request, parts[1], node, edge)
         is_upload = edge in self._table.streaming or node.startswith("upload:")
         if not is_upload and request.can_read_body:
-            call.body = await request.read()
+            if request.content_type == "multipart/form-data":
+                call.form = dict(await request.post())
+            else:
+                call.body = await request.read()
         query = request.query_string
         if query:
             query = urlencode([pair for pair in parse_qsl(query) if pair[0] not in _SECRET_PARAMETERS])

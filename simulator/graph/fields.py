@@ -1,6 +1,7 @@
 """`fields=` selection and cursor paging, shared by every Graph read."""
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -38,10 +39,28 @@ def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> 
     for name in names:
         if name not in available:
             raise invalid_parameter(f"Tried accessing nonexisting field ({name})")
-    chosen = {name: available[name] for name in names if available[name] is not None}
+    chosen = {
+        name: narrowed(available[name], asked or "", name) for name in names if available[name] is not None
+    }
     if "id" in available and "id" not in chosen:
         chosen["id"] = available["id"]
     return chosen
+
+
+def narrowed(value: Any, asked: str, name: str) -> Any:
+    """An expanded field, `name{a,b}`: of each object in it the fields a and b."""
+    found = re.search(rf"(?<![\w]){name}(?:\.\w+\([^()]*\))*\{{", asked)
+    if found is None or not isinstance(value, dict):
+        return value
+    depth, end = 1, found.end()
+    while depth and end < len(asked):
+        depth += {"{": 1, "}": -1}.get(asked[end], 0)
+        end += 1
+    names = {*parse_fields(asked[found.end() : end - 1]), "id"}
+    if isinstance(value.get("data"), list):
+        rows = [{key: each for key, each in row.items() if key in names} for row in value["data"]]
+        return {**value, "data": rows}
+    return {key: each for key, each in value.items() if key in names}
 
 
 def page(

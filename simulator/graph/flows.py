@@ -1,24 +1,42 @@
 """Flows of an account: made, listed, changed, published, deleted; their files."""
 
+import time
 from typing import Any
+
+import orjson
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, select
-from simulator.world.identifiers import new_id
+from simulator.graph.schema import coerced
+from simulator.world.identifiers import graph_time, new_id
 from simulator.world.records import Flow
 
 _DEFAULT = ("id", "name", "status", "categories", "validation_errors")
 
 
 def _fields(flow: Flow) -> dict[str, Any]:
+    try:
+        file = orjson.loads(flow.json or b"{}")
+    except orjson.JSONDecodeError:
+        file = {}
+    file = file if isinstance(file, dict) else {}
+    preview = f"https://business.facebook.com/wa/manage/flows/{flow.id}/preview/"
     return {
         "id": flow.id,
         "name": flow.name,
         "status": flow.status,
         "categories": flow.categories,
         "validation_errors": [],
-        "whatsapp_business_account": {"id": flow.waba_id},
+        "json_version": file.get("version"),
+        "data_api_version": file.get("data_api_version"),
+        "endpoint_uri": flow.endpoint_uri,
+        "preview": {"preview_url": preview, "expires_at": graph_time(time.time() + 30 * 86400)},
+        "health_status": {"can_send_message": "AVAILABLE", "entities": []},
+        "updated_at": graph_time(flow.updated_at),
+        "data_channel_uri": flow.endpoint_uri,
+        "application": None,
+        "whatsapp_business_account": {"id": flow.waba_id, "name": "Business account", "timezone_id": "71"},
     }
 
 
@@ -29,8 +47,15 @@ async def create_flow(call: Call) -> dict[str, Any]:
         id=new_id("6"),
         waba_id=account.waba_id,
         name=text_of(params, "name"),
-        categories=params.get("categories", []),
+        categories=coerced("texts", "categories", params.get("categories", [])),
+        endpoint_uri=str(params["endpoint_uri"]) if "endpoint_uri" in params else None,
+        json=str(params.get("flow_json", "")).encode(),
     )
+    source = call.sim.state.flows.get(str(params.get("clone_flow_id", "")))
+    if source is not None and source.waba_id == account.waba_id:
+        flow.json = source.json
+    if params.get("publish") in {True, "true"}:
+        flow.status = "PUBLISHED"
     call.sim.state.flows[flow.id] = flow
     return {"id": flow.id, "success": True, "validation_errors": []}
 
@@ -50,8 +75,10 @@ async def get_flow(call: Call) -> dict[str, Any]:
 async def update_flow(call: Call) -> dict[str, Any]:
     """POST /{flow}: its name and categories."""
     flow, params = _flow(call), call.params()
+    flow.updated_at = time.time()
     flow.name = str(params.get("name", flow.name))
-    flow.categories = params.get("categories", flow.categories)
+    flow.categories = coerced("texts", "categories", params.get("categories", flow.categories))
+    flow.endpoint_uri = params.get("endpoint_uri", flow.endpoint_uri)
     return {"success": True}
 
 
@@ -82,7 +109,7 @@ async def upload_asset(call: Call) -> dict[str, Any]:
     file = form.get("file")
     if form.get("asset_type") != "FLOW_JSON" or file is None or isinstance(file, str | bytes | bytearray):
         raise invalid_parameter("Param asset_type must be FLOW_JSON, with a file")
-    flow.json = file.file.read()
+    flow.json, flow.updated_at = file.file.read(), time.time()
     return {"success": True, "validation_errors": []}
 
 

@@ -142,14 +142,24 @@ async def download(request: web.Request) -> web.StreamResponse:
 
 
 async def send_bytes(request: web.Request, media: Media) -> web.StreamResponse:
-    """Stream a file with its type, length and name."""
-    response = web.StreamResponse(headers={"Content-Type": media.mime_type})
+    """Stream a file, or the range of it that is asked for, with its type, length and name."""
+    try:
+        asked = request.http_range
+    except ValueError:
+        asked = slice(None)
+    start, stop, _ = asked.indices(len(media.data))
+    if start >= stop:
+        raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{len(media.data)}"})
+    response = web.StreamResponse(headers={"Content-Type": media.mime_type, "Accept-Ranges": "bytes"})
+    if "Range" in request.headers and (asked.start is not None or asked.stop is not None):
+        response.set_status(206)
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(media.data)}"
     if media.filename:
         response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(media.filename)}"
-    response.content_length = len(media.data)
+    response.content_length = stop - start
     await response.prepare(request)
-    for start in range(0, len(media.data), 256 * 1024):
-        await response.write(media.data[start : start + 256 * 1024])
+    for place in range(start, stop, 256 * 1024):
+        await response.write(media.data[place : min(stop, place + 256 * 1024)])
     await response.write_eof()
     return response
 

@@ -19,6 +19,7 @@ _INTERACTIVE_NEEDS = {
     "address_message": "address_message",
     "call_permission_request": "call_permission_request",
     "contact_request": "request_contact_info",
+    "request_contact_info": "request_contact_info",
     "order_details": "review_and_pay",
     "order_status": "review_order",
 }
@@ -49,6 +50,8 @@ def check(body: Body) -> None:
     if not isinstance(content, list if kind == "contacts" else dict):
         raise bad(kind, "has the wrong type")
     checker(content)
+    if kind == "pin" and body.get("recipient_type") != "group":
+        raise bad("recipient_type", "must be group to pin a message")
     opaque = body.get("biz_opaque_callback_data")
     if opaque is not None and (not isinstance(opaque, str) or len(opaque) > 512):
         raise bad("biz_opaque_callback_data", "must be at most 512 characters")
@@ -248,12 +251,25 @@ def _check_named_action(kind: str, action: Body) -> None:
         _object(parameters, "order", "parameters")
 
 
+def _check_pin(pin: Body) -> None:
+    if pin.get("type") not in {"pin", "unpin"}:
+        raise bad("pin['type']", "must be pin or unpin")
+    _text(pin, "message_id", "pin", 512)
+    if pin["type"] == "pin":
+        days = str(pin.get("expiration_days") or "")
+        if not days:
+            raise missing("pin['expiration_days']")
+        if not days.isdigit() or not 1 <= int(days) <= 30:
+            raise bad("pin['expiration_days']", "must be 1 to 30")
+
+
 CHECKS: dict[str, Callable[[Any], None]] = {
     "text": _check_text,
     **{kind: _check_media(kind) for kind in MEDIA_TYPES},
     "location": _check_location,
     "contacts": _check_contacts,
     "reaction": _check_reaction,
+    "pin": _check_pin,
     "template": _check_template,
     "interactive": _check_interactive,
 }

@@ -4,6 +4,7 @@ The order of checks is upstream's (1.1.6). What passes is answered with a wamid 
 from `statuses.py`. Nothing here waits for anything, so a send costs little more than its HTTP request.
 """
 
+import re
 import time
 from typing import Any
 
@@ -14,25 +15,36 @@ from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph.dispatch import Call, Table
 from simulator.graph.media_checks import check_media_ids, media_problem
-from simulator.graph.message_checks import bad, check, missing
+from simulator.graph.message_checks import CHECKS, bad, check, missing
+from simulator.graph.schema import with_objects
 from simulator.message_templates.checks import check_parameters, find_template
 from simulator.world.identifiers import message_id
 from simulator.world.records import Account, Message, Number
 
 _WINDOW_SECONDS = 24 * 3600
 _FREE_OF_WINDOW = {"template", "reaction"}
+_USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]+")
+_OBJECTS = {
+    "": frozenset({*CHECKS, "context", "typing_indicator"}),
+    "interactive": frozenset({"action", "body", "footer", "header"}),
+    "interactive.action": frozenset({"buttons", "cards", "parameters", "sections"}),
+    "template": frozenset({"components", "language"}),
+}
+"""Members of a message that may come as the JSON of what they hold, by the path to them."""
 _NOT_DIGITS = str.maketrans("", "", "+-() .")
 
 
 async def send(call: Call) -> bytes:
     """POST /{number}/messages: send a message, or mark one as read."""
     number = call.sending_number()
-    body = call.json()
+    body = _body(call)
     if body.get("messaging_product") != "whatsapp":
         raise GraphError(100, message="(#100) The parameter messaging_product is required.", details=None)
     if "status" in body:
         return mark_read(call, number, body)
     check(body)
+    if is_user_id(body.get("to")) and body.get("recipient_type") != "group":
+        return _dropped(call, number, body)
     is_template = body.get("type") == "template"
     if not is_template:
         check_media_ids(call, number, body)
@@ -101,6 +113,40 @@ async def send_marketing(call: Call) -> bytes:
     return await send(call)
 
 
+def _body(call: Call) -> dict[str, Any]:
+    """The message, however it was written."""
+    if call.body.lstrip()[:1] == b"{":
+        body = call.json()
+        if b'"{' not in call.body and b'"[' not in call.body:
+            # Nearly every message: no member is the JSON of what it holds.
+            return body
+    else:
+        proof = {"access_token", "appsecret_proof", "appsecret_time"}
+        body = {name: value for name, value in call.params().items() if name not in proof} or call.json()
+    read: dict[str, Any] = with_objects(body, _OBJECTS)
+    return read
+
+
+def _dropped(call: Call, number: Number, body: dict[str, Any]) -> bytes:
+    """A business-scoped user id in `to` is accepted, and the message goes nowhere without a word."""
+    to = str(body["to"])
+    message = Message(
+        id=message_id("0", inbound=False),
+        phone_number_id=number.id,
+        customer=to,
+        direction="outbound",
+        timestamp=time.time(),
+        body=body,
+        status="accepted",
+    )
+    call.message_id = message.id
+    call.sim.add_message(message)
+    contact = {"input": to, "wa_id": to}
+    return orjson.dumps(
+        {"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": message.id}]}
+    )
+
+
 def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
     """Mark an inbound message and those before it as read, perhaps show typing (upstream fact 1.1.4)."""
     if body["status"] != "read":
@@ -153,10 +199,17 @@ def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, d
     return digits, {"input": to, "wa_id": digits}, False
 
 
+def is_user_id(to: Any) -> bool:
+    """Whether a recipient is a business-scoped user id (upstream fact 0.5)."""
+    return isinstance(to, str) and _USER_ID.fullmatch(to) is not None
+
+
 def _check_recipient(call: Call, number: Number, customer: str) -> None:
     call.sim.throttle.take_pair(number, customer)
     if customer == number.digits:
         raise GraphError(131021, "Sender and recipient are the same number.")
+    if customer in call.sim.state.objects.get(f"{number.id}/block_users", {}):
+        raise GraphError(130403)
     if number.allowed_recipients is not None and customer not in number.allowed_recipients:
         raise GraphError(131030)
 

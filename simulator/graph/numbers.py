@@ -12,6 +12,7 @@ from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import select
 from simulator.graph.oauth import verify_callback
+from simulator.graph.schema import coerced
 from simulator.world.identifiers import graph_time
 from simulator.world.records import Number
 
@@ -44,6 +45,8 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "throughput": {"level": number.throughput},
         "name_status": number.name_status,
         "new_name_status": "NONE",
+        "new_display_name": None,
+        **call.sim.state.objects.get(f"{number.id}/display_name", {}).get("", {}),
         "code_verification_status": number.code_verification_status,
         "platform_type": number.platform_type,
         "status": number.status,
@@ -55,7 +58,7 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "is_preverified_number": False,
         "search_visibility": "NON_VISIBLE",
         "eligibility_for_api_business_global_search": "NON_ELIGIBLE_UNDEFINED_COUNTRY",
-        "conversational_automation": None,
+        "conversational_automation": _automation(call, number),
         "certificate": None,
         "new_certificate": None,
         "country_dial_code": number.digits[: len(number.digits) - 10] or None,
@@ -65,13 +68,18 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
     }
 
 
+def _automation(call: Call, number: Number) -> dict[str, Any] | None:
+    kept = call.sim.state.objects.get(f"{number.id}/conversational_automation", {}).get("")
+    return {**kept, "id": number.id} if kept is not None else None
+
+
 async def get_number(call: Call) -> dict[str, Any]:
     """GET /{number}."""
     return select(call, number_fields(call, call.number()), LIST_FIELDS)
 
 
 async def update_number(call: Call) -> dict[str, Any]:
-    """POST /{number}: set the two-step PIN, or the number's own callback."""
+    """POST /{number}: set the two-step PIN, the number's own callback, or a name that waits for its review."""
     number = call.number()
     params = call.params()
     if "pin" in params:
@@ -83,14 +91,15 @@ async def update_number(call: Call) -> dict[str, Any]:
             value={"display_phone_number": number.digits, "event": "PIN_CHANGED"},
         )
     elif "webhook_configuration" in params:
-        wanted = params["webhook_configuration"]
-        if not isinstance(wanted, dict):
-            raise invalid_parameter("Param webhook_configuration must be an object")
+        wanted = coerced("object", "webhook_configuration", params["webhook_configuration"])
         url = wanted.get("override_callback_uri") or None
         if url:
             await verify_callback(call, str(url), str(wanted.get("verify_token", "")))
         number.override_callback_uri = url
         number.override_verify_token = wanted.get("verify_token") if url else None
+    elif "new_display_name" in params:
+        name = {"new_display_name": text_of(params, "new_display_name"), "new_name_status": "PENDING_REVIEW"}
+        call.sim.state.objects[f"{number.id}/display_name"] = {"": name}
     else:
         raise invalid_parameter("Invalid parameter")
     call.sim.state.changed()

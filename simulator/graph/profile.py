@@ -5,6 +5,7 @@ from typing import Any
 from simulator.errors import invalid_parameter
 from simulator.graph.dispatch import Call, Table
 from simulator.graph.fields import parse_fields
+from simulator.graph.schema import coerced
 
 _PROFILE_LIMITS = {"about": 139, "address": 256, "description": 512, "email": 128}
 _VERTICALS = frozenset(
@@ -40,7 +41,7 @@ _VERTICALS = frozenset(
 async def get_profile(call: Call) -> dict[str, Any]:
     """GET /{number}/whatsapp_business_profile: unset fields are absent."""
     number = call.number()
-    profile = {"messaging_product": "whatsapp", **number.profile}
+    profile = {"messaging_product": "whatsapp", "vertical": "UNDEFINED", **number.profile}
     asked = parse_fields(call.request.query.get("fields", ""))
     known = {*_PROFILE_LIMITS, "messaging_product", "profile_picture_url", "websites", "vertical"}
     for name in asked:
@@ -64,7 +65,7 @@ async def set_profile(call: Call) -> dict[str, Any]:
                 raise invalid_parameter(f"Param {name} must be a string of at most {limit} characters")
             changes[name] = value
     if "websites" in params:
-        sites = params["websites"]
+        sites = coerced("texts", "websites", params["websites"])
         if not isinstance(sites, list) or len(sites) > 2:
             raise invalid_parameter("Param websites must be a list of at most 2 addresses")
         if not all(isinstance(site, str) and site.startswith(("https://", "http://")) for site in sites):

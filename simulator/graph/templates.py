@@ -10,6 +10,7 @@ import orjson
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, parse_fields, select
+from simulator.graph.schema import coerced
 from simulator.message_templates import library
 from simulator.message_templates.rules import check_category, check_components, check_name, check_ttl, refuse
 from simulator.world.identifiers import new_id
@@ -129,7 +130,7 @@ async def create_template(call: Call) -> dict[str, Any]:
         if "promo" in name and category == "UTILITY":
             # The upstream moves what it takes for marketing, and says so in the answer.
             category = "MARKETING"
-        components = body.get("components")
+        components = _list_in(body, "components")
     template = Template(
         id=new_id("41"),
         waba_id=account.waba_id,
@@ -147,6 +148,33 @@ async def create_template(call: Call) -> dict[str, Any]:
     else:
         call.sim.reviews.submit(template)
     return {"id": template.id, "status": template.status, "category": template.category}
+
+
+async def upsert_templates(call: Call) -> dict[str, Any]:
+    """POST /{waba}/upsert_message_templates: an authentication template in several languages at once."""
+    account, body = call.account(), call.params()
+    name, category = text_of(body, "name"), check_category(text_of(body, "category"))
+    if category != "AUTHENTICATION":
+        raise invalid_parameter("Param category must be AUTHENTICATION")
+    check_name(name)
+    components = check_components(call.sim.state, category, False, _list_in(body, "components"))
+    rows = []
+    for language in coerced("texts", "languages", body.get("languages")):
+        template = call.sim.state.template_index.get((account.waba_id, name, language))
+        if template is None:
+            _check_room(call, account, name, language)
+            template = Template(new_id("41"), account.waba_id, name, language, category, components)
+            call.sim.state.add_template(template)
+        template.components = components
+        call.sim.reviews.submit(template)
+        rows.append({"id": template.id, "status": template.status, "language": language})
+    call.sim.state.changed()
+    return {"data": rows}
+
+
+def _list_in(body: dict[str, Any], name: str) -> Any:
+    value = body.get(name)
+    return coerced("list", name, value) if isinstance(value, str) else value
 
 
 def _check_room(call: Call, account: Account, name: str, language: str) -> None:
@@ -212,7 +240,7 @@ async def edit_template(call: Call) -> dict[str, Any]:
     ttl = body.get("message_send_ttl_seconds", template.message_send_ttl_seconds)
     check_ttl(category, ttl)
     if "components" in body:
-        template.components = check_components(call.sim.state, category, named, body["components"])
+        template.components = check_components(call.sim.state, category, named, _list_in(body, "components"))
     template.category, template.message_send_ttl_seconds = category, ttl
     template.parameter_format = "NAMED" if named else "POSITIONAL"
     template.edited_at = [*edits, now]
@@ -276,6 +304,7 @@ def register(table: Table) -> None:
     table.edge("GET", "message_templates", list_templates)
     table.edge("POST", "message_templates", create_template)
     table.edge("DELETE", "message_templates", delete_templates)
+    table.edge("POST", "upsert_message_templates", upsert_templates)
     table.edge("GET", "message_template_library", list_library)
     table.root("GET", "message_template_library", list_library)
     table.edge("POST", "unpause", unpause_template)

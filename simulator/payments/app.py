@@ -15,7 +15,8 @@ from simulator.config import Config
 from simulator.control.views import answer, read, refusals
 from simulator.parts import SIMULATOR
 from simulator.payments.book import SCENARIOS, Book, RefusedError, Row
-from simulator.payments.hooks import Hooks
+from simulator.payments.contract import CONTRACT, UnfitRequest, check_request
+from simulator.payments.hooks import Hooks, shown
 
 
 class Payments:
@@ -43,8 +44,8 @@ def _email_in(book: Book, body: Row) -> str:
     return str(body.get("email", ""))
 
 
-def api(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Basic authentication, the request log, the scenarios that spoil an answer, Razorpay's error body."""
+def api(call: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Basic authentication, the request log, the documented members, the scenarios that spoil an answer."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         payments, raw = request.app[PAYMENTS], await request.read()
@@ -63,24 +64,48 @@ def api(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamRespons
             return _error(401, "Authentication failed", None)
         try:
             body = orjson.loads(raw) if raw.strip() else {}
+            if request.method == "POST":
+                check_request(_variant(call, body), body)
+            elif unknown := set(request.query) - set(CONTRACT["calls"][call].get("query", [])):
+                raise UnfitRequest(f"{unknown} is/are not required and should not be sent", unknown.pop())
             scenario = book.scenario_of(_email_in(book, body))
             if scenario == "500" and request.method == "POST":
                 return _error(500, "We are facing some trouble completing your request.", "server_error")
             result = await handler(book, request, body)
         except RefusedError as refusal:
             return _error(400, refusal.description, refusal.reason)
+        except UnfitRequest as problem:
+            return _error(400, str(problem), "input_validation_failed", field=problem.field)
         except (KeyError, TypeError, ValueError) as problem:
             return _error(400, f"Missing or wrong: {problem}", "input_validation_failed")
         if scenario == "timeout_after_accept" and request.method == "POST" and request.transport:
             request.transport.abort()
-        return answer(result)
+        return answer(shown(result))
 
     return serve
 
 
-def _error(status: int, description: str, reason: str | None) -> web.Response:
-    code = "SERVER_ERROR" if status >= 500 else "BAD_REQUEST_ERROR"
-    return answer({"error": {"code": code, "description": description, "reason": reason}}, status=status)
+def _variant(call: str, body: Row) -> str:
+    """The call's name in the contract: registrations differ by their method."""
+    if call != "register":
+        return call
+    method = (body.get("subscription_registration") or {}).get("method")
+    if f"register_{method}" not in CONTRACT["calls"]:
+        raise UnfitRequest("The method is invalid.", "method")
+    return f"register_{method}"
+
+
+def _error(status: int, description: str, reason: str | None, field: str | None = None) -> web.Response:
+    error: Row = {
+        "code": "SERVER_ERROR" if status >= 500 else "BAD_REQUEST_ERROR",
+        "description": description,
+        "source": "business",
+        "step": "payment_initiation",
+        "reason": reason,
+        "metadata": {},
+        **({"field": field} if field else {}),
+    }
+    return answer({"error": error}, status=status)
 
 
 def _known(rows: dict[str, Row], key: str) -> Row:
@@ -94,9 +119,14 @@ async def auth_links(book: Book, _: web.Request, body: Row) -> Row:
     return book.register(body)
 
 
+async def cancel_registration(book: Book, request: web.Request, _: Row) -> Row:
+    """POST /v1/invoices/{id}/cancel."""
+    return book.cancel_registration(_known(book.registrations, request.match_info["id"])["id"])
+
+
 async def create_order(book: Book, _: web.Request, body: Row) -> Row:
     """POST /v1/orders."""
-    return book.order(int(body["amount"]), str(body["receipt"]))
+    return book.order(body["amount"], str(body.get("receipt", "")))
 
 
 async def list_orders(book: Book, request: web.Request, _: Row) -> Row:
@@ -140,10 +170,20 @@ async def get_token(book: Book, request: web.Request, _: Row) -> Row:
     return _known(book.tokens, request.match_info["token_id"])
 
 
-async def delete_token(book: Book, request: web.Request, _: Row) -> Row:
-    """DELETE /v1/customers/{id}/tokens/{id}."""
+async def cancel_token(book: Book, request: web.Request, _: Row) -> Row:
+    """PUT /v1/customers/{id}/tokens/{id}/cancel: of UPI; the mandate ends at the bank."""
     token = _known(book.tokens, request.match_info["token_id"])
+    if token["method"] != "upi":
+        raise RefusedError("Only tokens of UPI can be cancelled.")
     book.change_token(token["id"], "cancelled")
+    return {"status": "cancellation_initiated"}
+
+
+async def delete_token(book: Book, request: web.Request, _: Row) -> Row:
+    """DELETE /v1/customers/{id}/tokens/{id}: the provider forgets it; a mandate of UPI lives on at the bank."""
+    token = _known(book.tokens, request.match_info["token_id"])
+    if token["method"] != "upi":
+        book.change_token(token["id"], "cancelled")
     return {"deleted": True}
 
 
@@ -168,8 +208,22 @@ async def cancel_link(book: Book, request: web.Request, _: Row) -> Row:
     link = _known(book.links, request.match_info["link_id"])
     if link["status"] != "created":
         raise RefusedError("The link is not payable any more.")
-    link["status"] = "cancelled"
+    link |= {"status": "cancelled", "cancelled_at": book.now()}
     return link
+
+
+async def list_settlements(book: Book, _: web.Request, __: Row) -> Row:
+    """GET /v1/settlements."""
+    return _items(list(reversed(book.settlements.values())))
+
+
+async def settled_items(book: Book, request: web.Request, _: Row) -> Row:
+    """GET /v1/settlements/recon/combined?year=&month=&day=."""
+    query = request.query
+    day = int(query["day"]) if "day" in query else None
+    rows = book.settled_on(int(query["year"]), int(query["month"]), day)
+    skip = int(query.get("skip", 0))
+    return _items(rows[skip : skip + int(query.get("count", 1000))])
 
 
 def _items(rows: list[Row]) -> Row:
@@ -199,14 +253,15 @@ async def show_mandate(request: web.Request) -> web.StreamResponse:
     row = book.registrations.get(request.match_info["id"])
     if row is None:
         raise KeyError("such mandate")
-    text = f"Up to ₹{row['max_amount'] / 100:,.2f} per debit by {row['method']}."
+    text = f"Up to ₹{row['_max_amount'] / 100:,.2f} per debit by {row['_method']}."
     if row["status"] != "issued":
-        return _page("Mandate", "This mandate is approved.", form=False)
+        said = "approved" if row["status"] == "paid" else row["status"]
+        return _page("Mandate", f"This mandate is {said}.", form=False)
     chosen = await _chosen(request)
     if chosen not in {"approve", "decline"}:
         return _page("Approve a mandate?", text, form=chosen is None)
-    payment = book.answer_mandate(row, approved=chosen == "approve")
-    return _back(request, row, {"razorpay_payment_id": payment["id"], "razorpay_order_id": row["order_id"]})
+    book.answer_mandate(row, approved=chosen == "approve")
+    return _page("Done", "You may close this page.", form=False)
 
 
 async def show_link(request: web.Request) -> web.StreamResponse:
@@ -245,11 +300,10 @@ async def _chosen(request: web.Request) -> str | None:
     return str((await request.post()).get("answer", "abandon")) if request.method == "POST" else None
 
 
-def _back(request: web.Request, row: Row, values: dict[str, str], signed: str | None = None) -> web.Response:
+def _back(request: web.Request, row: Row, values: dict[str, str], signed: str) -> web.Response:
     """To the merchant's page with a real signature, or a page that says it is done."""
     if not row.get("callback_url"):
         return _page("Done", "You may close this page.", form=False)
-    signed = signed or f"{values['razorpay_order_id']}|{values['razorpay_payment_id']}"
     secret = request.app[PAYMENTS].config.razorpay_key_secret
     values["razorpay_signature"] = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).hexdigest()
     glue = "&" if urlsplit(row["callback_url"]).query else "?"
@@ -287,11 +341,16 @@ async def dashboard_refund(request: web.Request) -> web.Response:
         raise ValueError(refusal.description) from None
 
 
+async def settle(request: web.Request) -> web.Response:
+    """POST /sim/settle: pay what was collected to the merchant's bank."""
+    return answer({"settlement": request.app[PAYMENTS].book.settle()})
+
+
 async def get_payments(request: web.Request) -> web.Response:
     """GET /sim/payments: everything the provider knows, and the webhooks it sent."""
     payments = request.app[PAYMENTS]
     book = payments.book
-    return answer(
+    everything = shown(
         {
             "now": book.now(),
             "orders": list(book.orders.values()),
@@ -299,10 +358,11 @@ async def get_payments(request: web.Request) -> web.Response:
             "tokens": list(book.tokens.values()),
             "payment_links": list(book.links.values()),
             "refunds": list(book.refunds.values()),
-            "webhooks": payments.hooks.view(),
-            "webhook_url": payments.hooks.url,
+            "registrations": list(book.registrations.values()),
+            "settlements": list(book.settlements.values()),
         }
     )
+    return answer({**everything, "webhooks": payments.hooks.view(), "webhook_url": payments.hooks.url})
 
 
 async def put_payments(request: web.Request) -> web.Response:
@@ -326,23 +386,27 @@ def add_routes(app: web.Application) -> None:
         payments.clear()
 
     app.on_shutdown.append(stop)
-    for method, path, handler in (
-        ("POST", "/v1/subscription_registration/auth_links", auth_links),
-        ("POST", "/v1/orders", create_order),
-        ("GET", "/v1/orders", list_orders),
-        ("GET", "/v1/orders/{order_id}/payments", order_payments),
-        ("POST", "/v1/payments/create/recurring", recurring),
-        ("GET", "/v1/payments/{payment_id}", get_payment),
-        ("POST", "/v1/payments/{payment_id}/refund", refund_payment),
-        ("GET", "/v1/payments/{payment_id}/refunds", payment_refunds),
-        ("GET", "/v1/customers/{customer_id}/tokens/{token_id}", get_token),
-        ("DELETE", "/v1/customers/{customer_id}/tokens/{token_id}", delete_token),
-        ("POST", "/v1/payment_links", create_link),
-        ("GET", "/v1/payment_links", list_links),
-        ("GET", "/v1/payment_links/{link_id}", get_link),
-        ("POST", "/v1/payment_links/{link_id}/cancel", cancel_link),
+    for call, method, path, handler in (
+        ("register", "POST", "/v1/subscription_registration/auth_links", auth_links),
+        ("cancel_registration", "POST", "/v1/invoices/{id}/cancel", cancel_registration),
+        ("create_order", "POST", "/v1/orders", create_order),
+        ("list_orders", "GET", "/v1/orders", list_orders),
+        ("order_payments", "GET", "/v1/orders/{order_id}/payments", order_payments),
+        ("debit", "POST", "/v1/payments/create/recurring", recurring),
+        ("get_payment", "GET", "/v1/payments/{payment_id}", get_payment),
+        ("refund", "POST", "/v1/payments/{payment_id}/refund", refund_payment),
+        ("payment_refunds", "GET", "/v1/payments/{payment_id}/refunds", payment_refunds),
+        ("get_token", "GET", "/v1/customers/{customer_id}/tokens/{token_id}", get_token),
+        ("cancel_token", "PUT", "/v1/customers/{customer_id}/tokens/{token_id}/cancel", cancel_token),
+        ("delete_token", "DELETE", "/v1/customers/{customer_id}/tokens/{token_id}", delete_token),
+        ("create_link", "POST", "/v1/payment_links", create_link),
+        ("list_links", "GET", "/v1/payment_links", list_links),
+        ("get_link", "GET", "/v1/payment_links/{link_id}", get_link),
+        ("cancel_link", "POST", "/v1/payment_links/{link_id}/cancel", cancel_link),
+        ("list_settlements", "GET", "/v1/settlements", list_settlements),
+        ("settled_items", "GET", "/v1/settlements/recon/combined", settled_items),
     ):
-        app.router.add_route(method, path, api(handler))
+        app.router.add_route(method, path, api(call, handler))
     for method, path, control in (
         ("GET", "/sim/mandate/{id}", show_mandate),
         ("POST", "/sim/mandate/{id}", show_mandate),
@@ -351,6 +415,7 @@ def add_routes(app: web.Application) -> None:
         ("POST", "/sim/clock/advance", advance),
         ("POST", "/sim/scenario", set_scenario),
         ("POST", "/sim/refund", dashboard_refund),
+        ("POST", "/sim/settle", settle),
         ("GET", "/sim/payments", get_payments),
         ("PUT", "/sim/payments", put_payments),
         ("POST", "/sim/payments/reset", reset),

@@ -2,6 +2,7 @@
 
 A scenario, chosen by the payer's e-mail (`name+scenario@…`) or over the control API, decides how debits end. Time is
 the real one plus what `POST /sim/clock/advance` added; until that is called, 25 hours of a debit pass in five seconds.
+Rows have the members of Razorpay's entities (`contract.py`); those that begin with `_` are the book's own.
 """
 
 import asyncio
@@ -10,11 +11,15 @@ import string
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from simulator.payments.contract import entity
 
 HOUR = 3600
 COMPRESSION = 25 * HOUR / 5
 LIMIT_WITHOUT_OTP = 1_500_000
+IST = timedelta(hours=5, minutes=30)
 SCENARIOS = (
     "ok",
     "insufficient_funds",
@@ -59,6 +64,8 @@ class Book:
     links: dict[str, Row] = field(default_factory=dict)
     refunds: dict[str, Row] = field(default_factory=dict)
     registrations: dict[str, Row] = field(default_factory=dict)
+    settlements: dict[str, Row] = field(default_factory=dict)
+    settled: list[Row] = field(default_factory=list)
     scenarios: dict[str, str] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
     """When a payment that waits is decided, by the book's clock."""
@@ -77,8 +84,10 @@ class Book:
             self.links,
             self.refunds,
             self.registrations,
+            self.settlements,
         ):
             known.clear()
+        self.settled.clear()
         self.scenarios.clear()
         self.due.clear()
         self.offset = 0.0
@@ -98,9 +107,14 @@ class Book:
         while ripe := sorted((at, key) for key, at in self.due.items() if at <= self.now()):
             self.decide(ripe[0][1])
         for link in self.links.values():
-            if link["status"] == "created" and link["expire_by"] <= self.now():
-                link["status"] = "expired"
+            if link["status"] == "created" and 0 < link["expire_by"] <= self.now():
+                link |= {"status": "expired", "expired_at": self.now()}
                 self.publish("payment_link.expired", {"payment_link": link}, self.scenario_of(_email(link)))
+        for row in self.registrations.values():
+            if row["status"] == "issued" and row["expire_by"] and row["expire_by"] <= self.now():
+                row |= {"status": "expired", "expired_at": self.now()}
+                email = row["customer_details"]["email"]
+                self.publish("invoice.expired", {"invoice": row}, self.scenario_of(email))
 
     def customer(self, details: Row) -> Row:
         """The customer with these details, made when new."""
@@ -113,117 +127,159 @@ class Book:
 
     def order(self, amount: int, receipt: str, customer_id: str | None = None) -> Row:
         """A new order."""
-        made: Row = {
-            "id": _id("order"),
-            "entity": "order",
-            "amount": amount,
-            "amount_paid": 0,
-            "currency": "INR",
-            "receipt": receipt,
-            "status": "created",
-            "customer_id": customer_id,
-            "created_at": self.now(),
-        }
+        made = entity(
+            "order",
+            id=_id("order"),
+            amount=amount,
+            amount_due=amount,
+            currency="INR",
+            receipt=receipt,
+            status="created",
+            customer_id=customer_id,
+            created_at=self.now(),
+        )
         self.orders[made["id"]] = made
         return made
 
-    def payment(self, order: Row, amount: int, method: str, **more: Any) -> Row:
+    def payment(self, order: Row, amount: int, method: str, payer: str, **more: Any) -> Row:
         """A new payment of an order, not decided yet."""
-        made = {
-            "id": _id("pay"),
-            "entity": "payment",
-            "amount": amount,
-            "currency": "INR",
-            "status": "created",
-            "order_id": order["id"],
-            "method": method,
-            "captured": False,
-            "amount_refunded": 0,
-            "error_code": None,
-            "error_description": None,
-            "error_reason": None,
-            "created_at": self.now(),
+        made = entity(
+            "payment",
+            id=_id("pay"),
+            amount=amount,
+            currency="INR",
+            status="created",
+            order_id=order["id"],
+            method=method,
+            created_at=self.now(),
+            _payer=payer,
             **more,
-        }
+        )
+        order["attempts"] += 1
         self.payments[made["id"]] = made
         return made
 
     def register(self, body: Row) -> Row:
-        """A registration link for a mandate."""
+        """A registration link for a mandate. Without an end of its own it has none."""
         wanted = body["subscription_registration"]
         customer = self.customer(dict(body["customer"]))
-        order = self.order(int(body["amount"]), body["receipt"], customer["id"])
+        order = self.order(body["amount"], body["receipt"], customer["id"])
         key = _id("inv")
-        made = {
-            "id": key,
-            "entity": "invoice",
-            "status": "issued",
-            "order_id": order["id"],
-            "customer_id": customer["id"],
-            "short_url": f"{self.base_url()}/sim/mandate/{key}",
-            "expire_by": self.now() + 7 * 24 * HOUR,
-            "method": wanted.get("method", "upi"),
-            "max_amount": int(wanted["max_amount"]),
-            "callback_url": body.get("callback_url"),
-        }
+        made = entity(
+            "invoice",
+            id=key,
+            status="issued",
+            type="link",
+            receipt=body["receipt"],
+            invoice_number=body["receipt"],
+            order_id=order["id"],
+            customer_id=customer["id"],
+            customer_details=customer,
+            short_url=f"{self.base_url()}/sim/mandate/{key}",
+            expire_by=body.get("expire_by"),
+            amount=body["amount"],
+            amount_due=body["amount"],
+            currency=body["currency"],
+            currency_symbol="₹",
+            description=body["description"],
+            sms_status="pending" if body.get("sms_notify", True) else None,
+            email_status="pending" if body.get("email_notify", True) else None,
+            issued_at=self.now(),
+            created_at=self.now(),
+            _method=wanted["method"],
+            _max_amount=wanted.get("max_amount", 100_000_000),
+        )
         self.registrations[key] = made
         return made
+
+    def cancel_registration(self, key: str) -> Row:
+        """End a registration link that nobody approved."""
+        row = self.registrations[key]
+        if row["status"] != "issued":
+            raise RefusedError(f"Invoice cannot be cancelled as it is in {row['status']} state")
+        row |= {"status": "cancelled", "cancelled_at": self.now()}
+        return row
 
     def answer_mandate(self, registration: Row, *, approved: bool) -> Row:
         """The payer approves or declines; returns the payment of the registration."""
         customer, order = self.customers[registration["customer_id"]], self.orders[registration["order_id"]]
         scenario = self.scenario_of(customer["email"])
-        method = registration["method"]
+        method = registration["_method"]
         payment = self.payment(
-            order, order["amount"], method, customer_id=customer["id"], email=customer["email"]
+            order,
+            order["amount"],
+            method,
+            customer["email"],
+            customer_id=customer["id"],
+            email=customer["email"],
+            invoice_id=registration["id"],
         )
         if not approved:
             self.fail(payment, "payment_cancelled", "The payer declined.")
             return payment
-        token = {
-            "id": _id("token"),
-            "entity": "token",
-            "customer_id": customer["id"],
-            "method": method,
-            "max_amount": registration["max_amount"],
-            "recurring": True,
-            "recurring_details": {"status": "confirmed", "failure_reason": None},
-            "expired_at": self.now() + 10 * 365 * 24 * HOUR,
+        token = entity(
+            "token",
+            id=_id("token"),
+            method=method,
+            recurring=True,
+            recurring_details={"status": "confirmed", "failure_reason": None},
+            used_at=self.now(),
+            created_at=self.now(),
+            _customer=customer["id"],
+            _cap=registration["_max_amount"],
             **_instrument(method, customer["email"]),
-        }
+        )
+        if method != "upi":  # tokens of UPI have no end, and only those of e-mandates their limit
+            token["expired_at"] = self.now() + 10 * 365 * 24 * HOUR
+        if method == "emandate":
+            token["max_amount"] = registration["_max_amount"]
         self.tokens[token["id"]] = token
-        registration["status"], payment["token_id"] = "paid", token["id"]
+        registration |= {"status": "paid", "payment_id": payment["id"], "paid_at": self.now()}
+        payment["token_id"] = token["id"]
         self.capture(payment)
         self.publish("token.confirmed", {"token": token}, scenario)
+        payload = {"payment": payment, "order": order, "invoice": registration}
+        self.publish("invoice.paid", payload, scenario)
         return payment
 
     def debit(self, body: Row) -> Row:
         """A recurring payment of a token; decided a day or so later."""
         order, token = self.orders.get(body["order_id"]), self.tokens.get(body["token"])
-        if order is None or token is None or token["customer_id"] != body["customer_id"]:
+        if order is None or token is None or token["_customer"] != body["customer_id"]:
             raise RefusedError("The order or the token does not exist.")
         if order["status"] == "paid":
             raise RefusedError("Order already paid.", "order_already_paid")
         if token["recurring_details"]["status"] != "confirmed":
             raise RefusedError("The token is not confirmed.", "token_not_confirmed")
         amount, scenario = int(body["amount"]), self.scenario_of(body["email"])
-        if amount > token["max_amount"] or (scenario == "over_15000" and amount > LIMIT_WITHOUT_OTP):
+        if amount > token["_cap"] or (scenario == "over_15000" and amount > LIMIT_WITHOUT_OTP):
             raise RefusedError("The amount exceeds the mandate's limit.", "amount_exceeds_maximum")
         payment = self.payment(
             order,
             amount,
             token["method"],
+            body["email"],
             token_id=token["id"],
-            customer_id=token["customer_id"],
+            customer_id=token["_customer"],
             email=body["email"],
         )
         hours = _DEBIT_HOURS[token["method"]] + (12 if scenario == "peak_hour_hold" else 0)
         self.wait(payment, hours)
         if scenario != "notification_failed":
-            self.publish(
-                "order.notification.delivered", {"notification": {"order_id": order["id"]}}, scenario
-            )
+            self.announce(order["id"], token["id"], "delivered", scenario)
         return payment
+
+    def announce(self, order_id: str, token_id: str, status: str, scenario: str) -> None:
+        """The bank told the payer of a debit, or could not."""
+        told = entity(
+            "notification",
+            id=_id("notification"),
+            order_id=order_id,
+            token_id=token_id,
+            status=status,
+            payment_after=self.now(),
+        )
+        self.publish(f"order.notification.{status}", {"notification": told}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
         """Decide a payment after this many hours of the book's clock, or their share of seconds."""
@@ -238,16 +294,14 @@ class Book:
         if self.due.pop(payment_id, None) is None:
             return
         payment = self.payments[payment_id]
-        scenario = self.scenario_of(payment["email"])
+        scenario = self.scenario_of(payment["_payer"])
         if scenario == "late_auth" and payment["status"] == "created":
             self.fail(payment, "payment_timed_out", "The bank did not answer in time.")
             self.wait(payment, 24)
         elif scenario == "insufficient_funds":
             self.fail(payment, "insufficient_funds", "The account has too little money.")
         elif scenario == "notification_failed":
-            self.publish(
-                "order.notification.failed", {"notification": {"order_id": payment["order_id"]}}, scenario
-            )
+            self.announce(payment["order_id"], payment["token_id"], "failed", scenario)
             self.fail(payment, "notification_failed", "The payer could not be notified.")
         elif scenario in {"token_paused", "token_cancelled"}:
             self.fail(payment, scenario, "The mandate does not stand any more.")
@@ -258,9 +312,12 @@ class Book:
     def capture(self, payment: Row) -> None:
         """The money is there; also after a failure (a late authorisation)."""
         order = self.orders[payment["order_id"]]
-        payment |= {"status": "captured", "captured": True, "error_code": None, "error_reason": None}
-        order |= {"status": "paid", "amount_paid": payment["amount"]}
-        scenario = self.scenario_of(payment["email"])
+        base = payment["amount"] * 2 // 100
+        tax = base * 18 // 100
+        payment |= {"status": "captured", "captured": True, "fee": base + tax, "tax": tax}
+        payment |= dict.fromkeys(("error_code", "error_reason", "error_description"))
+        order |= {"status": "paid", "amount_paid": payment["amount"], "amount_due": 0}
+        scenario = self.scenario_of(payment["_payer"])
         payload = {"payment": payment, "order": order}
         events = ["payment.authorized", "payment.captured", "order.paid"]
         for event in reversed(events) if scenario == "out_of_order" else events:
@@ -274,7 +331,7 @@ class Book:
             "error_reason": reason,
             "error_description": description,
         }
-        self.publish("payment.failed", {"payment": payment}, self.scenario_of(payment["email"]))
+        self.publish("payment.failed", {"payment": payment}, self.scenario_of(payment["_payer"]))
 
     def refund(self, payment: Row, amount: int, receipt: str | None) -> Row:
         """Give back a part of a captured payment, by API or on the dashboard."""
@@ -288,19 +345,21 @@ class Book:
         if payment["amount_refunded"] == payment["amount"]:
             payment["status"] = "refunded"
         key = _id("rfnd")
-        made = {
-            "id": key,
-            "entity": "refund",
-            "amount": amount,
-            "currency": "INR",
-            "payment_id": payment["id"],
-            "receipt": receipt,
-            "status": "processed",
-            "created_at": self.now(),
-        }
+        made = entity(
+            "refund",
+            id=key,
+            amount=amount,
+            currency="INR",
+            payment_id=payment["id"],
+            receipt=receipt,
+            status="processed",
+            speed_requested="normal",
+            speed_processed="normal",
+            created_at=self.now(),
+        )
         self.refunds[key] = made
         payload = {"refund": made, "payment": payment}
-        scenario = self.scenario_of(payment["email"])
+        scenario = self.scenario_of(payment["_payer"])
         for event in ("refund.created", "refund.processed"):
             self.publish(event, payload, scenario)
         return made
@@ -309,7 +368,7 @@ class Book:
         """A token is paused, cancelled or confirmed at the bank's side."""
         token = self.tokens[token_id]
         token["recurring_details"]["status"] = status
-        email = self.customers[token["customer_id"]]["email"]
+        email = self.customers[token["_customer"]]["email"]
         self.publish(f"token.{status}", {"token": token}, self.scenario_of(email))
 
     def link(self, body: Row) -> Row:
@@ -318,21 +377,21 @@ class Book:
         if any(known["reference_id"] == reference for known in self.links.values()):
             raise RefusedError(f"payment link with given reference_id ({reference}) already exists")
         key = _id("plink")
-        made = {
-            "id": key,
-            "entity": "payment_link",
-            "amount": int(body["amount"]),
-            "amount_paid": 0,
-            "currency": "INR",
-            "reference_id": reference,
-            "status": "created",
-            "short_url": f"{self.base_url()}/sim/pay/{key}",
-            "expire_by": int(body["expire_by"]),
-            "callback_url": body.get("callback_url"),
-            "customer": dict(body["customer"]),
-            "payments": [],
-            "created_at": self.now(),
-        }
+        made = entity(
+            "payment_link",
+            id=key,
+            amount=body["amount"],
+            currency="INR",
+            reference_id=reference,
+            description=body.get("description", ""),
+            status="created",
+            short_url=f"{self.base_url()}/sim/pay/{key}",
+            expire_by=body.get("expire_by", 0),
+            customer=dict(body["customer"]),
+            payments=None,
+            created_at=self.now(),
+            **{name: body[name] for name in ("callback_url", "callback_method") if name in body},
+        )
         self.links[key] = made
         return made
 
@@ -342,16 +401,79 @@ class Book:
             return None
         order = self.orders.get(link.get("order_id", "")) or self.order(link["amount"], link["reference_id"])
         link["order_id"] = order["id"]
-        payment = self.payment(order, link["amount"], "upi", email=_email(link))
+        payment = self.payment(order, link["amount"], "upi", _email(link))
         if not approved:
             self.fail(payment, "payment_declined", "The bank declined.")
             return payment
-        link["payments"] = [{"payment_id": payment["id"], "amount": payment["amount"], "status": "captured"}]
+        paid = entity(
+            "link_payment",
+            payment_id=payment["id"],
+            plink_id=link["id"],
+            amount=payment["amount"],
+            method="upi",
+            status="captured",
+            created_at=self.now(),
+        )
+        link["payments"] = [paid]
         link |= {"status": "paid", "amount_paid": payment["amount"]}
         self.capture(payment)
         payload = {"payment_link": link, "payment": payment, "order": order}
         self.publish("payment_link.paid", payload, self.scenario_of(_email(link)))
         return payment
+
+    def settle(self) -> Row | None:
+        """Pay what was collected and not settled yet, less fees and refunds, to the merchant's bank; None: nothing."""
+        known = {row["entity_id"] for row in self.settled}
+        paid = [row for row in self.payments.values() if row["captured"] and row["id"] not in known]
+        returned = [row for row in self.refunds.values() if row["id"] not in known]
+        net = sum(row["amount"] - row["fee"] for row in paid) - sum(row["amount"] for row in returned)
+        if not (paid or returned):
+            return None
+        made = entity(
+            "settlement",
+            id=_id("setl"),
+            amount=net,
+            status="processed",
+            utr=secrets.token_hex(8).upper(),
+            created_at=self.now(),
+        )
+        self.settlements[made["id"]] = made
+        for row in paid:
+            self._item(
+                made, row, "payment", credit=row["amount"] - row["fee"], fee=row["fee"], tax=row["tax"]
+            )
+        for row in returned:
+            self._item(made, row, "refund", debit=row["amount"], payment_id=row["payment_id"])
+        self.publish("settlement.processed", {"settlement": made}, self.scenarios.get("*", "ok"))
+        return made
+
+    def _item(self, settlement: Row, row: Row, kind: str, **amounts: Any) -> None:
+        self.settled.append(
+            entity(
+                "settled_item",
+                entity_id=row["id"],
+                type=kind,
+                amount=row["amount"],
+                currency="INR",
+                settled=True,
+                created_at=row["created_at"],
+                settled_at=settlement["created_at"],
+                settlement_id=settlement["id"],
+                settlement_utr=settlement["utr"],
+                order_id=row.get("order_id"),
+                **amounts,
+            )
+        )
+
+    def settled_on(self, year: int, month: int, day: int | None) -> list[Row]:
+        """What was settled in a month, or on a day, of Indian time."""
+        wanted = (year, month, day)
+        found = []
+        for row in self.settled:
+            local = datetime.fromtimestamp(row["settled_at"], UTC) + IST
+            if (local.year, local.month, day and local.day) == wanted:
+                found.append(row)
+        return found
 
 
 def _email(link: Row) -> str:

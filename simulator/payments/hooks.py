@@ -30,6 +30,13 @@ class Hook:
     delivered: bool = False
 
 
+def shown(value: Any) -> Any:
+    """A row without the members that begin with `_`, which only the provider's book knows."""
+    if isinstance(value, dict):
+        return {name: shown(part) for name, part in value.items() if not name.startswith("_")}
+    return [shown(part) for part in value] if isinstance(value, list) else value
+
+
 class Hooks:
     """The notices so far and the tasks that post them; without an address they are only kept."""
 
@@ -47,7 +54,7 @@ class Hooks:
                 "account_id": "acc_simulator00000",
                 "event": event,
                 "contains": list(payload),
-                "payload": {name: {"entity": entity} for name, entity in payload.items()},
+                "payload": {name: {"entity": shown(entity)} for name, entity in payload.items()},
                 "created_at": int(time.time()),
             },
             separators=(",", ":"),

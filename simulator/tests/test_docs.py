@@ -51,7 +51,6 @@ def example_method(line: str) -> str:
         "GATEWAY_CALLBACK_URL",
         "META_APP_ID",
         "META_APP_SECRET",
-        "META_WEBHOOK_VERIFY_TOKEN",
     ],
 )
 def test_every_name_is_explained(name: str) -> None:

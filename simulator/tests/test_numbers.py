@@ -108,3 +108,13 @@ async def test_what_meta_would_change_can_be_changed(graph: Graph) -> None:
     await graph.control("PATCH", f"phone_numbers/{NUMBER}", {"quality_rating": "RED", "throughput": "HIGH"})
     _, body = await graph.call("GET", NUMBER, params={"fields": "quality_rating,throughput"})
     assert (body["quality_rating"], body["throughput"]) == ("RED", {"level": "HIGH"})
+
+
+async def test_a_new_display_name_waits_for_its_review(graph: Graph) -> None:
+    fields = {"fields": "verified_name,new_display_name,new_name_status"}
+    before = (await graph.call("GET", NUMBER, params=fields))[1]
+    assert "new_display_name" not in before
+    status, body = await graph.call("POST", NUMBER, params={"new_display_name": "Lucky Shrub"})
+    assert (status, body) == (200, {"success": True})
+    after = (await graph.call("GET", NUMBER, params=fields))[1]
+    assert after == before | {"new_display_name": "Lucky Shrub", "new_name_status": "PENDING_REVIEW"}

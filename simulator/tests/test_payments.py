@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from simulator.config import Config
 from simulator.payments.book import SCENARIOS
+from simulator.payments.contract import CONTRACT
 from simulator.tests.conftest import Graph, until
 
 AUTH = encode_basic_auth(Config().razorpay_key_id, Config().razorpay_key_secret)
@@ -41,17 +43,21 @@ class Payer:
                 "type": "link",
                 "amount": 100,
                 "currency": "INR",
+                "description": "Autopay",
                 "receipt": "m1",
-                "subscription_registration": {"method": method, "max_amount": 1_500_000},
-                "callback_url": "https://shop.example/done?x=1",
+                "subscription_registration": {
+                    "method": method,
+                    "max_amount": 1_500_000,
+                    **({} if method == "emandate" else {"frequency": "as_presented"}),
+                },
             },
         )
-        assert status == 200
+        assert status == 200, made
         page = f"/sim/mandate/{made['id']}"
         async with self.graph.client.get(page) as shown:
             assert "Approve" in await shown.text()
         async with self.graph.client.post(page, data={"answer": choice}, allow_redirects=False) as answer:
-            made["redirect"] = answer.headers.get("Location")
+            assert answer.status == 200, "its page leads nowhere"
         return made
 
     async def debit(
@@ -88,7 +94,6 @@ async def test_keys_are_checked(payer: Payer) -> None:
 
 async def test_a_debit_ends_when_the_clock_has_moved_on(payer: Payer) -> None:
     mandate = await payer.mandate()
-    assert mandate["redirect"].startswith("https://shop.example/done?x=1&razorpay_payment_id=pay_")
     _, made, order_id = await payer.debit(mandate)
     _, before = await payer.call("GET", f"orders/{order_id}/payments")
     assert [row["status"] for row in before["items"]] == ["created"]
@@ -136,11 +141,12 @@ async def test_scenarios_by_the_tag_of_the_address(
 
 async def test_answers_that_are_spoiled(payer: Payer) -> None:
     await payer.graph.control("POST", "scenario", {"scenario": "500"})
-    assert (await payer.call("POST", "orders", {"amount": 1, "receipt": "r"}))[0] == 500
+    order = {"amount": 100, "currency": "INR", "receipt": "r"}
+    assert (await payer.call("POST", "orders", order))[0] == 500
     assert (await payer.graph.control("GET", "payments"))["orders"] == []
     await payer.graph.control("POST", "scenario", {"scenario": "timeout_after_accept"})
     with pytest.raises(ClientConnectionError):
-        await payer.call("POST", "orders", {"amount": 1, "receipt": "r"})
+        await payer.call("POST", "orders", order)
     _, found = await payer.call("GET", "orders?receipt=r")
     assert found["count"] == 1, "it was done all the same"
 
@@ -153,8 +159,8 @@ async def test_above_the_limit_is_refused(payer: Payer) -> None:
 async def test_a_declined_mandate_makes_no_token(payer: Payer) -> None:
     await payer.mandate(choice="decline")
     assert (await payer.graph.control("GET", "payments"))["tokens"] == []
-    abandoned = await payer.mandate(choice="abandon")
-    assert abandoned["redirect"] is None
+    await payer.mandate(choice="abandon")
+    assert (await payer.graph.control("GET", "payments"))["tokens"] == []
 
 
 async def test_a_link_is_paid_once_and_returns_with_a_signature(payer: Payer) -> None:
@@ -221,12 +227,12 @@ async def test_payments_are_refunded_by_the_api_and_on_the_dashboard(payer: Paye
     _, made, _ = await payer.debit(await payer.mandate())
     payment_id = made["razorpay_payment_id"]
     path = f"payments/{payment_id}/refund"
-    assert (await payer.call("POST", path, {"amount": 1}))[0] == 400, "not captured yet"
+    assert (await payer.call("POST", path, {"amount": 100}))[0] == 400, "not captured yet"
     await payer.graph.control("POST", "clock/advance", {"hours": 26})
     before = len(await payer.webhooks())
     status, refund = await payer.call("POST", path, {"amount": 9_000, "receipt": "rfd_1"})
     assert (status, refund["status"], refund["receipt"]) == (200, "processed", "rfd_1")
-    assert (await payer.call("POST", path, {"amount": 1, "receipt": "rfd_1"}))[0] == 400, (
+    assert (await payer.call("POST", path, {"amount": 100, "receipt": "rfd_1"}))[0] == 400, (
         "a receipt is used once"
     )
     assert (await payer.call("POST", path, {"amount": 50_001}))[0] == 400, "more than is left"
@@ -236,3 +242,100 @@ async def test_payments_are_refunded_by_the_api_and_on_the_dashboard(payer: Paye
     _, listed = await payer.call("GET", f"payments/{payment_id}/refunds")
     assert [row["receipt"] for row in listed["items"]] == ["rfd_1", None]
     assert (await payer.webhooks())[before:] == ["refund.created", "refund.processed"] * 2
+
+
+def shape_of(name: str) -> dict[str, Any]:
+    return {key: kind for key, kind in CONTRACT["entities"][name]["members"].items() if not key.endswith("?")}
+
+
+async def test_rows_have_every_member_of_their_page_and_null_where_nothing_is_known(payer: Payer) -> None:
+    made = await payer.mandate(choice="abandon")
+    assert set(shape_of("invoice")) <= set(made)
+    assert made["expire_by"] is made["payment_id"] is made["cancelled_at"] is None
+    mandate = await payer.mandate()
+    _, _, order_id = await payer.debit(mandate)
+    await payer.graph.control("POST", "clock/advance", {"hours": 26})
+    _, payments = await payer.call("GET", f"orders/{order_id}/payments")
+    body = {"amount": 59_000, "reference_id": "pat_1", "customer": {"email": "a@shop.example"}}
+    _, link = await payer.call("POST", "payment_links", body)
+    assert link["payments"] is None
+    await payer.graph.control("POST", "refund", {"payment_id": payments["items"][0]["id"], "amount": 100})
+    state = await payer.graph.control("GET", "payments")
+    for name in ("order", "payment", "token", "refund", "payment_link"):
+        for row in state[f"{name}s"]:
+            assert set(shape_of(name)) <= set(row), name
+            assert not [key for key in row if key.startswith("_")]
+    assert "max_amount" not in state["tokens"][0], "tokens of UPI have none"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("orders", {"amount": 100, "currency": "INR", "callback_url": "https://x.example"}, "callback_url"),
+        ("orders", {"amount": 99, "currency": "INR"}, "amount"),
+        ("orders", {"amount": "100", "currency": "INR"}, "amount"),
+        ("orders", {"amount": 100}, "currency"),
+        ("payment_links", {"amount": 100, "customer": {"mail": "a@shop.example"}}, "mail"),
+        ("payment_links", {"amount": 40}, "amount"),
+        ("subscription_registration/auth_links", {"subscription_registration": {"method": "x"}}, "method"),
+        ("payments/pay_1/refund", {"amount": 99}, "amount"),
+    ],
+)
+async def test_what_a_page_does_not_name_is_refused(
+    payer: Payer, path: str, body: dict[str, Any], field: str
+) -> None:
+    status, answered = await payer.call("POST", path, body)
+    assert (status, answered["error"]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("upi", {"callback_url": "https://shop.example"}), ("emandate", {"frequency": "as_presented"})],
+)
+async def test_a_registration_takes_only_the_members_of_its_method(
+    payer: Payer, method: str, more: dict[str, str]
+) -> None:
+    wanted = {"method": method, "max_amount": 1_500_000}
+    body = {
+        "customer": {"name": "A", "email": "a@shop.example", "contact": "+919845012345"},
+        "type": "link",
+        "amount": 100,
+        "currency": "INR",
+        "description": "Autopay",
+        "receipt": "m1",
+        "subscription_registration": wanted if method == "upi" else {**wanted, **more},
+        **(more if method == "upi" else {}),
+    }
+    status, answered = await payer.call("POST", "subscription_registration/auth_links", body)
+    assert status == 400
+    assert "not required and should not be sent" in answered["error"]["description"]
+
+
+async def test_a_deleted_token_of_upi_lives_on_at_the_bank_and_a_cancelled_one_does_not(payer: Payer) -> None:
+    mandate = await payer.mandate()
+    token = (await payer.graph.control("GET", "payments"))["tokens"][0]["id"]
+    path = f"customers/{mandate['customer_id']}/tokens/{token}"
+    assert (await payer.call("DELETE", path))[1] == {"deleted": True}
+    assert (await payer.call("GET", path))[1]["recurring_details"]["status"] == "confirmed"
+    assert (await payer.call("PUT", f"{path}/cancel"))[1] == {"status": "cancellation_initiated"}
+    assert (await payer.call("GET", path))[1]["recurring_details"]["status"] == "cancelled"
+
+
+async def test_what_was_collected_is_settled_once_less_fees_and_refunds(payer: Payer) -> None:
+    _, made, _ = await payer.debit(await payer.mandate(), amount=59_000)
+    await payer.graph.control("POST", "clock/advance", {"hours": 26})
+    await payer.graph.control("POST", "refund", {"payment_id": made["razorpay_payment_id"], "amount": 9_000})
+    settled = (await payer.graph.control("POST", "settle"))["settlement"]
+    day = datetime.fromtimestamp(settled["created_at"], timezone(timedelta(hours=5, minutes=30)))
+    query = f"year={day.year}&month={day.month}&day={day.day}"
+    _, found = await payer.call("GET", f"settlements/recon/combined?{query}")
+    assert [(row["type"], row["amount"], row["fee"]) for row in found["items"]] == [
+        ("payment", 100, 2),
+        ("payment", 59_000, 1_392),
+        ("refund", 9_000, 0),
+    ]
+    assert settled["amount"] == sum(row["credit"] - row["debit"] for row in found["items"])
+    _, listed = await payer.call("GET", "settlements")
+    assert [row["id"] for row in listed["items"]] == [settled["id"]]
+    assert (await payer.graph.control("POST", "settle"))["settlement"] is None
+    assert (await payer.webhooks())[-1] == "settlement.processed"

@@ -95,6 +95,8 @@ class Flow:
     categories: list[str]
     status: str = "DRAFT"
     json: bytes = b""
+    endpoint_uri: str | None = None
+    updated_at: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)

@@ -61,6 +61,7 @@ class Snapshot:
             "numbers": [asdict(number) for number in state.numbers.values()],
             "tokens": [asdict(token) for token in state.tokens.values()],
             "templates": [asdict(template) for template in state.templates.values()],
+            "objects": state.objects,
             "customers": state.customers,
             "user_ids": state.user_ids,
             "app_subscription": state.app_subscription,
@@ -92,4 +93,5 @@ class Snapshot:
         state.customers = content["customers"] if content["version"] > 1 else {}
         state.user_ids = content["user_ids"]
         state.app_subscription = content["app_subscription"]
+        state.objects = content.get("objects", {})
         self._inboxes.restore(content["inboxes"])

@@ -68,6 +68,8 @@ class State:
         self.user_ids: dict[str, str] = {}
         self.uploads: dict[str, Upload] = {}
         self.flows: dict[str, Flow] = {}
+        # What declared edges keep (`graph/schema.py`): "{node}/{edge}" → key → object.
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {}
         self.handles: dict[str, Upload] = {}
         self.template_creations: dict[str, list[float]] = {}
         self.deleted_templates: dict[tuple[str, str, str], float] = {}

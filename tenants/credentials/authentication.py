@@ -1,12 +1,87 @@
-"""Callers behind bearer tokens: an API key is found by the key cache, a console token in the database."""
+"""Callers behind bearer tokens: an API key is found by the key cache, a console token in the database.
 
+A console token is `wbc_` and 43 characters, lasts 12 hours, is stored hashed and ended by a password change. Staff
+tokens open `/v1/admin/*`; a member's token works as a live key of its tenant (decision "Authentication").
+"""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
+from gateway.api import authentication
 from gateway.api.authentication import NOT_A_KEY, BearerTokens, Caller, Environment, TenantFacts
 from gateway.api.errors import Unauthorized
 from gateway.clock import isoformat, now
-from tenants.credentials import api_keys, console_sessions, key_cache
-from tenants.models import ApiKey
+from tenants.credentials import api_keys, key_cache
+from tenants.models import ApiKey, ConsoleSession, User
+
+TOKEN_PREFIX = "wbc_"
+LIFETIME = timedelta(hours=12)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session's row together with its token, which is shown once."""
+
+    row: ConsoleSession
+    token: str
+
+
+def open_session(user: User) -> NewSession:
+    """A new console token for a person whose identity was checked."""
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    row = ConsoleSession.objects.create(
+        user=user,
+        token_hash=_hash(token),
+        password_fingerprint=_fingerprint(user),
+        expires_at=now() + LIFETIME,
+    )
+    return NewSession(row, token)
+
+
+def close_session(session: ConsoleSession) -> None:
+    """End a session: its token opens nothing from now on."""
+    session.delete()
+    authentication.drop_credential(session.token_hash)
+
+
+def session_for(token: str) -> ConsoleSession | None:
+    """The live session behind a token: known, not over, of an active person with the same password."""
+    session = (
+        ConsoleSession.objects.select_related("user")
+        .filter(token_hash=_hash(token), expires_at__gt=now(), user__is_active=True)
+        .first()
+    )
+    if session is None or session.password_fingerprint != _fingerprint(session.user):
+        authentication.drop_credential(_hash(token))
+        return None
+    authentication.remember_credential(_hash(token))
+    return session
+
+
+def console_caller_for(token: str) -> Caller | None:
+    """The caller behind a console token; a person who is neither staff nor of a tenant has no access."""
+    session = session_for(token)
+    if session is None:
+        return None
+    user = session.user
+    if user.is_staff:
+        return Caller("staff", "live", user_id=user.pk)
+    tenant = key_cache.tenant_by_id(user.tenant_id) if user.tenant_id else None
+    if tenant is None:
+        return None
+    return Caller("console_user", "live", tenant=tenant, user_id=user.pk, role=user.role)
+
+
+def _hash(token: str) -> str:
+    return authentication.credential_digest(token)
+
+
+def _fingerprint(user: User) -> str:
+    return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()
+
 
 _NEW_KEY = (
     "Make a new key: in the console, with another key by POST /v1/api-keys, or ask the platform's staff."
@@ -18,8 +93,8 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
 
     Tenant keys, platform keys with X-Service-Tenant (`chosen_tenant`), console tokens.
     """
-    if token.startswith(console_sessions.TOKEN_PREFIX):
-        return console_sessions.caller_for(token)
+    if token.startswith(TOKEN_PREFIX):
+        return console_caller_for(token)
     if not api_keys.looks_like_key(token):
         return None
     facts = key_cache.key_by_hash(api_keys.hash_of(token))
@@ -40,6 +115,8 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
         app_id=facts.app_id,
         key_id=facts.id,
         key_prefix=_prefix(token),
+        scopes=facts.scopes,
+        expires_at=facts.expires_at,
     )
 
 
@@ -57,7 +134,14 @@ def recalled_caller_for(token: str) -> Caller | None:
 
 def _tenant_caller(token: str, facts: key_cache.KeyFacts, tenant: TenantFacts) -> Caller:
     return Caller(
-        "tenant_key", _environment(facts), tenant=tenant, key_id=facts.id, key_prefix=_prefix(token)
+        "tenant_key",
+        _environment(facts),
+        tenant=tenant,
+        key_id=facts.id,
+        key_prefix=_prefix(token),
+        scopes=facts.scopes,
+        phone_number_ids=facts.phone_number_ids,
+        expires_at=facts.expires_at,
     )
 
 
@@ -70,7 +154,7 @@ def _prefix(key: str) -> str:
 
 
 class BearerAuthentication(BearerTokens):
-    """REST framework's door to `caller_for`."""
+    """REST framework's authentication by `caller_for`."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         # First what is remembered: a key in use is then read again beside its calls, together with others.
@@ -81,15 +165,16 @@ class BearerAuthentication(BearerTokens):
 
 
 def refusal(token: str) -> Unauthorized:
-    """Why `caller_for` found nobody, for the one who holds the whole token. Asks the database."""
-    if token.startswith(console_sessions.TOKEN_PREFIX):
+    """Why `caller_for` found nobody, for the one who holds the whole token. Asks the database where there is a key."""
+    if token.startswith(TOKEN_PREFIX):
         return Unauthorized(
             "This console token is unknown or has ended.",
             hint="A token lives 12 hours and ends with a change of the password: POST /v1/console/sessions.",
         )
     if not api_keys.looks_like_key(token):
         return Unauthorized(NOT_A_KEY)
-    key = ApiKey.objects.filter(key_hash=api_keys.hash_of(token)).first()
+    key_hash = api_keys.hash_of(token)
+    key = None if key_cache.is_absent(key_hash) else ApiKey.objects.filter(key_hash=key_hash).first()
     if key is None:
         return Unauthorized(
             "This API key is unknown.",

@@ -19,9 +19,11 @@ import orjson
 import structlog
 from django.db import connection
 
+from gateway.api import authentication
 from gateway.api.authentication import TenantFacts
 from gateway.clock import now
-from gateway.database.outage import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.roles import KeyScope, known_scopes
 from gateway.threads.debounce import Debounced
 from gateway.valkey.channel import Channel
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
@@ -41,7 +43,7 @@ KEPT_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What authenticates a key: whose it is, for which environment, and until when."""
+    """What authenticates a key: whose it is, for which environment, what it opens, and until when."""
 
     id: UUID
     tenant_id: UUID | None
@@ -49,6 +51,8 @@ class KeyFacts:
     environment: str
     expires_at: datetime | None
     revoked: bool
+    scopes: frozenset[KeyScope]
+    phone_number_ids: frozenset[str] | None
 
     @property
     def usable(self) -> bool:
@@ -107,7 +111,7 @@ class Mirror(Generic[Facts]):
 
     def put(self, name: str, facts: Facts) -> None:
         """Write an entry; a Valkey that cannot be reached is no failure (the reader finds the database)."""
-        entry = orjson.dumps({"as_of": time.time(), **asdict(facts)})
+        entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
             valkey().set(self.prefix + name, entry, ex=KEPT_SECONDS)
         except VALKEY_UNAVAILABLE as error:
@@ -186,7 +190,14 @@ def _build_key(fields: dict[str, Any]) -> KeyFacts:
         fields["environment"],
         expires,
         fields["revoked"],
+        # An entry without them was written by a version that knew no scopes: the database is asked.
+        known_scopes(fields["scopes"]),
+        _numbers(fields["phone_number_ids"]),
     )
+
+
+def _numbers(ids: Collection[str] | None) -> frozenset[str] | None:
+    return None if ids is None else frozenset(ids)
 
 
 def _build_tenant(fields: dict[str, Any]) -> TenantFacts:
@@ -196,7 +207,14 @@ def _build_tenant(fields: dict[str, Any]) -> TenantFacts:
 def key_facts(key: ApiKey) -> KeyFacts:
     """The mirrored facts of a key's row."""
     return KeyFacts(
-        key.id, key.tenant_id, key.app_id, key.environment, key.expires_at, key.revoked_at is not None
+        key.id,
+        key.tenant_id,
+        key.app_id,
+        key.environment,
+        key.expires_at,
+        key.revoked_at is not None,
+        known_scopes(key.scopes),
+        _numbers(key.phone_number_ids),
     )
 
 
@@ -221,8 +239,37 @@ TENANTS = Mirror[TenantFacts]("tenant:", _read_tenant, _build_tenant)
 
 
 def key_by_hash(key_hash: str) -> KeyFacts | None:
-    """The facts of the key with this SHA-256 (hex), however it is found; None when there is none."""
-    return KEYS.get(key_hash)
+    """The facts of the key with this SHA-256 (hex), however it is found; None when there is none.
+
+    That there is none is remembered: a stranger who asks again and again costs no look-up.
+    """
+    if is_absent(key_hash):
+        return None
+    facts = KEYS.get(key_hash)
+    if facts is None:
+        if len(_absent) >= PROCESS_ENTRIES:
+            _absent.clear()
+        _absent[key_hash] = time.monotonic() + ABSENT_SECONDS
+    else:
+        _note_verified(key_hash, facts)
+    return facts
+
+
+def _note_verified(key_hash: str, facts: KeyFacts) -> None:
+    if facts.usable:
+        authentication.remember_credential(key_hash)
+    else:
+        authentication.drop_credential(key_hash)
+
+
+ABSENT_SECONDS = 10.0
+"""How long a process remembers that there is no such key. Keys are random: none is made that was tried before."""
+_absent: dict[str, float] = {}
+
+
+def is_absent(key_hash: str) -> bool:
+    """Whether a look-up has found lately that there is no such key."""
+    return _absent.get(key_hash, 0.0) > time.monotonic()
 
 
 def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
@@ -234,7 +281,9 @@ def remember_many(key_hashes: Collection[str]) -> None:
     """Read these keys and their tenants from the database, one statement in all, into this process's memory."""
     keys_changes, tenants_changes = KEYS.changes, TENANTS.changes
     for key in ApiKey.objects.filter(key_hash__in=key_hashes).select_related("tenant"):
-        KEYS.remember(key.key_hash, key_facts(key), read_after=keys_changes)
+        facts = key_facts(key)
+        _note_verified(key.key_hash, facts)
+        KEYS.remember(key.key_hash, facts, read_after=keys_changes)
         if key.tenant is not None:
             TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant), read_after=tenants_changes)
 
@@ -279,6 +328,8 @@ _refreshing = Debounced(_refresh_ageing, seconds=REFRESH_EVERY_SECONDS, collects
 
 def write_key(key: ApiKey) -> None:
     """Mirror a key after the commit that changed it."""
+    _absent.pop(key.key_hash, None)
+    authentication.drop_credential(key.key_hash)
     KEYS.replace(key.key_hash, key_facts(key))
 
 
@@ -289,11 +340,14 @@ def write_tenant(tenant: Tenant) -> None:
 
 def forget_process_cache() -> None:
     """Empty this process's cache: news may have gone by unheard."""
+    _absent.clear()
     KEYS.forget()
     TENANTS.forget()
 
 
 def _forget(entry: str) -> None:
+    if entry.startswith(KEYS.prefix):
+        authentication.drop_credential(entry.removeprefix(KEYS.prefix))
     for mirror in (KEYS, TENANTS):
         if entry.startswith(mirror.prefix):
             mirror.forget(entry.removeprefix(mirror.prefix))

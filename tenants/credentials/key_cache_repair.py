@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
-from gateway.database.outage import concerns_all
+from gateway.database.transactions import concerns_all
 from gateway.monitoring import admin_health, metrics
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.credentials.key_cache import (

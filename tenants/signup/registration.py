@@ -17,12 +17,12 @@ from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from gateway.database.pruning import delete_free
+from gateway.database.partitions import delete_free
 from tenants import audit, mail
 from tenants.credentials import key_cache
 from tenants.models import SignUp, Tenant, User
 from tenants.signals import address_confirmed
-from tenants.signup import email_domains, flags, website_check
+from tenants.signup import screening
 
 LINK_LIFETIME = timedelta(hours=24)
 KEPT_UNCONFIRMED = timedelta(days=7)
@@ -103,8 +103,8 @@ def _confirm(sign_up: SignUp) -> Tenant:
         website=sign_up.website,
         tax_id=sign_up.tax_id,
         tax_id_type=sign_up.tax_id_type,
-        email_domain=email_domains.registrable(sign_up.email.split("@")[1]),
-        flags=flags.compute(sign_up),
+        email_domain=screening.registrable(sign_up.email.split("@")[1]),
+        flags=screening.compute(sign_up),
     )
     user = User.objects.create(email=sign_up.email, password=sign_up.password, tenant=tenant)
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
@@ -119,7 +119,7 @@ def _confirm(sign_up: SignUp) -> Tenant:
         details={"flags": [flag["code"] for flag in tenant.flags]},
     )
     transaction.on_commit(lambda: key_cache.write_tenant(tenant))
-    website_check.after_commit(tenant)
+    screening.after_commit(tenant)
     address_confirmed.send(Tenant, tenant_id=tenant.id)
     return tenant
 
@@ -144,9 +144,9 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
         tenant.name, tenant.website = sign_up.company, sign_up.website
         tenant.tax_id, tenant.tax_id_type = sign_up.tax_id, sign_up.tax_id_type
         tenant.status, tenant.rejected_reason = Tenant.Status.PENDING_APPROVAL, None
-        tenant.flags = flags.compute(sign_up)
+        tenant.flags = screening.compute(sign_up)
         if rejected:
-            tenant.flags.append(flags.flag("previously_rejected", "high", f"This business: {rejected}"))
+            tenant.flags.append(screening.flag("previously_rejected", "high", f"This business: {rejected}"))
         tenant.save(
             update_fields=[
                 "name", "website", "tax_id", "tax_id_type", "status", "rejected_reason", "flags",
@@ -161,7 +161,7 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
             details={"before": before, "after": asdict(application) | {"status": tenant.status}},
         )
         transaction.on_commit(lambda: key_cache.write_tenant(tenant))
-        website_check.after_commit(tenant)
+        screening.after_commit(tenant)
     return tenant
 
 

@@ -59,6 +59,7 @@ _FORMER = {"25": "26", "28": "37"}
 """Codes of merged or divided states that older GSTINs still begin with."""
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PAN = re.compile(r"[A-Z]{5}\d{4}[A-Z]", re.ASCII)
 _PAN_BASED = re.compile(r"\d{2}[A-Z]{5}\d{4}[A-Z][1-9A-Z][Z1-9A-J][0-9A-Z]")
 _TAN_BASED = re.compile(r"\d{2}[A-Z]{4}[A-Z0-9]\d{4}[A-Z][1-9A-Z]D[0-9A-Z]")
 _UIN = re.compile(r"\d{4}[A-Z]{3}\d{5}(?:UN|ON|NR)[0-9A-Z]")
@@ -100,10 +101,16 @@ def parse(text: str) -> TaxId:
 
 
 def _parse_pan(number: str) -> TaxId:
+    if not _PAN.fullmatch(number):
+        raise InvalidTaxIdError("This is not a PAN: five letters, four digits, one letter.")
+    if number[5:9] == "0000":
+        raise InvalidTaxIdError("This is not a PAN: its four digits begin at 0001.")
     try:
         return TaxId("pan", pan_format.validate(number), number, None, unusual_form=False)
     except ValidationError:
-        raise InvalidTaxIdError("This is not a PAN: five letters, four digits, one letter.") from None
+        raise InvalidTaxIdError(
+            "This is not a PAN: its fourth letter, which tells the kind of holder, is none that is in use."
+        ) from None
 
 
 def _parse_gstin(number: str) -> TaxId:

@@ -1,6 +1,6 @@
 """The approval queue and the tenants in the staff admin: evidence, flags, and the four decisions with a dialog.
 
-Decisions are the functions of `standing/approval.py`, the same that `/v1/admin` calls.
+Decisions are the functions of `tenant_status.py`, the same that `/v1/admin` calls.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,13 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from gateway.api.errors import Conflict
+from tenants import tenant_status
+from tenants.labels import action_words, label, words
 from tenants.models import AuditEntry, SignUp, Tenant, User
-from tenants.signup import email_domains, tax_ids
+from tenants.signup import screening, tax_ids
 from tenants.staff import lookup
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
 from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, status_label, worded
-from tenants.standing import approval, suspension
-from tenants.wording.audit_words import action_words
-from tenants.wording.labels import label, words
 
 STATUS_LABELS = {
     "active": "success",
@@ -164,7 +163,7 @@ class TenantAdmin(ReadOnlyAdmin):
             return ""
         if not tenant.email_domain:
             return tenant.website.removeprefix("https://")
-        same = email_domains.website_domain(tenant.website) == tenant.email_domain
+        same = screening.website_domain(tenant.website) == tenant.email_domain
         return format_html(
             "<div>{}<br><small>{} {}</small></div>",
             tenant.website.removeprefix("https://"),
@@ -211,7 +210,7 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog("Approve this business?", "Its trial begins and it gets a mail.", "Approve"),
     )
     def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "approved", approval.approve)
+        return _decide(request, object_id, "approved", tenant_status.approve)
 
     @action(
         description="Reject",
@@ -221,7 +220,9 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog("Reject this business?", "It gets a mail with the reason.", "Reject", RejectForm),
     )
     def reject(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "rejected", approval.reject, reason=form.cleaned_data["reason"])
+        return _decide(
+            request, object_id, "rejected", tenant_status.reject, reason=form.cleaned_data["reason"]
+        )
 
     @action(
         description="Suspend",
@@ -237,7 +238,7 @@ class TenantAdmin(ReadOnlyAdmin):
     )
     def suspend(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         reason, note = form.cleaned_data["reason"], form.cleaned_data["note"]
-        return _decide(request, object_id, "suspended", suspension.suspend, reason=reason, note=note)
+        return _decide(request, object_id, "suspended", tenant_status.suspend, reason=reason, note=note)
 
     @action(
         description="Reinstate",
@@ -247,7 +248,7 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog("End the suspension?", "What waited goes out. It gets a mail.", "Reinstate"),
     )
     def reinstate(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "reinstated", suspension.reinstate)
+        return _decide(request, object_id, "reinstated", tenant_status.reinstate)
 
     @action(
         description="Reinstate and approve",
@@ -262,7 +263,7 @@ class TenantAdmin(ReadOnlyAdmin):
         ),
     )
     def reinstate_and_approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "reinstated and approved", suspension.reinstate)
+        return _decide(request, object_id, "reinstated and approved", tenant_status.reinstate)
 
     def change_view(
         self,

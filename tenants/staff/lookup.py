@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
-from tenants.models import Tenant
+from django.db.models import Q
+from django.urls import reverse
+
+from tenants.credentials.api_keys import PREFIX_CHARACTERS
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tenants.staff.dialogs import change_url
 
 MOST_HITS = 10
 """Hits of one finder."""
@@ -80,3 +86,73 @@ def lines_of(user: Any, tenant: Tenant) -> Iterator[Line]:
     for permission, lines in _lines:
         if user.has_perm(permission):
             yield from lines(tenant)
+
+
+# --- Tenants, people, API keys and platform apps in the staff's search, and their lines on a tenant's page.
+
+
+def uuid_of(text: str) -> UUID | None:
+    """The UUID that a text is; None when it is none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+@register_finder("tenants.view_tenant")
+def _tenants(text: str) -> Iterator[Hit]:
+    named = Q(name__icontains=text) | Q(contact_email__icontains=text) | Q(website__icontains=text)
+    exact = Q(tax_id__iexact=text) | Q(external_ref=text)
+    if key := uuid_of(text):
+        exact |= Q(pk=key)
+    for tenant in Tenant.objects.filter(named | exact).order_by("-id")[:10]:
+        note = ", ".join(filter(None, (tenant.get_status_display(), tenant.contact_email, tenant.website)))
+        yield Hit("Tenant", tenant.name, note, change_url(Tenant, tenant.pk))
+
+
+@register_finder("tenants.view_user")
+def _people(text: str) -> Iterator[Hit]:
+    for user in User.objects.filter(email__icontains=text).select_related("tenant").order_by("email")[:10]:
+        note = user.tenant.name if user.tenant else "Staff" if user.is_staff else ""
+        yield Hit("Person", user.email, note, change_url(User, user.pk))
+
+
+@register_finder("tenants.view_apikey")
+def _keys(text: str) -> Iterator[Hit]:
+    key = uuid_of(text)
+    if not text.startswith("wb_") and key is None:
+        return
+    named = Q(pk=key) if key else Q(prefix__startswith=text[:PREFIX_CHARACTERS])
+    for row in ApiKey.objects.filter(named).select_related("tenant", "app")[:10]:
+        owner = row.tenant or row.app
+        yield Hit("API key", f"{row.prefix}…", f"{row.name}, {owner}", change_url(ApiKey, row.pk))
+
+
+@register_finder("tenants.view_platformapp")
+def _apps(text: str) -> Iterator[Hit]:
+    named = Q(name__icontains=text)
+    if key := uuid_of(text):
+        named |= Q(pk=key)
+    for app in PlatformApp.objects.filter(named)[:10]:
+        yield Hit("Platform app", app.name, str(app.pk), change_url(PlatformApp, app.pk))
+
+
+@register_lines("tenants.view_apikey")
+def _key_lines(tenant: Tenant) -> Iterator[Line]:
+    keys = ApiKey.objects.for_tenant(tenant.id).filter(revoked_at=None).count()
+    yield Line("API keys", str(keys), f"{reverse('admin:tenants_apikey_changelist')}?q={tenant.id}")
+
+
+@register_lines("tenants.view_user")
+def _people_lines(tenant: Tenant) -> Iterator[Line]:
+    people = User.objects.filter(tenant=tenant, is_active=True).order_by("email")
+    for user in people[:10]:
+        yield Line("Person", f"{user.email} ({user.get_role_display()})", change_url(User, user.pk))
+
+
+@register_lines("tenants.view_auditentry")
+def _audit_lines(tenant: Tenant) -> Iterator[Line]:
+    if AuditEntry.objects.filter(tenant_id=tenant.id).exists():
+        yield Line(
+            "Audit log", "everything", f"{reverse('admin:tenants_auditentry_changelist')}?q={tenant.id}"
+        )

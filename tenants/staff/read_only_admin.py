@@ -24,9 +24,8 @@ from unfold.views import ChangeList
 
 from gateway import ids
 from gateway.clock import now
+from tenants.labels import NOTHING, label
 from tenants.models import Tenant, User
-from tenants.wording.labels import label
-from tenants.wording.values import NOTHING
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -1,27 +1,33 @@
 """The staff roles, as Django groups: made and kept up by every `migrate`.
 
-`support` sees everything the admin shows; `reviewer` decides about tenants besides; a superuser does the rest
-(platform apps, e-mail domain rules, people).
+`support` sees everything the admin shows; `reviewer` decides about tenants besides; `finance` credits, replaces,
+records and pays back; a superuser does the rest (platform apps, e-mail domain rules, people, prices).
 """
 
 from typing import Any
 
-from django.apps import AppConfig, apps
+from django.apps import AppConfig
+
+from gateway.apps import is_last_migrated
 
 SUPPORT = "support"
 REVIEWER = "reviewer"
+FINANCE = "finance"
 REVIEWER_PERMISSIONS = ("decide_tenant", "revoke_apikey")
+FINANCE_PERMISSIONS = ("add_creditnote", "add_paymentattempt", "add_refund")
 OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing")
 
 
 def sync(app_config: AppConfig, **_: Any) -> None:
-    """After the last app's migrations: both groups with the permissions that exist now."""
+    """After the last app's migrations: all groups with the permissions that exist now."""
     from django.contrib.auth.models import Group, Permission
 
-    if app_config is not list(apps.get_app_configs())[-1]:
+    if not is_last_migrated(app_config):
         return
     support, _created = Group.objects.get_or_create(name=SUPPORT)
     reviewer, _created = Group.objects.get_or_create(name=REVIEWER)
     views = Permission.objects.filter(content_type__app_label__in=OWN_APPS, codename__startswith="view_")
     support.permissions.set(views)
     reviewer.permissions.set([*views, *Permission.objects.filter(codename__in=REVIEWER_PERMISSIONS)])
+    finance, _created = Group.objects.get_or_create(name=FINANCE)
+    finance.permissions.set([*views, *Permission.objects.filter(codename__in=FINANCE_PERMISSIONS)])

@@ -15,11 +15,10 @@ from django.db.models import Q
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
-from gateway.database.pruning import delete_free
+from gateway.database.partitions import delete_free
 from gateway.roles import Role
 from tenants import audit, mail
-from tenants.invitation_models import LINK_LIFETIME, Invitation
-from tenants.models import Tenant, User
+from tenants.models import LINK_LIFETIME, Invitation, Tenant, User
 from tenants.team.members import lock_team
 
 MOST_PEOPLE = 50

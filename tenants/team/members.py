@@ -4,6 +4,7 @@ Every change of a team locks its tenant, so changes that meet are made one after
 left: a business always keeps an owner, and who was removed meanwhile changes nothing more.
 """
 
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import transaction
@@ -13,8 +14,8 @@ from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import now
 from gateway.roles import Role
 from tenants import audit
-from tenants.invitation_models import Invitation
-from tenants.models import Tenant, User
+from tenants.credentials import api_keys
+from tenants.models import ApiKey, Invitation, Tenant, User
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
@@ -64,8 +65,11 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
     return member
 
 
-def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int) -> None:
+def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Collection[UUID] = ()) -> None:
     """End a member's access at once, and the invitations that the member sent. Raises NotFound, Conflict, Forbidden.
+
+    Of the keys that the member made (`api_keys.made_by`), those in `ending_keys` are revoked; the audit log names both
+    those and the ones that go on.
 
     The account is deleted, so the address can be invited by another business; the audit log keeps the address. Staff
     only leave the team. Mails to the business that went to the member's address go to another owner.
@@ -77,13 +81,27 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int) -> None:
             _require_another_owner(member)
         _take_over_mails(tenant, member)
         Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+        made = list(api_keys.made_by(tenant_id=tenant_id, user_id=user_id).order_by("id"))
+        ended = [key for key in made if key.pk in ending_keys]
+        for key in ended:
+            keys = ApiKey.objects.for_tenant(tenant_id)
+            api_keys.revoke(keys=keys, key_id=key.pk, actor_user_id=actor_user_id)
+        keys_after = {
+            "ended_keys": [key.prefix for key in ended],
+            "kept_keys": [key.prefix for key in made if key not in ended],
+        }
         audit.record(
             action="team.remove",
             target_type="user",
             target_id=member.pk,
             tenant_id=tenant_id,
             actor_user_id=actor_user_id,
-            details={"email": member.email, "before": {"role": member.role}, "after": {"role": None}},
+            details={
+                "email": member.email,
+                "before": {"role": member.role},
+                "after": {"role": None}
+                | {name: prefixes for name, prefixes in keys_after.items() if prefixes},
+            },
         )
         if member.is_staff:
             User.objects.filter(pk=member.pk).update(tenant=None)

@@ -9,10 +9,10 @@ from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.db import connection
 
 from gateway.api.errors import Conflict
-from tenants.console.log_in.accounts import check_second_factor
+from tenants import tenant_status
+from tenants.credentials.log_in import check_second_factor
 from tenants.models import SignUp, Tenant, User
 from tenants.signup import registration
-from tenants.standing import approval
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,7 +60,7 @@ def test_a_correction_that_meets_the_approval_never_takes_it_back() -> None:
     )
 
     def approve() -> bool:
-        approval.approve(tenant_id=tenant.id)
+        tenant_status.approve(tenant_id=tenant.id)
         return True
 
     def correct() -> bool:

@@ -10,7 +10,7 @@ from gateway.threads.debounce import Debounced
 from gateway.valkey import bookings
 from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.credentials.authentication import recalled_caller_for
-from tenants.models import ApiKey, AuditEntry, Tenant
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -128,6 +128,21 @@ def test_a_test_key_manages_test_keys_only(api: Api, tenant: Tenant, key: api_ke
     assert_error(test.delete(f"/v1/api-keys/{key.row.id}"), 404, "not_found")
     assert test.post(f"/v1/api-keys/{made['id']}/rotate").json()["environment"] == "test"
     assert api.delete(f"/v1/api-keys/{made['id']}").status_code == 200
+
+
+def test_a_key_lists_those_of_its_own_environment(api: Api, tenant: Tenant) -> None:
+    made = api.post("/v1/api-keys", {"name": "t", "environment": "test"}).json()
+    assert [row["name"] for row in api.get("/v1/api-keys").json()["data"]] == ["server"]
+    assert [row["name"] for row in Api(made["key"]).get("/v1/api-keys").json()["data"]] == ["t"]
+
+
+def test_a_sandbox_tenant_has_one_environment_so_all_its_keys_are_listed(
+    platform_app: PlatformApp, app_key: api_keys.NewKey
+) -> None:
+    sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")
+    made = api_keys.create(name="t", environment="test", tenant=sandbox).row
+    platform = Api(app_key.key, **{"X-Service-Tenant": str(sandbox.id)})
+    assert [row["id"] for row in platform.get("/v1/api-keys").json()["data"]] == [str(made.id)]
 
 
 def test_a_key_may_be_made_with_its_end(api: Api) -> None:

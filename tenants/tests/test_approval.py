@@ -13,8 +13,8 @@ from django.db import DataError, connection, transaction
 
 from gateway.api.errors import Conflict
 from gateway.clock import now
+from tenants import tenant_status
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
-from tenants.standing import approval, suspension
 from tests.fixtures import Api, assert_error
 
 S = Tenant.Status
@@ -105,6 +105,20 @@ def test_reinstating_one_that_was_never_approved_approves_it(staff_api: Api, wai
     assert "active again" in OutboundMail.objects.latest("id").subject
 
 
+def test_a_decision_counts_from_the_next_call_with_a_key_on(
+    api: Api, tenant: Tenant, django_capture_on_commit_callbacks: Any
+) -> None:
+    """The process remembers a key's tenant for seconds."""
+    for decision, status in (
+        (partial(tenant_status.suspend, reason="abuse"), 403),
+        (tenant_status.reinstate, 200),
+    ):
+        assert api.get("/v1/webhooks").status_code != status
+        with django_capture_on_commit_callbacks(execute=True):
+            decision(tenant_id=tenant.id)
+        assert api.get("/v1/webhooks").status_code == status
+
+
 def test_a_sandbox_tenant_is_approved_without_billing(staff_api: Api, waiting: Tenant) -> None:
     Tenant.objects.filter(pk=waiting.pk).update(sandbox=True)
     body = decide(staff_api, waiting, "approve").json()
@@ -157,7 +171,7 @@ def test_an_unknown_tenant_is_not_found(staff_api: Api) -> None:
 @pytest.mark.django_db
 def test_a_decision_that_cannot_be_audited_does_not_happen(waiting: Tenant) -> None:
     with pytest.raises(DataError), transaction.atomic():
-        approval.reject(tenant_id=waiting.id, reason="x", actor_user_id=2**80)
+        tenant_status.reject(tenant_id=waiting.id, reason="x", actor_user_id=2**80)
     waiting.refresh_from_db()
     assert waiting.status == S.PENDING_APPROVAL
 
@@ -165,7 +179,11 @@ def test_a_decision_that_cannot_be_audited_does_not_happen(waiting: Tenant) -> N
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "decision",
-    [approval.approve, partial(approval.reject, reason="no"), partial(suspension.suspend, reason="admin")],
+    [
+        tenant_status.approve,
+        partial(tenant_status.reject, reason="no"),
+        partial(tenant_status.suspend, reason="admin"),
+    ],
     ids=["approve", "reject", "suspend"],
 )
 def test_of_two_reviewers_at_once_one_wins_and_the_other_is_told(decision: Callable[..., Tenant]) -> None:

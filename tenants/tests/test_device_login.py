@@ -10,11 +10,10 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
+from console import log_in
 from gateway.clock import now
-from tenants.console import device_pages
-from tenants.device_login import flow
-from tenants.device_login_models import DeviceLogin
-from tenants.models import ApiKey, AuditEntry, Tenant, User
+from tenants import device_login
+from tenants.models import ApiKey, AuditEntry, DeviceLogin, Tenant, User
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
 
@@ -90,7 +89,7 @@ def test_a_sandbox_business_has_test_keys_alone_whatever_the_form_allows(
     tenant.sandbox = True
     tenant.save()
     started = start()
-    flow.confirm(started["user_code"], user=person, tenant=tenant, environment="live")
+    device_login.confirm(started["user_code"], user=person, tenant=tenant, environment="live")
     assert redeem(started).json()["api_key"]["environment"] == "test"
 
 
@@ -109,7 +108,7 @@ def test_codes_end_after_ten_minutes(browser: Client, tenant: Tenant, person: Us
     assert decide(browser, waiting).status_code == 404
     for started in (waiting, confirmed):
         assert redeem(started).json() == {"status": "expired", "api_key": None}
-    assert flow.forget_expired() == 2
+    assert device_login.forget_expired() == 2
 
 
 def test_only_a_logged_in_person_of_an_active_business_confirms(browser: Client, tenant: Tenant) -> None:
@@ -149,14 +148,14 @@ def test_neither_code_is_stored_so_that_it_opens_anything(browser: Client) -> No
     row = DeviceLogin.objects.get()
     assert started["device_code"] not in str(DeviceLogin.objects.values().get())
     for known in (row.device_code_hash, row.user_code):
-        assert flow.redeem(known).status == flow.EXPIRED
+        assert device_login.redeem(known).status == device_login.EXPIRED
 
 
 def test_strangers_and_guesses_are_bounded(
     browser: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ACCOUNT_RATE_LIMITS = {"device_login": "1/10m/ip", "device_redeem": "1/m/ip"}
-    monkeypatch.setattr(device_pages, "CODES_AT_ONCE", 1)
+    monkeypatch.setattr(log_in, "CODES_AT_ONCE", 1)
     started = start()
     refused = Api(None).post("/v1/device-logins", {"client_name": "another"})
     assert_error(refused, 429, "rate_limited")
@@ -165,6 +164,22 @@ def test_strangers_and_guesses_are_bounded(
     assert_error(redeem(started), 429, "rate_limited")
     assert browser.get("/console/device", {"code": "BBBB-BBBB"}).status_code == 404
     assert decide(browser, started).status_code == 429
+
+
+def test_five_colleagues_behind_one_address_log_in_at_once() -> None:
+    """Each program starts twice, and redeems every three seconds for a minute."""
+    for _ in range(5):
+        start()
+    for started in [start() for _ in range(5)]:
+        for _ in range(60 // device_login.POLL_SECONDS):
+            assert redeem(started).status_code == 200
+
+
+def test_one_code_is_redeemed_at_a_bounded_pace() -> None:
+    started, other = start(), start()
+    statuses = [redeem(started).status_code for _ in range(31)]
+    assert statuses == [*[200] * 30, 429]
+    assert redeem(other).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)
@@ -176,7 +191,7 @@ def test_two_redemptions_at_once_make_one_key(browser: Client, meeting: threadin
     def ask() -> None:
         try:
             meeting.wait(10)
-            found.append(str(flow.redeem(started["device_code"]).new is not None))
+            found.append(str(device_login.redeem(started["device_code"]).new is not None))
         finally:
             connection.close()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenants.models import EmailDomainRule
-from tenants.signup import email_domains
+from tenants.signup import screening
 
 
 @pytest.mark.django_db
@@ -25,13 +25,13 @@ from tenants.signup import email_domains
     ],
 )
 def test_free_and_disposable_mail_is_no_business(domain: str) -> None:
-    assert not email_domains.is_business(domain)
+    assert not screening.is_business(domain)
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("domain", ["infosys.com", "mail.shop.co.in", "xn--bcher-kva.example.com"])
 def test_a_companys_own_domain_is_one(domain: str) -> None:
-    assert email_domains.is_business(domain)
+    assert screening.is_business(domain)
 
 
 @pytest.mark.django_db
@@ -39,9 +39,9 @@ def test_staff_have_the_last_word_and_the_nearest_rule_counts() -> None:
     EmailDomainRule.objects.create(domain="Zoho.com ", verdict="allow")
     EmailDomainRule.objects.create(domain="rival.example.com", verdict="block")
     EmailDomainRule.objects.create(domain="good.rival.example.com", verdict="allow")
-    assert email_domains.is_business("zoho.com")
-    assert not email_domains.is_business("mail.rival.example.com")
-    assert email_domains.is_business("mail.good.rival.example.com")
+    assert screening.is_business("zoho.com")
+    assert not screening.is_business("mail.rival.example.com")
+    assert screening.is_business("mail.good.rival.example.com")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_staff_have_the_last_word_and_the_nearest_rule_counts() -> None:
     ],
 )
 def test_a_website_is_made_https(text: str, website: str) -> None:
-    assert email_domains.parse_website(text) == website
+    assert screening.parse_website(text) == website
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_a_website_is_made_https(text: str, website: str) -> None:
     ],
 )
 def test_what_is_no_website_is_refused(text: str) -> None:
-    with pytest.raises(email_domains.InvalidWebsiteError):
-        email_domains.parse_website(text)
+    with pytest.raises(screening.InvalidWebsiteError):
+        screening.parse_website(text)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_website_or_refused(text: str) -> None:
     try:
-        website = email_domains.parse_website(text)
-    except email_domains.InvalidWebsiteError:
+        website = screening.parse_website(text)
+    except screening.InvalidWebsiteError:
         return
     assert website.startswith("https://")
-    assert email_domains.website_domain(website)
+    assert screening.website_domain(website)

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
 from gateway.monitoring import admin_health
+from tenants import tenant_status
 from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.models import ApiKey, Tenant
-from tenants.standing import suspension
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -270,6 +270,6 @@ def test_nothing_is_mirrored_before_its_commit(
     old = api_keys.create(name="old", environment="live", tenant=tenant)
     api_keys.rotate(keys=keys, key_id=old.row.id)
     api_keys.revoke(keys=keys, key_id=key.row.id)
-    suspension.suspend(tenant_id=tenant.id, reason="admin")
+    tenant_status.suspend(tenant_id=tenant.id, reason="admin")
     assert empty_valkey.keys("key:*") == []
     assert empty_valkey.keys("tenant:*") == []

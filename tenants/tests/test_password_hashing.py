@@ -14,7 +14,7 @@ from django.contrib.auth.hashers import (
 from django.test import override_settings
 
 from gateway import settings as production
-from tenants.credentials import password_hashing
+from tenants.credentials import log_in
 from tenants.models import User
 
 PASSWORD = "a long enough password"
@@ -55,16 +55,16 @@ def test_a_flood_of_log_ins_makes_few_hashes_at_a_time(monkeypatch: pytest.Monke
         return go_on.wait(10)
 
     monkeypatch.setattr(Argon2PasswordHasher, "verify", verify)
-    hasher = password_hashing.Argon2idHasher()
-    most = password_hashing.AT_ONCE
+    hasher = log_in.Argon2idHasher()
+    most = log_in.AT_ONCE
     flood = [threading.Thread(target=hasher.verify, args=(PASSWORD, "")) for _ in range(most)]
     for thread in flood:
         thread.start()
     for _ in flood:
         assert entered.acquire(timeout=10)
-    assert not password_hashing.room.acquire(blocking=False)
+    assert not log_in.room.acquire(blocking=False)
     go_on.set()
     for thread in flood:
         thread.join(10)
-    assert password_hashing.room.acquire(blocking=False)
-    password_hashing.room.release()
+    assert log_in.room.acquire(blocking=False)
+    log_in.room.release()

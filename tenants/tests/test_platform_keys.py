@@ -8,9 +8,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from tenants import platform_apps
+from tenants import lifecycle
 from tenants.credentials import api_keys
-from tenants.credentials.console_sessions import open_session
+from tenants.credentials.authentication import open_session
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -21,7 +21,7 @@ SUBMITTED = {"_form_submitted": "on"}
 
 
 def another_key(app: PlatformApp, environment: str = "live") -> api_keys.NewKey:
-    return platform_apps.create_app_key(app_id=app.id, name="second", environment=environment)
+    return lifecycle.create_app_key(app_id=app.id, name="second", environment=environment)
 
 
 def test_a_platform_lists_rotates_and_revokes_its_own_keys(
@@ -49,6 +49,8 @@ def test_a_test_platform_key_manages_test_keys_only(
     made = another_key(platform_app, "test")
     api = Api(made.key)
     assert [row["id"] for row in api.get("/v1/platform-keys").json()["data"]] == [str(made.row.id)]
+    live = Api(app_key.key).get("/v1/platform-keys").json()["data"]
+    assert [row["id"] for row in live] == [str(app_key.row.id)], "a live key lists live keys"
     assert_error(api.delete(f"/v1/platform-keys/{app_key.row.id}"), 404, "not_found")
     assert_error(api.post(f"/v1/platform-keys/{app_key.row.id}/rotate"), 404, "not_found")
 
@@ -57,7 +59,7 @@ def test_another_platforms_and_a_tenants_keys_are_out_of_reach(
     app_key: api_keys.NewKey, key: api_keys.NewKey
 ) -> None:
     api = Api(app_key.key)
-    foreign = another_key(platform_apps.create_app(name="Other platform"))
+    foreign = another_key(lifecycle.create_app(name="Other platform"))
     for row in (foreign.row, key.row):
         assert_error(api.delete(f"/v1/platform-keys/{row.id}"), 404, "not_found")
         assert_error(api.post(f"/v1/platform-keys/{row.id}/rotate"), 404, "not_found")

@@ -11,13 +11,12 @@ from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 
+from console.sign_up import ApplicationForm
 from gateway.api.errors import Conflict
 from gateway.clock import now
-from tenants import mail
-from tenants.console.forms import ApplicationForm
+from tenants import mail, tenant_status
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
-from tenants.signup import flags, registration
-from tenants.standing import approval
+from tenants.signup import registration, screening
 
 pytestmark = pytest.mark.django_db
 
@@ -219,7 +218,7 @@ def flags_of(**changes: Any) -> set[str]:
         "phone": "+919800000001",
         "ip": "192.0.2.7",
     }
-    found = flags.compute(SignUp.objects.create(**{**fields, **changes}))
+    found = screening.compute(SignUp.objects.create(**{**fields, **changes}))
     assert all(set(flag) == {"code", "severity", "detail"} for flag in found)
     return {flag["code"] for flag in found}
 
@@ -326,22 +325,22 @@ def test_a_decision_that_came_first_wins(browser: Client) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_decision_that_comes_during_a_correction_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     tenant = confirmed(Client(), "pending_approval")
-    form, compute = ApplicationForm(COMPANY), flags.compute
+    form, compute = ApplicationForm(COMPANY), screening.compute
     assert form.is_valid()
 
     def approve() -> None:
-        approval.approve(tenant_id=tenant.id, actor_user_id=None)
+        tenant_status.approve(tenant_id=tenant.id, actor_user_id=None)
         connection.close()
 
     decision = threading.Thread(target=approve)
 
-    def compute_during_the_decision(row: SignUp) -> list[flags.Flag]:
+    def compute_during_the_decision(row: SignUp) -> list[screening.Flag]:
         decision.start()
         # It waits for the correction to end.
         decision.join(0.5)
         return compute(row)
 
-    monkeypatch.setattr(flags, "compute", compute_during_the_decision)
+    monkeypatch.setattr(screening, "compute", compute_during_the_decision)
     registration.apply_again(form.application(), tenant_id=tenant.id)
     decision.join()
     tenant.refresh_from_db()

@@ -6,18 +6,17 @@ from uuid import UUID
 
 import pytest
 from allauth.mfa.models import Authenticator
-from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import audit, platform_apps
-from tenants.credentials import api_keys, console_sessions
+from tenants import audit, lifecycle
+from tenants.credentials import api_keys, authentication
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles
-from tests.browsers import logged_in
+from tests.browsers import logged_in, staff_pages
 
 pytestmark = pytest.mark.django_db
 
@@ -195,7 +194,7 @@ def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: 
 
 
 def pages() -> list[str]:
-    return [f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry]
+    return [f"{model._meta.app_label}_{model._meta.model_name}" for model in staff_pages()]
 
 
 @pytest.mark.parametrize("name", pages())
@@ -226,8 +225,8 @@ def test_no_page_of_this_app_shows_a_secret(
     browser: Client, staff: User, tenant: Tenant, waiting: Tenant
 ) -> None:
     key = api_keys.create(name="server", environment="live", tenant=tenant)
-    app = platform_apps.create_app(name="Shop platform")
-    token = console_sessions.open_session(staff).token
+    app = lifecycle.create_app(name="Shop platform")
+    token = authentication.open_session(staff).token
     secrets = [
         key.key,
         key.row.key_hash,

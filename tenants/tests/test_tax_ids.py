@@ -54,6 +54,15 @@ def test_what_is_no_tax_id_is_refused_with_a_sentence(text: str) -> None:
         tax_ids.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("AAACI0000G", "begin at 0001"), ("AAAXI1681G", "fourth letter"), ("1234567890", "five letters")],
+)
+def test_the_part_of_a_pan_that_is_wrong_is_named(text: str, wrong: str) -> None:
+    with pytest.raises(tax_ids.InvalidTaxIdError, match=wrong):
+        tax_ids.parse(text)
+
+
 @given(st.text(max_size=20) | st.text(ALPHABET, min_size=10, max_size=15))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:

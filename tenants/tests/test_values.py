@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenants.wording.values import milliseconds, phone_number
+from tenants.labels import milliseconds, phone_number
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.outbound import client
 from tenants.models import Tenant
-from tenants.signup import website_check
+from tenants.signup import screening
 
 pytestmark = pytest.mark.django_db
 
@@ -28,12 +28,12 @@ def test_what_the_website_answers_becomes_a_flag(
     monkeypatch.setattr(client, "get_once", lambda *_, **__: answer)
     tenant = Tenant.objects.create(name="Shop", website="https://shop.in")
     for _ in range(2):
-        website_check.check(tenant.id)
+        screening.check(tenant.id)
     tenant.refresh_from_db()
     assert [flag["code"] for flag in tenant.flags] == codes
 
 
 def test_a_tenant_without_a_website_is_left_alone(tenant: Any) -> None:
-    website_check.check(tenant.id)
+    screening.check(tenant.id)
     tenant.refresh_from_db()
     assert tenant.flags == []

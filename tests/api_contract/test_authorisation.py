@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from console.tests.pages import CHANGES, READS
 from gateway.api.authentication import TENANT_HEADER
-from tenants import platform_apps
-from tenants.credentials import api_keys, console_sessions
-from tenants.models import Tenant, User
+from gateway.roles import ALL_SCOPES, LIVE_SCOPES, NUMBER_SCOPES, KeyScope
+from tenants import lifecycle
+from tenants.credentials import api_keys, authentication, key_cache
+from tenants.models import ApiKey, Tenant, User
 from tests.api_contract.authorisation import ROWS, Route, Row, World, registered_routes
-from tests.console.pages import CHANGES, READS
 from tests.fixtures import Api, assert_error
+from tests.front import mark_for
+from web import application
 
 ROUTES = registered_routes()
 
@@ -22,13 +25,31 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert set(ROWS) - names == set(), "these routes are gone: remove their lines"
 
 
+def test_every_route_of_a_tenant_declares_its_scope() -> None:
+    """`scope` of a view, or `action_scopes` for one of its actions; a route without one answers nobody."""
+    scopes: dict[str, KeyScope | None] = {}
+    for route in ROUTES:
+        if route.kind == "tenant":
+            try:
+                scopes[route.name] = route.scope
+            except AttributeError:
+                pytest.fail(f"{route.name}: its view declares no scope")
+    assert {name for name, scope in scopes.items() if scope is None} == {"GET /v1/tenant"}
+
+
+def test_every_route_that_the_listener_answers_has_a_row() -> None:
+    """Only a view behind Django's URLs would be in `ROUTES` by itself."""
+    answered = {f"{method} {path}" for path, route in application.ROUTES.items() for method in route.handlers}
+    assert {name for name in answered if " /v1/" in name} - set(ROWS) == set()
+
+
 def test_every_path_with_an_object_in_it_says_how_to_make_one() -> None:
     assert [route.name for route in ROUTES if "{" in route.path and not ROWS.get(route.name, Row()).ids] == []
 
 
 @pytest.fixture
 def world(tenant: Tenant) -> World:
-    app = platform_apps.create_app(name="Shop platform")
+    app = lifecycle.create_app(name="Shop platform")
     return World(
         tenant=tenant,
         app=app,
@@ -58,37 +79,57 @@ class Callers:
         self.owner = self.with_key(world.tenant)
         self.other = self.with_key(Tenant.objects.create(name="Other", status=Tenant.Status.ACTIVE))
         self.wrong_header = self.with_key(world.tenant, **{TENANT_HEADER: str(world.app_tenant.id)})
-        app_key = platform_apps.create_app_key(app_id=world.app.id, name="k", environment="live").key
+        app_key = lifecycle.create_app_key(app_id=world.app.id, name="k", environment="live").key
         self.app = Api(app_key)
         self.app_for_own = Api(app_key, **{TENANT_HEADER: str(world.app_tenant.id)})
         self.app_for_foreign = Api(app_key, **{TENANT_HEADER: str(world.tenant.id)})
-        another = platform_apps.create_app(name="Another platform")
-        self.other_app = Api(
-            platform_apps.create_app_key(app_id=another.id, name="k", environment="live").key
-        )
+        another = lifecycle.create_app(name="Another platform")
+        self.other_app = Api(lifecycle.create_app_key(app_id=another.id, name="k", environment="live").key)
         self.person = Api(
-            console_sessions.open_session(
+            authentication.open_session(
                 User.objects.create_user("a@traders.example", "pw", tenant=world.tenant)
             ).token
         )
         self.by_role = {
             role: Api(
-                console_sessions.open_session(
+                authentication.open_session(
                     User.objects.create_user(f"{role}@traders.example", "pw", tenant=world.tenant, role=role)
                 ).token
             )
             for role in READS
         }
         self.staff = Api(
-            console_sessions.open_session(User.objects.create_superuser("s@service.example", "pw")).token
+            authentication.open_session(User.objects.create_superuser("s@service.example", "pw")).token
         )
         self.by_status = {
             status: self.with_key(Tenant.objects.create(name=status, status=status))
             for status in ("pending_approval", "rejected", "suspended")
         }
 
-    def with_key(self, tenant: Tenant, **headers: str) -> Api:
-        return Api(api_keys.create(name="server", environment="live", tenant=tenant).key, **headers)
+        self.by_scope = {
+            scope: self.with_key(world.tenant, options={"scopes": [scope]}) for scope in KeyScope
+        }
+        self.test_by_scope = {
+            scope: self.with_key(world.tenant, environment="test", options={"scopes": [scope]})
+            for scope in ALL_SCOPES - LIVE_SCOPES
+        }
+        # As a test key of before there were scopes, which has all of them.
+        former = api_keys.create(name="former", environment="test", tenant=world.tenant)
+        ApiKey.objects.filter(pk=former.row.pk).update(scopes=sorted(ALL_SCOPES))
+        key_cache.write_key(ApiKey.objects.get(pk=former.row.pk))
+        self.test_with_all = Api(former.key)
+        self.limited = self.with_key(world.tenant, options={"phone_number_ids": ["100"]})
+
+    def with_key(
+        self,
+        tenant: Tenant,
+        *,
+        environment: str = "live",
+        options: dict[str, Any] | None = None,
+        **headers: str,
+    ) -> Api:
+        new = api_keys.create(name="server", environment=environment, tenant=tenant, **(options or {}))
+        return Api(new.key, **headers)
 
 
 class Case:
@@ -104,7 +145,9 @@ class Case:
         return api.request(self.route.method, self.route.path.format(**made), body)
 
     def refuses(self, api: Api, status: int, code: str) -> None:
-        assert_error(self.call(api), status, code)
+        answer = self.call(api)
+        assert_error(answer, status, code)
+        self.details = answer.json()["error"]["details"]
 
     def lets_in(self, api: Api) -> None:
         answer = self.call(api)
@@ -137,19 +180,52 @@ def check_tenant(case: Case, callers: Callers) -> None:
             case.lets_in(api)
     case.lets_in(callers.owner)
     case.lets_in(callers.person)
+    check_roles(case, callers)
+    check_scopes(case, callers)
+    check_numbers(case, callers)
+
+
+def check_roles(case: Case, callers: Callers) -> None:
+    """A member's role is asked for the area of the route's scope."""
     allowed = READS if case.route.method == "GET" else CHANGES
     for role, api in callers.by_role.items():
-        if area_of(case.route) in allowed[role]:
+        if case.route.scope is None or case.route.scope.area in allowed[role]:
             case.lets_in(api)
         else:
             case.refuses(api, 403, "forbidden")
 
 
-def area_of(route: Route) -> str:
-    """The area that a person's role is asked for."""
-    if route.path.startswith("/v1/billing"):
-        return "billing"
-    return "settings" if route.path == "/v1/tenant" else "integration"
+def check_scopes(case: Case, callers: Callers) -> None:
+    """A key needs the route's scope, and to be a live one where both environments share what the route is about."""
+    declared = case.route.scope
+    for scope, api in callers.by_scope.items():
+        if declared in {None, scope}:
+            case.lets_in(api)
+        else:
+            case.refuses(api, 403, "forbidden")
+            assert case.details["scope"] == declared
+    for scope, api in callers.test_by_scope.items():
+        if declared in {None, scope}:
+            assert case.call(api).status_code not in {401, 403, 500}
+        else:
+            case.refuses(api, 403, "forbidden")
+            assert case.details["scope"] == declared
+    if declared in LIVE_SCOPES:
+        case.refuses(callers.test_with_all, 403, "forbidden")
+        assert case.details == {"scope": declared, "environment": "live"}
+
+
+def check_numbers(case: Case, callers: Callers) -> None:
+    """A key that is limited to another number gets nothing of this one, and nothing of the whole business."""
+    declared = case.route.scope
+    if declared is None:
+        case.lets_in(callers.limited)
+    elif declared not in NUMBER_SCOPES or not case.route.keeps_to_numbers:
+        case.refuses(callers.limited, 403, "forbidden")
+    elif case.row.ids:
+        case.refuses(callers.limited, 404, "not_found")
+    else:
+        case.lets_in(callers.limited)
 
 
 def check_app(case: Case, callers: Callers) -> None:
@@ -189,7 +265,12 @@ CHECKS = {
 
 
 @pytest.mark.parametrize(
-    "route", [route for route in ROUTES if route.name in ROWS], ids=lambda route: route.name
+    "route",
+    [
+        pytest.param(route, id=route.name, marks=mark_for(route.method, route.path))
+        for route in ROUTES
+        if route.name in ROWS
+    ],
 )
 def test_each_caller_gets_what_the_specification_says(route: Route, world: World) -> None:
     CHECKS[route.kind](Case(route, world), Callers(world))

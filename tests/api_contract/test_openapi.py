@@ -1,22 +1,30 @@
 """The committed OpenAPI document is what the service serves, and it covers the specification."""
 
+import gzip
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from threading import Barrier, get_ident
 from typing import Any
 
 import jsonschema_rs
 import pytest
+import yaml
+from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
+from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework.response import Response
 
 from gateway.api.errors import error_kinds
 from gateway.api.json import dumps
+from gateway.api.openapi.document import DocumentView, YamlDocumentView, YamlRenderer
 from gateway.upstream.contract.bodies import MESSAGE_TYPES, OPERATIONS
 from gateway.upstream.tests.notifications import BODIES, drafts_of
 from webhooks.events.contract import schema_name
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.envelope import EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -159,7 +167,8 @@ def test_uploads_are_binary() -> None:
         schema = content["schema"]
         if "$ref" in schema:
             schema = generated()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        assert schema["properties"]["file"] == {"type": "string", "format": "binary"}
+        file = schema["properties"]["file"]
+        assert (file["type"], file["format"]) == ("string", "binary")
 
 
 def test_each_event_type_is_a_webhook_with_its_example() -> None:
@@ -214,3 +223,40 @@ def test_every_body_and_answer_has_an_example_of_its_schema() -> None:
             judge = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
             problems = [str(error) for value in shown for error in judge.iter_errors(value)]
             assert problems == [], name
+
+
+def test_the_document_is_generated_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads at once break the generator, and each time takes seconds of CPU that any stranger may ask for."""
+    generated_by: list[int] = []
+    meeting = Barrier(4)
+
+    def generate(view: SpectacularJSONAPIView, request: Any) -> Response:
+        generated_by.append(get_ident())
+        return Response({"openapi": "3.1.0"}, headers={"Content-Disposition": "inline"})
+
+    def ask() -> Any:
+        meeting.wait(30)
+        return Client().get("/v1/openapi.json")
+
+    monkeypatch.setattr(SpectacularJSONAPIView, "_get_schema_response", generate)
+    monkeypatch.setattr(DocumentView, "_generated", None)
+    with ThreadPoolExecutor(4) as threads:
+        answers = [future.result(30) for future in [threads.submit(ask) for _ in range(4)]]
+    assert [answer.json() for answer in answers] == [{"openapi": "3.1.0"}] * 4
+    assert {answer["Content-Disposition"] for answer in answers} == {"inline"}
+    assert len(generated_by) == 1
+
+
+def test_the_document_comes_compressed_and_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"openapi": "3.1.0", "info": {"description": "words " * 200}}
+    monkeypatch.setattr(SpectacularJSONAPIView, "_get_schema_response", lambda *_: Response(document))
+    for view in (DocumentView, YamlDocumentView):
+        monkeypatch.setattr(view, "_generated", None)
+    monkeypatch.setattr(YamlRenderer, "_written", None)
+    asked = {name: Client().get(f"/v1/openapi.{name}") for name in ("json", "yaml")}
+    assert asked["json"].json() == yaml.safe_load(asked["yaml"].content) == document
+    assert not asked["yaml"].content.startswith(b"{")
+    packed = Client().get("/v1/openapi.yaml", headers={"Accept-Encoding": "gzip"})
+    assert packed["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.content) == asked["yaml"].content
+    assert len(packed.content) < len(asked["yaml"].content) / 5

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from django.core.signals import request_finished, request_started
 
-from gateway.api.limits import in_flight
+from gateway.api import limits
 from gateway.database.transactions import leave_database
 from tests.api_contract.uncounted_calls import UncountedCall
 
@@ -18,7 +18,7 @@ def test_a_request_that_waits_uncounted_is_found() -> None:
     try:
         with pytest.raises(UncountedCall, match="/v1/anything"):
             leave_database()
-        with in_flight.upstream.held(uuid4()):
+        with limits.upstream.held(uuid4()):
             leave_database()
         with pytest.raises(UncountedCall):
             leave_database()

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from django.core.signals import request_finished, request_started
 
-from gateway.api.limits.in_flight import Bulkhead, Counted
+from gateway.api.limits import Bulkhead, Counted
 from gateway.database import transactions
 
 EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
@@ -21,7 +21,7 @@ EXEMPT_PATHS = ("/admin/",)
 
 
 class UncountedCall(AssertionError):
-    """A view called the upstream, an endpoint or the payment provider without `gateway.api.limits.in_flight`."""
+    """A view called the upstream, an endpoint or the payment provider without `gateway.api.limits`."""
 
 
 @contextmanager
@@ -55,9 +55,7 @@ def refused() -> Iterator[None]:
             return
         caller = sys._getframe(2).f_globals["__name__"]
         if caller not in EXEMPT_CALLERS:
-            raise UncountedCall(
-                f"{path} waits for a network in {caller}: count it (gateway.api.limits.in_flight)"
-            )
+            raise UncountedCall(f"{path} waits for a network in {caller}: count it (gateway.api.limits)")
 
     request_started.connect(begin)
     request_finished.connect(end)

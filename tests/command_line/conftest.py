@@ -17,6 +17,7 @@ from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.api_contract.contract import assert_in_contract
+from tests.front import running
 from tests.pages import ROOT
 from tests.sdk_import import sdk_from
 from tests.simulated import RunningSimulator, _simulator_process, simulator
@@ -27,10 +28,17 @@ BASE_URL = "http://gateway.test"
 
 
 class DjangoTransport(httpx.BaseTransport):
-    """Carries httpx's requests to the WSGI application."""
+    """Carries httpx's requests to Django's client, and those for the event stream over HTTP."""
+
+    def __init__(self) -> None:
+        self._http = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
+        if request.url.path == "/v1/events/stream":
+            host, port = running.start()
+            url = request.url.copy_with(scheme="http", host=host, port=port)
+            return self._http.handle_request(httpx.Request(request.method, url, headers=request.headers))
         sent = {name: value for name, value in request.headers.items() if name != "content-type"}
         # A test's own transaction never commits: what waits for the commit runs after the request instead.
         with TestCase.captureOnCommitCallbacks(execute=True):
@@ -81,7 +89,9 @@ class CommandLine:
         done = CliRunner().invoke(main.whabuzz, arguments, obj=shared, input=stdin, catch_exceptions=True)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Answered(done.exit_code, done.stdout, done.stderr)
+        # The service logs to the same standard error: it answers in this process.
+        told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("{")]
+        return Answered(done.exit_code, done.stdout, "".join(told))
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

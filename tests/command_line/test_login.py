@@ -12,9 +12,8 @@ import pytest
 from django.test import Client
 from keyring.backend import KeyringBackend
 
-from tenants.device_login import flow
-from tenants.device_login_models import DeviceLogin
-from tenants.models import ApiKey, Tenant, User
+from tenants import device_login
+from tenants.models import ApiKey, DeviceLogin, Tenant, User
 from tests.command_line.conftest import BASE_URL, CommandLine
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +57,7 @@ class Person(CommandLine):
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
         if len(self.slept) == 2:
-            code = flow.shown(DeviceLogin.objects.get().user_code)
+            code = device_login.shown(DeviceLogin.objects.get().user_code)
             self.browser.post("/console/device", {"code": code, **self.decision})
 
 
@@ -77,7 +76,7 @@ def test_from_nothing_to_a_key_and_back(laptop: Person, tenant: Tenant) -> None:
     assert "You are not logged in" in laptop("whoami").told
     done = laptop(*LOGIN, "--no-keyring", "--json")
     assert done.status == 0, done.told
-    code = flow.shown(DeviceLogin.objects.get().user_code)
+    code = device_login.shown(DeviceLogin.objects.get().user_code)
     assert f"Your code is {code}" in done.told
     assert f"/console/device?code={code}" in done.told
     assert laptop.slept == [3, 3], "it asks as often as the service says"

@@ -19,7 +19,7 @@ from messaging.tests.incoming import delivered, events_of, number_of, post
 from tenants.models import Tenant
 from tests.pages import blocks
 from webhooks.requests import signed_request
-from webhooks.requests.signing import key_of, new_secret
+from webhooks.requests.signed_request import key_of, new_secret
 
 SECRET = new_secret()
 WABA, NUMBER = "100200300400500", "200300400500600"
@@ -121,7 +121,7 @@ def deliver(bot: str, body: bytes) -> int:
     return requests.post(bot, data=body, headers=headers, timeout=10).status_code
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("name", "customer"),
     [
@@ -150,7 +150,7 @@ def test_a_customer_is_answered(
     assert [path for path, _, _ in media] == wanted
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_what_needs_no_answer_gets_none(bot: str, gateway: Gateway, tenant: Tenant) -> None:
     number_of(tenant, waba_id=WABA, phone_number_id=NUMBER)
     names = ["messages__reaction", "messages__system_user_changed_user_id", "messages__status_read"]

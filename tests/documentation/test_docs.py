@@ -6,25 +6,37 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from django.conf import settings
 from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
-from gateway import checks, server_checks
-from gateway.api import pagination
+import messaging.sending.journal_replay as _replay  # noqa: F401 - the same; a web process imports it at its start
+from billing.payments import mandates
+from console import log_in
+from gateway import checks
+from gateway.__main__ import QUEUES, ROLES
+from gateway.api import authentication, pagination
+from gateway.api import limits as body_size
+from gateway.api import limits as throttling
 from gateway.api.errors import error_kinds
-from gateway.api.limits import body_size
 from gateway.local_run import supervisor
 from gateway.monitoring import admin_health, metrics
+from gateway.roles import KeyScope
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import form_files, idempotency, pacing
+from messaging import csv_batches, form_files, idempotency, pacing
 from messaging.batches import body
+from messaging.batches import lifecycle as batch_lifecycle
 from phone_numbers.hosted_connect import sessions
+from phone_numbers.sandbox import control
+from tenants import audit, device_login, serializers
+from tenants import lifecycle as tenant_lifecycle
 from tenants.credentials import api_keys
 from tenants.models import Tenant
+from tenants.team import invitations
 from tests.pages import PAGES, ROOT, blocks, page
+from web import strangers
+from web.application import ROUTES
 from webhooks.endpoints import lifecycle
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
@@ -44,7 +56,6 @@ NOT_SETTINGS = {
 }
 """Variables of a reader's shell, of the simulator, and of OpenTelemetry's SDK."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
-PROGRAMS = {"gateway.wsgi", "edge", "gateway.worker", "beat", "simulator"}
 
 
 def rows(name: str, heading: str) -> list[list[str]]:
@@ -93,6 +104,8 @@ def test_every_route_exists(name: str) -> None:
     text = re.sub(r"\$\w+(?=[/`\" ?])", UUID, page(name).replace("$BASE_URL", ""))
     named = r"(?:\b[A-Z]{3,6}`? +`?|[ `\"])(/(?:v1|upstream|internal)/[\w/{}.-]*[\w}])(?![\w{}*|…/])"
     for path in re.findall(named, text):
+        if path in ROUTES:
+            continue
         try:
             resolve(re.sub(r"\{\w+\}", UUID, path))
         except Resolver404:
@@ -116,45 +129,30 @@ def test_every_setting_exists(name: str) -> None:
 
 
 def test_every_check_is_listed() -> None:
-    ids = set(re.findall(r'"(gateway\.E\d+)"', Path(checks.__file__).read_text()))
-    assert {row[0] for row in rows("docs/operations.md", "Production settings")} == ids
-    of_servers = set(re.findall(r'"(gateway\.[EW]\d+)"', Path(server_checks.__file__).read_text()))
-    assert {row[0] for row in rows("docs/operations.md", "The servers")} == of_servers
+    ids = set(re.findall(r'"(gateway\.[EW]\d+)"', Path(checks.__file__).read_text()))
+    tables = ("The deployment check", "The servers")
+    assert sorted(row[0] for table in tables for row in rows("docs/operations.md", table)) == sorted(ids)
 
 
-def option(command: list[str], name: str) -> str | None:
-    """The value of an option."""
-    return next((word.split("=")[1] for word in command if word.startswith(f"{name}=")), None)
-
-
-def queue(command: list[str]) -> str | None:
-    """The queue of a worker's command."""
-    return command[command.index("gateway.worker") + 1] if "gateway.worker" in command else None
-
-
-def test_the_table_of_processes_is_what_make_run_and_compose_start() -> None:
+def test_the_table_of_processes_is_what_make_run_and_compose_start(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {row[0]: row[1].strip("`").split() for row in rows("docs/operations.md", "Processes")}
-    children = supervisor._children(ROOT, 0)
-    started = {name: children[name]._start.args[1] for name in set(children) - {"postgres", "valkey"}}  # type: ignore[attr-defined]
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    composed = {name: service["command"] for name, service in services.items() if "command" in service}
-    composed["web"] = json.loads(
-        re.search(r"^CMD (.*)", page("Dockerfile").replace("\\\n", ""), re.MULTILINE)[1]
-    )  # type: ignore[index]
-    assert set(table) == set(started) == set(composed) - {"valkey", "migrate"}
+    roles = {name for name in table if name not in {"all roles", "simulator"}}
+    assert roles == set(ROLES)
+    for role in roles:
+        assert table[role][:4] == ["python", "-m", "gateway", role]
+    small = supervisor._children(ROOT, 0)
+    monkeypatch.setenv("ROLES", "split")
+    split = supervisor._children(ROOT, 0)
+    assert set(small) - {"postgres", "valkey"} == {"gateway", "simulator"}
+    assert set(split) - {"postgres", "valkey", "simulator"} == roles
+    commands = {name: child._start.args[1][1:] for name, child in (small | split).items() if name in roles}  # type: ignore[attr-defined]
+    assert all(command == ["-m", "gateway", role] for role, command in commands.items())
+    image = re.search(r"^CMD (.*)", page("Dockerfile").replace("\\\n", ""), re.MULTILINE)
+    assert image is not None
+    assert json.loads(image[1]) == table["all roles"]
     assert [row[0] for row in rows("docs/architecture.md", "Processes")] == list(table)
-    queues = set()
-    for name, command in table.items():
-        for other in (started[name], composed[name]):
-            assert {word for word in PROGRAMS if word in command} == {
-                word for word in PROGRAMS if word in other
-            }
-            assert option(other, "--worker-class") == option(command, "--worker-class"), name
-            assert queue(other) == queue(command), name
-        queues.add(queue(command))
-    assert set(composed["web"]) == set(table["web"])
     routed = {route["queue"] for route in settings.CELERY_TASK_ROUTES.values()}
-    assert queues - {None} == routed | {settings.CELERY_TASK_DEFAULT_QUEUE}
+    assert set(QUEUES.values()) == routed | {settings.CELERY_TASK_DEFAULT_QUEUE}
 
 
 @pytest.mark.django_db
@@ -168,11 +166,24 @@ def test_every_figure_to_watch_exists() -> None:
         assert named <= set(metrics.names()), name
 
 
+LIMITS = (
+    "Calls",
+    "What a business can have",
+    "What a platform can have",
+    "How long things last",
+    "Without credentials",
+)
+
+
+def test_the_scopes_are_the_codes() -> None:
+    assert [row[0].strip("`") for row in rows("docs/authentication.md", "Scopes")] == [*KeyScope]
+
+
 def test_the_limits_are_the_codes() -> None:
     def hours(period: timedelta) -> int:
         return round(period.total_seconds() / 3600)
 
-    limits = dict(rows("docs/api.md", "Limits"))
+    limits = {row[0]: row[1] for heading in LIMITS for row in rows("docs/limits.md", heading)}
     mib = 1024 * 1024
     rate, burst = settings.API_RATE_PER_SECOND, settings.API_RATE_BURST
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
@@ -180,14 +191,50 @@ def test_the_limits_are_the_codes() -> None:
         f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
         f"media and header samples {form_files.MAX_FILE_BYTES // mib} MiB"
     )
+    assert limits["bytes of larger bodies of one business"] == (
+        f"{throttling.BYTES_PER_SECOND // mib} MiB a second, {throttling.BYTES_AT_ONCE // mib} MiB at once; then 429. "
+        f"Bodies of up to {body_size.SMALL_BODY_BYTES // 1024} KiB do not count"
+    )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"
     )
-    assert limits["wait for the upstream"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
+    assert limits["wait for WhatsApp"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
     assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
-    assert limits["webhook endpoints of one business"] == str(lifecycle.MOST_ENDPOINTS)
+    assert limits["webhook endpoints"] == f"{lifecycle.MOST_ENDPOINTS} in each environment"
+    for name in ("API keys that work", "platform keys that work"):
+        assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
+    assert limits["numbers that one key is limited to"] == str(serializers.MOST_NUMBERS)
+    assert limits["event streams"].startswith(f"{settings.STREAMS_PER_TENANT} (")
+    assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
+    assert limits["messages of batches that wait"] == (
+        f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "
+        f"{batch_lifecycle.MOST_WAITING_BYTES // mib:,} MiB together"
+    )
+    assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
+    assert limits["sandbox numbers"] == str(control.MOST_NUMBERS)
+    assert limits["sandbox tenants"] == str(tenant_lifecycle.MOST_SANDBOX_TENANTS)
+    assert limits["members of a team"].startswith(f"{invitations.MOST_PEOPLE},")
+    assert limits["pages for autopay mandates"] == f"{mandates.PAGES_A_DAY} in 24 hours"
+    assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)
+    assert limits["uploaded CSV files that wait"] == str(csv_batches.MOST_FILES)
+    assert limits["key of a device log-in"] == f"{device_login.KEY_LIFETIME.days} days"
+    begun, redeemed = (
+        settings.ACCOUNT_RATE_LIMITS["device_login"],
+        settings.ACCOUNT_RATE_LIMITS["device_redeem"],
+    )
+    assert (begun, redeemed) == ("30/10m/ip", "600/m/ip,30/m/key")
+    assert limits["device log-ins begun"] == "30 of an address in 10 minutes"
+    assert limits["device log-ins redeemed"] == "600 of an address and 30 of a code in a minute"
+    assert limits["requests of an address"] == (
+        f"{strangers.AT_ONCE} in work and {strangers.MOST_WAITING} that wait, then 429 after one or two seconds; "
+        f"a refused one keeps its place for {strangers.FAILED_SECONDS} seconds more"
+    )
+    assert strangers.REFUSED_SECONDS == 1
+    suspect = "notifications of an address after one that nobody signed, or whose body did not come"
+    assert limits[suspect] == f"the same, for {strangers.SUSPECT_SECONDS:.0f} seconds"
+    assert f"in the last {authentication.KNOWN_SECONDS / 60:.0f} minutes" in page("docs/limits.md")
     assert limits["overlap of a rotated API key"] == f"{hours(api_keys.ROTATION_OVERLAP)} hours"
     assert limits["connect session"] == f"{hours(sessions.LIFETIME)} hour"
     *days, last = (str(days) for days in Tenant.Retention.values)

@@ -19,7 +19,7 @@ from messaging.tests.incoming import delivered, events_of, notification, number_
 from tenants.models import Tenant
 from tests.pages import ROOT, blocks
 from webhooks.requests import signed_request
-from webhooks.requests.signing import key_of, new_secret
+from webhooks.requests.signed_request import key_of, new_secret
 
 PING = b'{"type":"webhook.verify","challenge":"chl_\xc3\xa4"}'
 SECRET, FORMER, FOREIGN = new_secret(), new_secret(), new_secret()
@@ -117,7 +117,7 @@ UNTIDY = [
 ]
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_real_deliveries_are_taken(sample: Sample, tenant: Tenant) -> None:
     bodies = deliveries(tenant, *UNTIDY)
     assert len(bodies) == len(UNTIDY)
@@ -125,7 +125,7 @@ def test_real_deliveries_are_taken(sample: Sample, tenant: Tenant) -> None:
         assert sample.post(body).status_code == 200, body[:1000]
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_an_event_that_comes_twice_is_taken_once(sample: Sample, tenant: Tenant) -> None:
     [body] = deliveries(tenant, inbound("twice", "wamid.twice"))
     assert [sample.post(body).status_code for _ in range(2)] == [200, 200]

@@ -76,22 +76,23 @@ class Stack:
         self.process.communicate(timeout=90)
         assert self.processes() == {}, "a process was left behind"
 
-    def processes(self) -> dict[int, str]:
-        """The names of this run's processes, by id: its directory is in their environment."""
+    def processes(self) -> dict[int, list[str]]:
+        """The command lines of this run's processes, by id: its directory is in their environment."""
         marker = f"DATA_DIR={self.data_dir}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
                     if marker in (entry / "environ").read_bytes().split(b"\0"):
-                        found[int(entry.name)] = (entry / "comm").read_text().strip()
+                        found[int(entry.name)] = (entry / "cmdline").read_text().split("\0")
                 except OSError:
                     continue
         return found
 
-    def process_of(self, name: str) -> int | None:
-        """The id of the process of that name, if it runs."""
-        return next((number for number, other in self.processes().items() if name == other), None)
+    def process_of(self, module: str) -> int | None:
+        """The id of the process that runs a module, if it runs."""
+        running = self.processes().items()
+        return next((number for number, words in running if words[1:3] == ["-m", module]), None)
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         """A call of the gateway as the demo customer."""
@@ -146,7 +147,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             **inherited,
             "DATA_DIR": str(data_dir),
             "PORT": str(free_port()),
-            "EDGE_PORT": str(free_port()),
             "SIMULATOR_PORT": str(free_port()),
         },
     )

@@ -32,7 +32,7 @@ from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.e2e
 
-_HOST = re.compile(rb"Host: (graph\.facebook\.com|gateway\.example)\r\n", re.IGNORECASE)
+_HOST = re.compile(rb"Host: (graph\.facebook\.com|gateway\.example)(:\d+)?\r\n", re.IGNORECASE)
 BOTS = ROOT / "tests/e2e/libraries"
 PYTHON = ROOT / ".venv/libraries/bin/python"
 VERIFY_TOKEN = "open sesame & more"
@@ -42,27 +42,24 @@ EVERYTHING = frozenset({"text", "template", "media", "download", "read", "templa
 
 @dataclass(frozen=True)
 class Library:
-    """What a library can do, and how its bot runs."""
+    """What a library can do."""
 
     can: frozenset[str]
-    runs_on_node: bool
     verifies: bool = True
     """Whether it checks signatures."""
 
 
 LIBRARIES = {
-    "pywa": Library(EVERYTHING, runs_on_node=False),
-    "heyoo": Library(EVERYTHING - {"templates"}, runs_on_node=False, verifies=False),
-    "python-whatsapp-bot": Library(EVERYTHING - {"templates"}, runs_on_node=False, verifies=False),
-    "whatsapp-client": Library(frozenset({"text", "template", "media"}), runs_on_node=False),
-    "@kapso/whatsapp-cloud-api": Library(EVERYTHING, runs_on_node=True),
-    "@great-detail/whatsapp": Library(EVERYTHING, runs_on_node=True),
-    "whatsapp-api-js": Library(EVERYTHING - {"templates"}, runs_on_node=True),
-    "whatsapp": Library(frozenset({"text", "template", "media", "read"}), runs_on_node=True),
-    "whatsapp-business": Library(EVERYTHING - {"templates"}, runs_on_node=True, verifies=False),
-    "whatsapp-cloud-api": Library(
-        frozenset({"text", "template", "media"}), runs_on_node=True, verifies=False
-    ),
+    "pywa": Library(EVERYTHING),
+    "heyoo": Library(EVERYTHING - {"templates"}, verifies=False),
+    "python-whatsapp-bot": Library(EVERYTHING - {"templates"}, verifies=False),
+    "whatsapp-client": Library(frozenset({"text", "template", "media"})),
+    "@kapso/whatsapp-cloud-api": Library(EVERYTHING),
+    "@great-detail/whatsapp": Library(EVERYTHING),
+    "whatsapp-api-js": Library(EVERYTHING - {"templates"}),
+    "whatsapp": Library(frozenset({"text", "template", "media", "read"})),
+    "whatsapp-business": Library(EVERYTHING - {"templates"}, verifies=False),
+    "whatsapp-cloud-api": Library(frozenset({"text", "template", "media"}), verifies=False),
 }
 
 
@@ -123,23 +120,30 @@ def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         }
 
 
+def versions() -> dict[str, str]:
+    """The version of each library, by its name."""
+    lines = (BOTS / "requirements.in").read_text().splitlines()
+    of_node: dict[str, str] = json.loads((BOTS / "package.json").read_text())["dependencies"]
+    return dict(line.split("==") for line in lines if "==" in line) | of_node
+
+
+def program(name: str, library: str) -> list[str]:
+    """The command of a program of that name for a library, on Node or in Python."""
+    if library in json.loads((BOTS / "package.json").read_text())["dependencies"]:
+        command = [Path(NODE) / "bin/node", "--require", BOTS / "redirect.cjs", BOTS / f"{name}.mjs"]
+        needed = BOTS / "node_modules"
+    else:
+        command, needed = [PYTHON, BOTS / f"{name}.py"], PYTHON
+    assert needed.exists(), "`make pytest` installs tests/e2e/libraries"
+    return [*map(str, command), library]
+
+
 @contextmanager
 def running(name: str, **environment: str) -> Iterator[Bot]:
     """A bot in a process of its own."""
-    library, port = LIBRARIES[name], free_port()
-    if library.runs_on_node:
-        assert (BOTS / "node_modules").is_dir(), "`make pytest` installs tests/e2e/libraries"
-        command = [
-            str(Path(NODE) / "bin/node"),
-            "--require",
-            str(BOTS / "redirect.cjs"),
-            str(BOTS / "bots.mjs"),
-        ]
-    else:
-        assert PYTHON.exists(), "`make pytest` installs tests/e2e/libraries"
-        command = [str(PYTHON), str(BOTS / "bots.py")]
+    port = free_port()
     process = subprocess.Popen(
-        [*command, name],
+        program("bots", name),
         env={"PATH": os.environ["PATH"], "PORT": str(port), "VERIFY_TOKEN": VERIFY_TOKEN, **environment},
         stdout=subprocess.PIPE,
         text=True,
@@ -162,15 +166,18 @@ def account(stack: Stack) -> str:
         if row["phone_number_id"] == stack.ready["phone_number_id"]
     ]
     waba_id: str = number["waba_id"]
-    body = {
-        "name": "hello_world",
-        "language": "en_US",
-        "category": "UTILITY",
-        "components": [{"type": "BODY", "text": "Hello world."}],
-    }
-    if made := stack.api("POST", f"/v1/templates?waba_id={waba_id}", body).json().get("id"):
-        stack.simulator("POST", f"/sim/templates/{made}", {"event": "APPROVED"})
+    approved_template(stack, waba_id, "hello_world")
     return waba_id
+
+
+def approved_template(stack: Stack, waba_id: str, name: str) -> str:
+    """A template that the upstream approved; its id, unless it was there already."""
+    components = [{"type": "BODY", "text": "Hello world."}]
+    body = {"name": name, "language": "en_US", "category": "UTILITY", "components": components}
+    made: str = stack.api("POST", f"/v1/templates?waba_id={waba_id}", body).json().get("id", "")
+    if made:
+        stack.simulator("POST", f"/sim/templates/{made}", {"event": "APPROVED"})
+    return made
 
 
 def endpoint_at(stack: Stack, url: str, secret: str) -> str:
@@ -239,7 +246,9 @@ def test_a_bot_on_the_library_answers_a_picture(
     if "download" in library.can:
         assert steps["download"]["sha256"] == hashlib.sha256(RECEIVED).hexdigest()
     if "templates" in library.can:
-        assert "hello_world" in steps["templates"]["names"]
+        mirrored = stack.api("GET", "/v1/templates?limit=100").json()["data"]
+        assert steps["templates"]["names"]
+        assert set(steps["templates"]["names"]) <= {row["name"] for row in mirrored}
     sent = {row["id"]: row for row in messages(stack, customer)}
     assert sent[steps["text"]["id"]]["body"]["text"]["body"] == "Thank you for the picture."
     assert sent[steps["media"]["id"]]["body"]["type"] == "image"
@@ -261,10 +270,7 @@ def test_the_page_says_what_the_libraries_can() -> None:
         if len(cells) == 12 and " (" in cells[1]
     }
     assert set(rows) == set(LIBRARIES)
-    pinned = (
-        dict(line.split("==") for line in (BOTS / "requirements.in").read_text().splitlines() if "==" in line)
-        | json.loads((BOTS / "package.json").read_text())["dependencies"]
-    )
+    pinned = versions()
     for name, (version, _, *marks) in rows.items():
         assert version == pinned[name]
         library = LIBRARIES[name]

@@ -7,29 +7,23 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 
+from gateway.__main__ import ROLES
 from tenants.models import Tenant
 from tests.certificates import self_signed
 from tests.e2e.conftest import until
 from tests.faults.service import database_url
 from tests.operating import composed
-from tests.operating.composed import Composed
-from tests.pages import blocks, marked_block
+from tests.operating.composed import Composed, documented_settings
+from tests.pages import blocks
 from tests.receiver import Receiver
 
-SANDBOXED = ["web", "edge", "deliveries", "worker", "simulator"]
-"""The services that the quickstart needs; batches and beat differ in their queue and nothing else."""
-
-
-def documented_settings() -> dict[str, str]:
-    """The `.env` file that docs/operations.md shows, with what the compose file asks for."""
-    block = marked_block("docs/operations.md", "production settings")
-    shown = dict(line.split("=", 1) for line in block.strip().splitlines() if not line.startswith("#"))
-    del shown["DATABASE_URL"], shown["REDIS_URL"], shown["SANDBOX_GRAPH_URL"]
-    return {**shown, "POSTGRES_PASSWORD": "pw"}
+SANDBOXED = ["gateway", "simulator"]
+"""The services that the quickstart needs: the small host."""
 
 
 def test_each_volume_lies_in_a_folder_that_the_image_made_for_its_user() -> None:
@@ -39,20 +33,60 @@ def test_each_volume_lies_in_a_folder_that_the_image_made_for_its_user() -> None
             continue
         for volume in service.get("volumes", []):
             assert volume.split(":")[1] in made, f"{name} mounts {volume}, which would belong to root"
-        for word in service.get("command", composed.image_command()):
+        for word in composed.words_of(service.get("command", composed.image_command())):
             if re.fullmatch(r"/(?!tmp/).+", word):
                 assert any(word.startswith(f"{folder}/") for folder in made), f"{name} writes {word}"
 
 
 def test_every_health_check_asks_for_readiness_by_address() -> None:
     found = composed.services(documented_settings())
-    for name, port in (("web", 8000), ("edge", 8050)):
-        assert f"http://127.0.0.1:{port}/v1/health/ready" in found[name]["healthcheck"]["test"][-1]
+    assert "http://127.0.0.1:8000/v1/health/ready" in found["gateway"]["healthcheck"]["test"][-1]
 
 
-def test_the_compose_file_asks_for_the_password() -> None:
-    with pytest.raises(KeyError, match="POSTGRES_PASSWORD"):
-        composed.services({})
+def test_split_roles_are_all_roles() -> None:
+    found = composed.services({**documented_settings(), "ROLES": "web"})
+    split = {name for name, service in found.items() if service.get("profiles") == ["split"]}
+    assert {"web", *split} == set(ROLES)
+    assert composed.words_of(found["gateway"]["command"])[-1] == "web"
+    assert all(composed.words_of(found[name]["command"])[-1] == name for name in split)
+
+
+@pytest.mark.parametrize("name", ["POSTGRES_PASSWORD", "VALKEY_PASSWORD"])
+def test_the_compose_file_asks_for_the_passwords(name: str) -> None:
+    with pytest.raises(KeyError, match=name):
+        composed.services({**documented_settings(), name: ""})
+
+
+def test_valkey_has_the_password_that_the_service_uses() -> None:
+    found = composed.services(documented_settings())
+    assert '--requirepass "$$VALKEY_PASSWORD"' in found["valkey"]["command"][-1]
+    assert found["valkey"]["environment"] == {"VALKEY_PASSWORD": "vpw"}
+    assert urlsplit(found["gateway"]["environment"]["REDIS_URL"]).password == "vpw"
+
+
+def test_the_file_counts_its_own_proxy_unless_env_says_otherwise() -> None:
+    found = composed.services(documented_settings())["gateway"]["environment"]
+    assert (found["TRUSTED_PROXY_COUNT"], found["TRUST_PROXY_HEADERS"]) == (1, True)
+    behind_two = composed.services({**documented_settings(), "TRUSTED_PROXY_COUNT": "2"})
+    assert behind_two["gateway"]["environment"]["TRUSTED_PROXY_COUNT"] == 2
+
+
+def test_the_simulator_gets_the_secrets_of_the_sandbox_and_no_other() -> None:
+    given = documented_settings()
+    simulator = composed.services(given)["simulator"]
+    assert not simulator["env_file"]
+    values = set(simulator["environment"].values())
+    secret = {
+        name for name, value in given.items() if len(value) > 30 or "PASSWORD" in name or name == "EMAIL_URL"
+    }
+    assert {name for name in secret if given[name] in values} == {
+        "SANDBOX_APP_SECRET",
+        "SANDBOX_CONTROL_TOKEN",
+    }
+    assert not {name for name in secret for value in values if given[name] in str(value)} - {
+        "SANDBOX_APP_SECRET",
+        "SANDBOX_CONTROL_TOKEN",
+    }
 
 
 @pytest.fixture
@@ -70,8 +104,7 @@ def running(transactional_db: None, tmp_path: Path) -> Iterator[Composed]:
         for name in SANDBOXED:
             everything.start(name)
         everything.start_proxy(certificate)
-        for name in ("web", "edge"):
-            until(lambda name=name: everything.is_healthy(name), f"{name}'s health", seconds=90)
+        until(lambda: everything.is_healthy("gateway"), "the health of the service", seconds=90)
         yield everything
     finally:
         everything.close()
@@ -100,10 +133,10 @@ def test_the_quickstart_runs_on_the_services_of_the_compose_file(
     running: Composed, tenant: Tenant, receiver: Receiver, tmp_path: Path
 ) -> None:
     manage = ["python", "manage.py", "create_key", "--tenant", str(tenant.id), "--environment", "test"]
-    base_url = running.environment("web")["BASE_URL"]
+    base_url = running.environment("gateway")["BASE_URL"]
     shell = Shell(
         BASE_URL=base_url,
-        API_KEY=running.run("web", manage),
+        API_KEY=running.run("gateway", manage),
         CURL_CA_BUNDLE=str(tmp_path / "receiver.pem"),
     )
     [inbound] = [block for block in blocks("docs/sandbox.md", "sh") if "/v1/test/inbound" in block]
@@ -127,11 +160,18 @@ def test_the_quickstart_runs_on_the_services_of_the_compose_file(
         seconds=60,
     )
 
-    # Routes: sends and health are the edge's, the rest is web's; metrics are nobody's.
-    assert (
-        requests.get(f"{base_url}/metrics", verify=str(tmp_path / "receiver.pem"), timeout=10).status_code
-        == 404
+    # No stranger reads the metrics, and the proxy's log holds no credential.
+    verify = str(tmp_path / "receiver.pem")
+    assert requests.get(f"{base_url}/metrics", verify=verify, timeout=10).status_code == 404
+    for path in ("/v25.0/1234567/phone_numbers?access_token=wb_live_secret", "/invitation/secret-token"):
+        requests.get(f"{base_url}{path}", verify=verify, timeout=10)
+    log = tmp_path / "nginx/access.log"  # a line is written after its answer was sent
+    until(
+        lambda: '"GET /invitation/..." ' in log.read_text(), "the last request in the proxy's log", seconds=10
     )
+    logged = log.read_text()
+    assert '"GET /v25.0/1234567/phone_numbers" ' in logged
+    assert "secret" not in logged
 
     # The accounts of the sandbox outlive their process.
     running.stop("simulator")

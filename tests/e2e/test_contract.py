@@ -122,7 +122,7 @@ def document() -> Any:
     import schemathesis
 
     schema = schemathesis.openapi.from_path(ROOT / "docs/openapi.json")
-    # Who may call what is tested apart (`tests/api_contract`); a token of random letters ends a call at the door.
+    # Who may call what is tested apart (`tests/api_contract`); a token of random letters ends a call at once.
     schema.config.generation.update(with_security_parameters=False)
     return schema
 
@@ -171,11 +171,10 @@ def test_every_operation_keeps_its_contract(
 
     headers = {"Authorization": f"Bearer {credentials[kind_of(path)]}"}
     mode = GenerationMode.POSITIVE if kind == "good" else GenerationMode.NEGATIVE
-    always = [
-        of_schema.status_code_conformance,
-        of_schema.content_type_conformance,
-        of_schema.response_schema_conformance,
-    ]
+    always = [of_schema.status_code_conformance, of_schema.content_type_conformance]
+    if path != "/v1/events/stream":
+        # OpenAPI 3.1 has a schema for a stream as a whole; schemathesis holds each of its events against it.
+        always.append(of_schema.response_schema_conformance)
 
     is_aimed = cycle([True, False])
 

@@ -7,7 +7,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Page, expect
 
-from gateway.guides import serving
+from gateway.guides import documentation
 from tests.e2e.conftest import Stack, until
 from tests.pages import ROOT
 
@@ -29,10 +29,10 @@ AXE = ROOT / "tests/node/node_modules/axe-core/axe.min.js"
 
 def paths() -> list[str]:
     """Every page of the built site, as its path below the host."""
-    assert serving.PUBLIC.is_dir(), "`make pytest` builds the documentation"
+    assert documentation.PUBLIC.is_dir(), "`make pytest` builds the documentation"
     return sorted(
-        "/" + page.parent.relative_to(serving.PUBLIC).as_posix() + "/"
-        for page in serving.PUBLIC.rglob("*/*/index.html")
+        "/" + page.parent.relative_to(documentation.PUBLIC).as_posix() + "/"
+        for page in (documentation.PUBLIC / "docs").rglob("index.html")
     )
 
 
@@ -69,27 +69,62 @@ def test_the_documentation_is_dark_for_who_prefers_that(stack: Stack, browser: B
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
 
 
-def test_the_start_leads_to_the_quickstart_and_the_search_finds_offline(
+def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
     stack: Stack, browser: Browser
 ) -> None:
     page = browser.new_page()
     page.goto(stack.ready["base_url"] + "/docs")
-    # The page that leads here has no search; what is typed before the script of this one has run is lost.
-    page.wait_for_url("**/docs/quickstart/")
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    page.get_by_placeholder("Search").first.press_sequentially("Idempotency")
-    expect(page.locator(".md-search-result__link").first).to_be_visible(timeout=20_000)
+    page.wait_for_url("**/docs/")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("WhatsApp")
+    expect(page.get_by_role("img", name="Your software sends")).to_be_visible()
+    search = page.get_by_placeholder("Search").first
+    for words, name in {
+        "Idempotency": "sending",
+        "schedule": "reminders",
+        "php": "frameworks",
+        "opt out": "broadcast",
+        "131047": "whatsapp-errors",
+    }.items():
+        # What is typed before the script has run is lost.
+        search.fill("")
+        search.press_sequentially(words)
+        found = page.locator(f".md-search-result__link[href*='/{name}/']").first
+        expect(found).to_be_visible(timeout=20_000)
+        expect(page.locator(".md-search-result__meta")).to_contain_text("matching")
+
+
+def test_the_errors_of_the_service_and_of_whatsapp_are_one_place(stack: Stack, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(stack.ready["base_url"] + "/errors#invalid_request")
+    page.wait_for_url("**/docs/errors/#invalid_request")
+    expect(page.locator("#invalid_request")).to_be_in_viewport()
+    page.goto(stack.ready["base_url"] + "/errors/131047")
+    page.get_by_role("link", name="All codes of WhatsApp").click()
+    page.wait_for_url("**/docs/whatsapp-errors/")
+    expect(page.locator("[id='131047']")).to_contain_text("Re-engagement message")
+
+
+def test_machines_find_what_they_look_for(stack: Stack) -> None:
+    base = stack.ready["base_url"]
+    assert f"Sitemap: {base}/sitemap.xml" in requests.get(f"{base}/robots.txt", timeout=10).text
+    sitemap = requests.get(f"{base}/sitemap.xml", timeout=10)
+    assert sitemap.headers["Content-Type"] == "application/xml"
+    assert set(re.findall(r"<loc>(.*?)</loc>", sitemap.text)) == {base + path for path in paths()}
+    contact = requests.get(f"{base}/.well-known/security.txt", timeout=10).text
+    assert re.search(r"^Contact: mailto:\S+@\S+$", contact, re.MULTILINE)
+    assert re.search(r"^Expires: \d{4}-\d\d-\d\dT00:00:00Z$", contact, re.MULTILINE)
 
 
 def test_each_page_is_served_as_markdown_and_listed_for_programs(stack: Stack) -> None:
     index = requests.get(stack.ready["base_url"] + "/llms.txt", timeout=10)
     listed = re.findall(r"\]\((/docs/[\w/-]+\.md)\)", index.text)
-    assert {path.removesuffix("/") + ".md" for path in paths()} == set(listed)
+    pages = {"/docs/index.md" if path == "/docs/" else path.removesuffix("/") + ".md" for path in paths()}
+    assert pages == set(listed)
     for path in listed:
         answer = requests.get(stack.ready["base_url"] + path, timeout=10)
         assert answer.status_code == 200
         assert answer.headers["Content-Type"].startswith("text/markdown")
-        assert answer.text == (serving.PUBLIC / Path(path.lstrip("/"))).read_text()
+        assert answer.text == (documentation.PUBLIC / Path(path.lstrip("/"))).read_text()
     whole = requests.get(stack.ready["base_url"] + "/llms-full.txt", timeout=10).text
     assert "Idempotency-Key" in whole
 

@@ -1,5 +1,6 @@
 """docs/operations.md as an operator types it: a running service is dumped, restored elsewhere, and can be read."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
+import requests
 
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
@@ -85,15 +87,25 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
     assert orjson.loads(body) == stack.api("GET", f"/v1/events/{event['id']}").json()["event"]
 
 
-def test_a_batches_worker_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
-    """SIGTERM in the middle of a batch: messages under way finish, and the worker that follows goes on."""
-    body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
+def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
+    """SIGTERM in the middle of a batch: messages under way finish, and the process that follows goes on."""
+    body = {"from": stack.ready["phone_number_id"], "messages": messages(800)}
     path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
-    worker = stack.process_of("batches")
-    assert worker is not None
-    os.kill(worker, signal.SIGTERM)
-    until(lambda: worker not in stack.processes(), "the end of the worker", seconds=30)
-    assert stack.api("GET", path).json()["completed_at"] is None
-    ended = until(lambda: (b := stack.api("GET", path).json())["completed_at"] and b, "the end", seconds=60)
-    assert (ended["accepted"], ended["failed"]) == (400, 0)
+    service = stack.process_of("gateway")
+    assert service is not None
+    os.kill(service, signal.SIGTERM)
+    until(lambda: service not in stack.processes(), "the end of the service", seconds=30)
+    with psycopg.connect(embedded_addresses.database_url(stack.data_dir)) as connection:
+        [left] = connection.execute(
+            "SELECT count(*) FROM messaging_batchitem WHERE status = 'pending'"
+        ).fetchall()
+    assert left[0] > 0
+
+    def ended() -> Any:
+        with contextlib.suppress(requests.ConnectionError):
+            batch = stack.api("GET", path).json()
+            return batch if batch["completed_at"] else None
+
+    batch = until(ended, "the end", seconds=120)
+    assert (batch["accepted"], batch["failed"]) == (800, 0)

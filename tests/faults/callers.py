@@ -1,18 +1,22 @@
 """Clients and the upstream that call all the time while something is taken away, and what they were answered."""
 
 import hashlib
+import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import requests
 from django.conf import settings
 
 from messaging.tests.incoming import notification, signature_of, text_change
 from phone_numbers.models import PhoneNumber
+
+NO_ANSWER = 0
+"""What stands for the status of a call whose connection broke."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,25 @@ class Answered:
 
 
 class Callers:
-    """Clients and the upstream, in threads that call and call until they are told to stop."""
+    """Clients and the upstream, in threads that call and call until they are told to stop.
 
-    def __init__(self, url: str, token: str, number: PhoneNumber) -> None:
-        self.url, self.number, self.waba_id = url, number, number.account.waba_id
+    Each call goes to any of the URLs. A connection may break only while `may_break` says so: then the outcome of a
+    send is unknown to its caller, and who can repeat the call does.
+    """
+
+    all: "ClassVar[list[Callers]]" = []
+
+    def __init__(self, urls: str | Sequence[str], token: str, number: PhoneNumber) -> None:
+        self.urls = [urls] if isinstance(urls, str) else urls
+        self.number, self.waba_id = number, number.account.waba_id
+        self.may_break = False
         self.authorised = {"Authorization": f"Bearer {token}"}
         self.answered: dict[str, list[Answered]] = {}
         self.errors: list[Exception] = []
         self.stopped = threading.Event()
         self.threads: list[threading.Thread] = []
+        self._abandoned = threading.Event()
+        self.all.append(self)
 
     def start(self, *reads: str) -> None:
         """Begin, the paths to read among it."""
@@ -51,7 +65,7 @@ class Callers:
     def more_sends(self) -> None:
         """Two more clients that send, one of them with keys."""
         self._repeat("sends with a key", self._send_with_key)
-        self._repeat("sends without a key", self._send)
+        self._repeat("sends without a key", self.send)
 
     def stop(self) -> None:
         """Let every caller finish what it is about; fails when one was not answered at all."""
@@ -59,6 +73,18 @@ class Callers:
         for thread in self.threads:
             thread.join(90)
         assert self.errors == []
+
+    @classmethod
+    def end_all(cls) -> None:
+        """End those that a test which failed left behind: they would go on through all tests after it."""
+        for callers in cls.all:
+            callers.may_break = True
+            callers.stopped.set()
+            callers._abandoned.set()
+        for callers in cls.all:
+            for thread in callers.threads:
+                thread.join(90)
+        cls.all.clear()
 
     def kinds(self, status: int, *, since: float) -> set[str]:
         """The kinds of calls that were answered so since a moment."""
@@ -113,11 +139,16 @@ class Callers:
 
     def _call(self, kind: str, name: str, method: str, path: str, **request: Any) -> int:
         request["headers"] = self.authorised | request.get("headers", {})
-        response = requests.request(method, self.url + path, timeout=60, **request)
-        self.answered[kind].append(Answered(name, response, time.monotonic()))
+        try:
+            response = requests.request(method, random.choice(self.urls) + path, timeout=60, **request)
+        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
+            if not self.may_break:
+                raise
+            return NO_ANSWER
+        self.answered.setdefault(kind, []).append(Answered(name, response, time.monotonic()))
         return response.status_code
 
-    def _send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
+    def send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
         # Each to a customer of its own: the upstream throttles many messages to one.
         customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
         body = {
@@ -130,8 +161,9 @@ class Callers:
 
     def _send_with_key(self, name: str) -> None:
         key = {"Idempotency-Key": name.replace(" ", "-")}
-        while self._send(name, "sends with a key", **key) in {409, 503}:
-            time.sleep(0.2)
+        while self.send(name, "sends with a key", **key) in {NO_ANSWER, 409, 503}:
+            if self._abandoned.wait(0.2):
+                break
 
     def _notify(self, name: str) -> None:
         body = notification((self.waba_id, [text_change(self.number.phone_number_id, name)]))
@@ -141,4 +173,5 @@ class Callers:
         }
         path = "/upstream/webhook"
         while self._call("notifications", name, "POST", path, data=body, headers=signed) != 200:
-            time.sleep(0.2)
+            if self._abandoned.wait(0.2):
+                break

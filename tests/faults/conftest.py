@@ -1,10 +1,11 @@
-"""Servers of a test's own, which it can take away."""
+"""Servers of a test's own, which it can take away, and the end of its callers."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faults.callers import Callers
 from tests.faults.service import Valkey
 
 
@@ -14,3 +15,9 @@ def valkey(tmp_path: Path) -> Iterator[Valkey]:
     server = Valkey(tmp_path)
     yield server
     server.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_caller_left() -> Iterator[None]:
+    yield
+    Callers.end_all()

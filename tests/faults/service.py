@@ -1,8 +1,8 @@
 """The service's processes as a run has them, for tests that kill them and take their servers away."""
 
 import contextlib
+import itertools
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,15 +15,19 @@ import redis
 from django.db import OperationalError, connection
 
 from gateway import embedded_addresses
-from gateway.local_run import embedded_servers, local_ports
+from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
+from tests.free_ports import free_port
 from tests.simulated import RunningSimulator
 
+READY_SECONDS = 180.0
+"""How long a process may take to answer while other tests keep the machine busy."""
 LONG = os.environ.get("FAULTS") == "long"
 """Whether the long form of the fault tests runs (`make faults`)."""
 ROOT = Path(__file__).resolve().parents[2]
-_CELERY = ("celery", "--app=gateway")
+BESIDE_WEB = ("deliveries", "batches", "tasks", "beat")
+"""The roles that the small host has beside `web`."""
 
 
 class Service:
@@ -33,10 +37,11 @@ class Service:
         self.directory, self.environment = directory, environment
         self.group = ProcessGroup(grace_seconds=0.2)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._started, self._names = itertools.count(), itertools.count()
 
     def start(self, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
         """Start a Python module with its arguments; its output is in `logs`."""
-        with (self.directory / f"{len(self.processes)}-{command[0]}.log").open("wb") as log:
+        with (self.directory / f"{next(self._started)}-{command[0]}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
@@ -48,44 +53,31 @@ class Service:
         self.processes.append(process)
         return process
 
-    def worker(self, queue: str, **environment: str) -> "subprocess.Popen[bytes]":
-        """A worker of a queue."""
-        return self.start("gateway.worker", queue, f"--name=w{len(self.processes)}", **environment)
+    def worker(self, role: str, **environment: str) -> "subprocess.Popen[bytes]":
+        """A process with a role that takes tasks."""
+        return self.start("gateway", role, f"--name={role}-{next(self._names)}", **environment)
 
     def beat(self) -> "subprocess.Popen[bytes]":
-        """Celery beat."""
-        schedule = self.directory / f"beat-{len(self.processes)}"
-        return self.start(*_CELERY, "beat", f"--schedule={schedule}", "--pidfile=")
+        """A process that queues the periodic tasks; its schedule is its own."""
+        own = self.directory / f"beat-{next(self._names)}"
+        own.mkdir()
+        return self.start("gateway", "beat", DATA_DIR=str(own))
 
-    def web(
-        self, *, workers: int = 2, threads: int = 16, **environment: str
-    ) -> tuple[str, "subprocess.Popen[bytes]"]:
-        """Web processes under one gunicorn: their URL, as soon as they answer, and gunicorn itself."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        process = self.start(
-            "gunicorn",
-            "gateway.wsgi",
-            f"--bind=127.0.0.1:{port}",
-            "--worker-class=gateway.web_worker.Worker",
-            f"--workers={workers}",
-            f"--threads={threads}",
-            "--no-control-socket",
-            "--preload",
-            **environment,
-        )
-        local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
-        return f"http://127.0.0.1:{port}", process
+    def web(self, *beside: str, **environment: str) -> "Web":
+        """A web process, which answers, and the roles that it has beside."""
+        [web] = self.webs(1, *beside, **environment)
+        return web
 
-    def edge(self) -> str:
-        """An edge process: its URL, as soon as it answers."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.start("edge", f"--port={port}")
-        local_ports.wait_for_answer(port, "/v1/health", seconds=60, check_alive=lambda: None)
-        return f"http://127.0.0.1:{port}"
+    def small_host(self, **environment: str) -> "Web":
+        """One process with all roles, which answers."""
+        return self.web(*BESIDE_WEB, **environment)
+
+    def webs(self, count: int, *beside: str, **environment: str) -> "list[Web]":
+        """Web processes, which answer, each at an address of its own."""
+        webs = [Web(self, *beside, **environment) for _ in range(count)]
+        for web in webs:
+            web.wait()
+        return webs
 
     def assert_well(self) -> None:
         """Every process is alive and none is about to end: Celery goes on for a while after what it cannot bear."""
@@ -103,6 +95,42 @@ class Service:
             process.wait(10)
         self.group.close()
         sys.stdout.write(self.logs())
+
+
+class Web:
+    """A process with the web role, which comes back at the same address when it was killed or stopped."""
+
+    def __init__(self, service: Service, *beside: str, **environment: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._service, self._beside, self._environment = service, beside, environment
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        roles = ("web", *self._beside)
+        self.process = self._service.start("gateway", *roles, f"--port={self.port}", **self._environment)
+
+    def wait(self) -> None:
+        """Return as soon as it answers."""
+
+        def check_alive() -> None:
+            assert self.process.poll() is None, self._service.logs()
+
+        processes.wait_for_answer(self.port, "/v1/health", seconds=READY_SECONDS, check_alive=check_alive)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(10)
+        self._service.processes.remove(self.process)
+
+    def stop(self) -> int:
+        """Stop it as a run does; its exit code."""
+        self.process.terminate()
+        code: int = self.process.wait(40)
+        self._service.processes.remove(self.process)
+        return code
 
 
 class _Server:
@@ -174,15 +202,7 @@ def database_url() -> str:
     return url._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
 
 
-def children(process_id: int) -> list[int]:
-    """The processes that a process started, such as those of gunicorn that answer requests."""
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(process_id)], capture_output=True, text=True, check=False
-    )
-    return [int(line) for line in listed.stdout.split()]
-
-
-def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SECONDS) -> None:
     """Wait for a condition; fails with what did not come. A database that is away does not hold it."""
     deadline = time.monotonic() + seconds
     while True:

@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks import bulkhead
 from benchmarks.equipment.seed import business
-from gateway.local_run import processes
 from tests.faults.service import LONG, Service, database_url
 from webhooks.models import Event
 
@@ -48,14 +47,12 @@ def test_what_hangs_for_one_tenant_takes_nothing_from_the_others(service: Servic
         bulkhead.silent_endpoint() as silent,
     ):
         service.environment["META_GRAPH_URL"] = upstream
-        web, _ = service.web(threads=processes.WEB_THREADS)
-        edge = service.edge()
+        web = service.web().url
         sends = [bulkhead.send_request(other, number) for number in range(SENDS * SECONDS)]
         delivery = bulkhead.dead_delivery(replaying, silent)
         loads = asyncio.run(
             bulkhead.beside(
                 web,
-                edge,
                 hanging,
                 replaying,
                 delivery,

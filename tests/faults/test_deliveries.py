@@ -17,7 +17,7 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 
@@ -70,7 +70,7 @@ def delivered() -> int:
 def reconcile(receiver: Receiver, events: set[str]) -> None:
     """Everything arrived at every endpoint and is recorded so."""
     rows = len(events) * Endpoint.objects.count()
-    wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered", seconds=90)
+    wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered")
     arrived = {(got.path, got.headers["webhook-id"]) for got in receiver.received}
     assert len(arrived) == rows
     assert {event for _, event in arrived} == events

@@ -1,9 +1,5 @@
 """kill -9 during sign-up and connect: nothing is left half-made, and the same call, link or form goes on."""
 
-import contextlib
-import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +15,7 @@ from phone_numbers.tests.conftest import verified_endpoint
 from tenants.credentials.api_keys import NewKey
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import registration
-from tests.faults.service import Service, children, database_url, wait_until
+from tests.faults.service import READY_SECONDS, Service, Web, database_url, wait_until
 from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
 
 __all__ = ["_simulator_process", "simulator"]
@@ -40,17 +36,16 @@ FORM = {
 }
 
 
-class Web:
-    """Web processes that are killed in the middle of a request and come back."""
+class Site:
+    """A web process that is killed in the middle of a request and comes back."""
 
-    def __init__(self, url: str, gunicorn: "subprocess.Popen[bytes]") -> None:
-        self.url, self._gunicorn = url, gunicorn
+    def __init__(self, web: Web) -> None:
+        self.url, self._web = web.url, web
 
     def kill(self) -> None:
-        """kill -9 of every process that answers; gunicorn starts others."""
-        for child in children(self._gunicorn.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+        """kill -9, and another start."""
+        self._web.kill()
+        self._web.start()
 
     def session(self) -> requests.Session:
         """A browser with the CSRF cookie of the sign-up form."""
@@ -65,7 +60,7 @@ class Web:
 
     def ask(self, session: requests.Session, method: str, path: str, **values: Any) -> requests.Response:
         """A request that is made again while the processes come back."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
                 return session.request(method, f"{self.url}{path}", timeout=30, **values)
@@ -75,17 +70,17 @@ class Web:
 
 
 @pytest.fixture
-def web(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Web]:
+def site(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Site]:
     """One web process on the tests' database, with the simulator as upstream."""
     service = Service(
         tmp_path, DATABASE_URL=database_url(), META_GRAPH_URL=simulator.url, SANDBOX_GRAPH_URL=simulator.url
     )
-    yield Web(*service.web(workers=1))
+    yield Site(service.web())
     service.close()
 
 
 def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
-    web: Web, key: NewKey, tenant: Tenant, simulator: RunningSimulator
+    site: Site, key: NewKey, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     verified_endpoint(tenant)
     killed_at = [
@@ -98,49 +93,49 @@ def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
     ]
     for path, when in killed_at:
         account = simulator.account()
-        _kill_at(web, key, simulator, account, path=path, when=when)
-        answer = _connect(web, key, account, account.code)
+        _kill_at(site, key, simulator, account, path=path, when=when)
+        answer = _connect(site, key, account, account.code)
         assert answer.status_code == 200, (path, when, answer.text)
         assert answer.json()["connection_state"] == "connected", (path, when)
     assert set(PhoneNumber.objects.values_list("connection_state", flat=True)) == {"connected"}
 
     # The upstream took the code, and its token died with the process.
     account = simulator.account()
-    _kill_at(web, key, simulator, account, path="access_token", when="after")
-    spent = _connect(web, key, account, account.code)
+    _kill_at(site, key, simulator, account, path="access_token", when="after")
+    spent = _connect(site, key, account, account.code)
     assert spent.status_code == 400
-    assert "was used before" in spent.json()["error"]["message"]
+    assert spent.json()["error"]["error_subcode"] == 36009
     assert not BusinessAccount.objects.filter(waba_id=account.waba_id).exists()
-    answer = _connect(web, key, account, simulator.code(account.waba_id))
+    answer = _connect(site, key, account, simulator.code(account.waba_id))
     assert answer.json()["connection_state"] == "connected"
 
 
-def test_a_sign_up_that_is_killed_leaves_nothing_and_the_same_form_and_link_go_on(web: Web) -> None:
-    visitor = web.session()
-    _kill_while_locked(web, "tenants_outboundmail", lambda: web.submit(visitor, "/sign-up", FORM))
+def test_a_sign_up_that_is_killed_leaves_nothing_and_the_same_form_and_link_go_on(site: Site) -> None:
+    visitor = site.session()
+    _kill_while_locked(site, "tenants_outboundmail", lambda: site.submit(visitor, "/sign-up", FORM))
     assert not SignUp.objects.exists(), "a form whose link was never mailed"
-    web.ask(visitor, "GET", "/sign-up")
-    assert web.submit(visitor, "/sign-up", FORM).url.endswith("/sign-up/sent")
+    site.ask(visitor, "GET", "/sign-up")
+    assert site.submit(visitor, "/sign-up", FORM).url.endswith("/sign-up/sent")
     link = registration.link_for(SignUp.objects.get()).split("/", 3)[3]
 
-    _kill_while_locked(web, "tenants_auditentry", lambda: web.submit(visitor, f"/{link}", {}))
+    _kill_while_locked(site, "tenants_auditentry", lambda: site.submit(visitor, f"/{link}", {}))
     assert not Tenant.objects.exists()
     assert not User.objects.exists()
-    web.ask(visitor, "GET", f"/{link}")
-    assert web.submit(visitor, f"/{link}", {}).status_code == 200
+    site.ask(visitor, "GET", f"/{link}")
+    assert site.submit(visitor, f"/{link}", {}).status_code == 200
     tenant = Tenant.objects.get()
     assert User.objects.get().tenant == tenant
     assert AuditEntry.objects.get(action="tenant.sign_up").tenant_id == tenant.id
 
 
-def _connect(web: Web, key: NewKey, account: SimulatedAccount, code: str) -> requests.Response:
+def _connect(site: Site, key: NewKey, account: SimulatedAccount, code: str) -> requests.Response:
     body = {"code": code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
     headers = {"Authorization": f"Bearer {key.key}"}
-    return web.ask(requests.Session(), "POST", "/v1/numbers/embedded-signup", json=body, headers=headers)
+    return site.ask(requests.Session(), "POST", "/v1/numbers/embedded-signup", json=body, headers=headers)
 
 
 def _kill_at(
-    web: Web, key: NewKey, simulator: RunningSimulator, account: SimulatedAccount, *, path: str, when: str
+    site: Site, key: NewKey, simulator: RunningSimulator, account: SimulatedAccount, *, path: str, when: str
 ) -> None:
     """Connect, and kill the web process while the upstream keeps it waiting at a call."""
     simulator.faults({"action": "hang", "match": {"path": path}, "when": when, "times": 1})
@@ -148,17 +143,17 @@ def _kill_at(
     headers = {"Authorization": f"Bearer {key.key}"}
 
     def call() -> requests.Response:
-        return requests.post(f"{web.url}/v1/numbers/embedded-signup", json=body, headers=headers, timeout=30)
+        return requests.post(f"{site.url}/v1/numbers/embedded-signup", json=body, headers=headers, timeout=30)
 
     _killed(
-        web,
+        site,
         call,
         lambda: simulator.control("GET", "faults")["rules"][0]["used"] == 1,
     )
     simulator.faults()
 
 
-def _kill_while_locked(web: Web, table: str, call: Any) -> None:
+def _kill_while_locked(site: Site, table: str, call: Any) -> None:
     """Make a call whose transaction waits for a table, and kill its process there."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"LOCK TABLE {table} IN SHARE MODE")
@@ -168,10 +163,10 @@ def _kill_while_locked(web: Web, table: str, call: Any) -> None:
             cursor.execute(waits, [table])
             return cursor.fetchone() is not None
 
-        _killed(web, call, is_waiting)
+        _killed(site, call, is_waiting)
 
 
-def _killed(web: Web, call: Any, is_there: Any) -> None:
+def _killed(site: Site, call: Any, is_there: Any) -> None:
     """Make a call in a thread, and kill the web process once it is where the test wants it."""
     failed: list[Exception] = []
 
@@ -183,7 +178,7 @@ def _killed(web: Web, call: Any, is_there: Any) -> None:
 
     thread = threading.Thread(target=caller)
     thread.start()
-    wait_until(is_there, "the call came to where it is killed", seconds=20)
-    web.kill()
+    wait_until(is_there, "the call came to where it is killed")
+    site.kill()
     thread.join(20)
     assert failed, "the call was answered"

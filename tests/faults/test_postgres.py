@@ -93,9 +93,10 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
     # So that the database goes away under sends that the upstream has taken already.
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
-    url, _ = service.web(workers=WEB_PROCESSES)
+    urls = [web.url for web in service.webs(WEB_PROCESSES)]
+    url = urls[0]
     token = api_keys.create(name="server", environment="live", tenant=tenant).key
-    callers = Callers(url, token, number)
+    callers = Callers(urls, token, number)
 
     def post(path: str, body: Any) -> Any:
         answer = requests.post(url + path, json=body, headers=callers.authorised, timeout=30)

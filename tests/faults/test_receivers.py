@@ -23,7 +23,7 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, ROOT, database_url
 from tests.fixtures import Api
 from tests.raw_server import raw_server
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 

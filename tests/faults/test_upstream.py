@@ -117,7 +117,7 @@ def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
         *({"match": {"to": customer(name, place)}, **FAULTS[name].does} for name, place in EVERY)
     )
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    url, _ = service.web()
+    url = service.web().url
     callers = Callers(url, key.key, number)
     batch = callers.post(
         "/v1/messages/batch",

@@ -49,10 +49,10 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
     account = simulator.account([{"throughput": "HIGH"}])
     number = connected_number(tenant, account, throughput_level="HIGH")
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    url, _ = service.web(workers=WEB_PROCESSES)
-    callers = Callers(url, key.key, number)
+    urls = [web.url for web in service.webs(WEB_PROCESSES)]
+    callers = Callers(urls, key.key, number)
     made = requests.post(
-        f"{url}/v1/webhooks", json={"url": receiver.url}, headers=callers.authorised, timeout=30
+        f"{urls[0]}/v1/webhooks", json={"url": receiver.url}, headers=callers.authorised, timeout=30
     )
     assert made.status_code == 201
     callers.start("/v1/numbers", "/v1/events?limit=1")

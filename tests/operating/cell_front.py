@@ -2,17 +2,14 @@
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.local_run import local_ports
+from gateway.local_run import processes
 from tests.free_ports import free_port
-from tests.operating.composed import ROOT
-
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
+from tests.operating.proxy import NGINX, ROOT
 
 
 class Front:
@@ -43,9 +40,10 @@ class Front:
             f"{'user root;' if os.geteuid() == 0 else ''}\npid {directory}/nginx.pid;\n"
             f"events {{}}\nhttp {{\naccess_log off;\n{folders}{text}\n}}\n"
         )
+        assert NGINX, "nginx is missing: `make proxy` installs it (Debian: apt-get install nginx-light)"
         self._command = [NGINX, "-p", str(directory), "-e", "stderr", "-c", str(configuration)]
         self._process = subprocess.Popen([*self._command, "-g", "daemon off;"])
-        local_ports.wait_for_answer(self.port, "/v1/health", seconds=30, check_alive=lambda: None)
+        processes.wait_for_answer(self.port, "/v1/health", seconds=30, check_alive=lambda: None)
 
     @property
     def url(self) -> str:

@@ -17,14 +17,28 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/chart"
 KUBERNETES = ("1.27.0", "1.31.0", "1.36.0")
+NOTIFICATIONS_APART = "notifications apart"
 VARIANTS: dict[str, list[str]] = {
     "as it is": [],
+    NOTIFICATIONS_APART: [
+        "--set-json",
+        'processes.notifications={"roles":["web"],"paths":["/upstream/webhook","/v1/health"],"replicas":2,'
+        '"resources":{},"autoscaling":{"enabled":false}}',
+    ],
     "with KEDA": ["--set", "keda.enabled=true"],
     "behind a pooler": [
         "--set",
         "preparedStatements=false,migration.databaseUrlKey=DATABASE_DIRECT_URL,imagePullSecrets[0].name=registry",
     ],
 }
+
+REFUSED: dict[str, list[str]] = {
+    "settings.TRUSTED_PROXY_COUNT=": ["TRUSTED_PROXY_COUNT"],
+    "secret.keys={SECRET_KEY,REDIS_URL}": ["ENCRYPTION_KEYS", "DATABASE_URL", "META_APP_SECRET"],
+    "settings.SANDBOX_GRAPH_URL=http://simulator": ["SANDBOX_APP_SECRET", "SANDBOX_CONTROL_TOKEN"],
+    "settings.BILLING_ENABLED=true": ["RAZORPAY_KEY_ID", "RAZORPAY_KEY_SECRET", "RAZORPAY_WEBHOOK_SECRETS"],
+}
+"""Values with which no process would start, and what the chart must name instead of being installed."""
 
 
 def main() -> int:
@@ -36,8 +50,10 @@ def main() -> int:
         for name, options in VARIANTS.items():
             command = [helm, "template", "gateway", str(CHART), "--kube-version", version, *options]
             rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            if (found := _of_ingress("/metrics", rendered)) != {"gateway-notifications"}:
-                raise SystemExit(f"The Ingress leads /metrics to {found}: strangers could read them.")
+            apart = "gateway-notifications" if name == NOTIFICATIONS_APART else "gateway-web"
+            for path, service in (("/v1/messages", "gateway-web"), ("/upstream/webhook", apart)):
+                if (found := _of_ingress(path, rendered)) != {service}:
+                    raise SystemExit(f"The Ingress leads {path} to {found}, not to {service}.")
             with tempfile.TemporaryDirectory() as directory:
                 _write_schemas(Path(directory), tools, version, rendered)
                 sys.stdout.write(f"Kubernetes {version}, {name}: ")
@@ -54,6 +70,11 @@ def main() -> int:
                     location,
                 ]
                 subprocess.run([*checks, "-"], input=rendered, text=True, check=True)
+    for value, named in REFUSED.items():
+        command = [helm, "template", "gateway", str(CHART), "--kube-version", KUBERNETES[-1], "--set", value]
+        refused = subprocess.run(command, check=False, capture_output=True, text=True)
+        if refused.returncode == 0 or not all(name in refused.stderr for name in named):
+            raise SystemExit(f"With {value} the chart says: {refused.stderr or 'nothing'}")
     monitoring = ROOT / "deploy/monitoring"
     subprocess.run(["promtool", "check", "rules", monitoring / "alerts.yml"], check=True)
     subprocess.run(["promtool", "test", "rules", monitoring / "alerts_test.yml"], check=True)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import socket
 import socketserver
@@ -23,8 +24,9 @@ import yaml
 
 from gateway.local_run.process_group import ProcessGroup
 from tests.free_ports import free_port
+from tests.operating.proxy import ROOT, Proxy
+from tests.pages import production_settings
 
-ROOT = Path(__file__).resolve().parents[2]
 _VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
 
 
@@ -52,11 +54,22 @@ def image_folders() -> list[str]:
     return made[1].split()
 
 
+def image_environment() -> dict[str, str]:
+    """The variables that the image sets."""
+    words = [word for line in dockerfile_lines() if line.startswith("ENV ") for word in line.split()[1:]]
+    return dict(word.split("=", 1) for word in words)
+
+
 def image_command() -> list[str]:
     """What a container without a command of its own runs."""
     [command] = [line.removeprefix("CMD ") for line in dockerfile_lines() if line.startswith("CMD ")]
     words: list[str] = json.loads(command)
     return words
+
+
+def words_of(command: str | list[str]) -> list[str]:
+    """A command as its words."""
+    return shlex.split(command) if isinstance(command, str) else command
 
 
 def services(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -77,6 +90,20 @@ def services(variables: Mapping[str, str]) -> dict[str, Any]:
     parsed: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(value, (ROOT / "docker-compose.yml").read_text()))
     found: dict[str, Any] = parsed["services"]
     return found
+
+
+def documented_settings() -> dict[str, str]:
+    """The `.env` file that docs/operations.md shows, with what the compose file asks for."""
+    shown = production_settings()
+    for name in (
+        "DATABASE_URL",
+        "REDIS_URL",
+        "SANDBOX_GRAPH_URL",
+        "TRUSTED_PROXY_COUNT",
+        "TRUST_PROXY_HEADERS",
+    ):
+        del shown[name]  # the file sets them itself
+    return {**shown, "POSTGRES_PASSWORD": "pw", "VALKEY_PASSWORD": "vpw"}
 
 
 class TcpDoor(socketserver.ThreadingTCPServer):
@@ -129,18 +156,18 @@ class Composed:
         self._group = ProcessGroup(grace_seconds=0.2)
         self._doors: list[TcpDoor] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = {"web": free_port(), "edge": free_port(), "simulator": free_port(), "proxy": free_port()}
+        self.ports = {name: free_port() for name in ("gateway", "simulator", "proxy")}
         self._places = {
             f"postgresql://gateway:{variables['POSTGRES_PASSWORD']}@postgres:5432/gateway": self._over_tcp(
                 database_url
             ),
-            "redis://valkey:6379/0": self._over_tcp(redis_url),
+            f"redis://:{variables['VALKEY_PASSWORD']}@valkey:6379/0": self._over_tcp(redis_url),
         }
-        for name, port in (("web", 8000), ("edge", 8050), ("simulator", 8100)):
+        for name, port in (("gateway", 8000), ("simulator", 8100)):
             for host in (name, "0.0.0.0", "127.0.0.1"):
                 self._places[f"{host}:{port}"] = f"127.0.0.1:{self.ports[name]}"
         self._places["127.0.0.1:443"] = f"127.0.0.1:{self.ports['proxy']}"
-        self._places |= {"--port=8050": f"--port={self.ports['edge']}", "0.0.0.0": "127.0.0.1"}
+        self._places |= {"--port=8000": f"--port={self.ports['gateway']}", "0.0.0.0": "127.0.0.1"}
         for folder in image_folders():
             place = directory / folder.strip("/")
             place.mkdir(mode=0o700)
@@ -169,15 +196,20 @@ class Composed:
         return text
 
     def environment(self, name: str) -> dict[str, str]:
-        """The whole environment of a service: of the image, of `.env`, and its own."""
-        own = self._services[name].get("environment", {})
-        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DATA_DIR": "/data/"}
-        values = {**image, **self._variables, **own}
+        """The whole environment of a service: of the image, of `.env` where the service reads it, and its own."""
+        service = self._services[name]
+        image = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DATA_DIR": "/data/",
+            "ENVIRONMENT": image_environment()["ENVIRONMENT"],
+        }
+        shared = self._variables if service["env_file"] else {}
+        values = {**image, **shared, **service.get("environment", {})}
         return {key: self.here(str(value)) for key, value in values.items()}
 
     def command(self, name: str) -> list[str]:
         """The command of a service."""
-        words = self._services[name].get("command", image_command())
+        words = words_of(self._services[name].get("command", image_command()))
         if name == "simulator":
             words = [str(self.ports["simulator"]) if word == "8100" else word for word in words]
         return [self.here(word) for word in words]
@@ -219,35 +251,17 @@ class Composed:
         )
         return checked.returncode == 0
 
-    def start_proxy(self, certificate: Path) -> None:
+    def start_proxy(self, certificate: Path) -> Proxy:
         """Start nginx with the proxy's configuration; the file holds certificate and key."""
-        nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-        assert nginx, "nginx is missing: `make proxy` installs it (Debian: apt-get install nginx-light)"
-        server = self.here((ROOT / "deploy/nginx.conf").read_text())
-        server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{self.ports['proxy']} ssl")
-        server = re.sub(r"/tls/tls\.(crt|key)", str(certificate), server)
-        place = self.directory / "nginx"
-        place.mkdir()
-        folders = "".join(
-            f"{kind}_temp_path {place}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        (place / "nginx.conf").write_text(
-            f"daemon off; pid {place}/pid; error_log {self.directory}/proxy.log;"
-            f"events {{}} http {{ access_log off; {folders} {server} }}"
-        )
-        self.processes["proxy"] = subprocess.Popen(
-            [
-                nginx,
-                "-p",
-                str(place),
-                "-c",
-                str(place / "nginx.conf"),
-                "-e",
-                str(self.directory / "proxy.log"),
-            ],
+        proxy = Proxy(
+            self.directory / "nginx",
+            certificate,
+            port=self.ports["proxy"],
+            gateway=self.ports["gateway"],
             process_group=self._group.id,
         )
+        self.processes["proxy"] = proxy.process
+        return proxy
 
     def log(self, name: str) -> str:
         """The end of a service's output."""

@@ -1,6 +1,6 @@
 """The Helm chart names the processes of docs/operations.md and settings that exist; `make chart` renders it.
 
-Neither it nor the nginx examples lead strangers to the metrics.
+No proxy that is shipped leads strangers to the metrics.
 """
 
 import re
@@ -8,27 +8,18 @@ from pathlib import Path
 
 import yaml
 
-from edge import application
-from tests.documentation.test_docs import rows
-from tests.operating.chart import backend
+from gateway import environment
+from gateway.__main__ import ROLES
 from tests.pages import page
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART = DEPLOY / "chart"
-EDGES = {"notifications", "stream"}
 
 
-def test_each_process_runs_the_documented_command() -> None:
-    documented = {row[0]: row[1].strip("`").split() for row in rows("docs/operations.md", "Processes")}
-    found = re.findall(r'^  "(\w+)" \(list (.*)\)$', (CHART / "templates/_pod.tpl").read_text(), re.MULTILINE)
-    commands = {name: re.findall(r'"([^"]*)"', words) for name, words in found}
-    assert set(commands) - {"migrate"} - EDGES == set(documented) - {"edge", "simulator"}
-    for name, command in commands.items():
-        if name != "migrate":
-            assert command == documented["edge" if name in EDGES else name], name
-    assert set(yaml.safe_load((CHART / "values.yaml").read_text())["processes"]) == set(commands) - {
-        "migrate"
-    }
+def test_its_processes_have_every_role_once() -> None:
+    processes = yaml.safe_load((CHART / "values.yaml").read_text())["processes"]
+    assert sorted(role for process in processes.values() for role in process["roles"]) == sorted(ROLES)
+    assert {name for name, process in processes.items() if "paths" in process} == {"web"}
 
 
 def test_its_settings_exist() -> None:
@@ -41,12 +32,17 @@ def test_its_settings_exist() -> None:
     assert set(set_by_the_chart) <= known
 
 
-def test_no_route_from_outside_leads_to_the_metrics() -> None:
-    template = (CHART / "templates/ingress.yaml").read_text()
-    routes = re.findall(r'\(list "([^"]+)" "(\w+)" "(\w+)"\)', template)
-    assert backend("/metrics", routes) == "notifications", "the edge has no such page"
-    assert "/metrics" not in application.ROUTES
-    assert backend("/v1/tenant", routes) == "web"
+def test_it_asks_for_every_secret_that_a_process_needs() -> None:
+    template = (CHART / "templates/settings.yaml").read_text()
+    asked = [set(re.findall(r'"([A-Z_]+)"', line)) for line in re.findall(r"\$needed :?= .*", template)]
+    needed = [
+        {secret.name for secret in environment._SECRETS if secret.used_by == part}
+        for part in ("service", "sandbox", "billing")
+    ]
+    assert asked == needed
+
+
+def test_no_stranger_reads_the_metrics() -> None:
     for name in ("nginx.conf", "cells/nginx.conf"):
         assert re.search(r"location = /metrics +\{ return 404; \}", (DEPLOY / name).read_text()), name
     published = {

@@ -16,14 +16,12 @@ from billing.models import BillingProfile, BillingSnapshot, Invoice
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from gateway import ids
 from gateway.clock import now
-from gateway.database import lock_limit
-from gateway.database.lock_limit import limited_locks
-from gateway.database.outage import concerns_all, is_lock_limit
+from gateway.database import transactions
 from gateway.database.statements import bulk_cursor
+from gateway.database.transactions import concerns_all, is_lock_limit, limited_locks
 from gateway.valkey import bookings
 from messaging import tasks as messaging_tasks
-from messaging.message_templates.models import TemplateMirror
-from messaging.models import Batch, KeptNotification
+from messaging.models import Batch, KeptNotification, TemplateMirror
 from phone_numbers import tasks as phone_tasks
 from phone_numbers.models import BusinessAccount, ConnectSession, RedeemedCode
 from tenants import tasks as tenants_tasks
@@ -31,8 +29,7 @@ from tenants.credentials import api_keys
 from tenants.models import ApiKey, OutboundMail, Tenant
 from tests.fixtures import Api
 from webhooks import tasks as webhooks_tasks
-from webhooks.figure_models import FigureChange, FigureDue
-from webhooks.models import Delivery, RetentionMove
+from webhooks.models import Delivery, FigureChange, FigureDue, RetentionMove
 from webhooks.tests.publishing import uuid_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,7 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_limit, "LOCK_WAIT", "300ms")
+    monkeypatch.setattr(transactions, "LOCK_WAIT", "300ms")
 
 
 @contextmanager

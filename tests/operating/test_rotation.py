@@ -9,10 +9,10 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.core.management import call_command
 from django.db import connection
 
-from gateway.encryption import rotation
-from gateway.encryption.cipher import encrypt
+from gateway import encryption
+from gateway.encryption import encrypt
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
-from tenants.console.log_in.accounts import PURPOSE, SecondFactorAdapter
+from tenants.credentials.log_in import PURPOSE, SecondFactorAdapter
 from tenants.models import Tenant, User
 from webhooks.models import Endpoint
 
@@ -114,9 +114,9 @@ def test_every_row_of_more_than_one_batch_is_turned(
         BusinessAccount.objects.create(
             tenant=tenant, environment="live", waba_id=str(index), access_token=f"EAA{index}"
         )
-    monkeypatch.setattr(rotation, "BATCH", 3)
+    monkeypatch.setattr(encryption, "BATCH", 3)
     settings.ENCRYPTION_KEYS = [NEW, OLD]
-    assert rotation.rotate_all() == 7
+    assert encryption.rotate_all() == 7
     settings.ENCRYPTION_KEYS = [NEW]
     tokens = BusinessAccount.objects.order_by("waba_id").values_list("access_token", flat=True)
     assert list(tokens) == [f"EAA{index}" for index in range(7)]
@@ -125,7 +125,7 @@ def test_every_row_of_more_than_one_batch_is_turned(
 def test_secrets_are_stored_as_ciphertext_alone(secrets: None) -> None:
     stored = []
     with connection.cursor() as cursor:
-        for field in rotation.encrypted_fields():
+        for field in encryption.encrypted_fields():
             cursor.execute(f"SELECT {field.column} FROM {field.model._meta.db_table}")  # noqa: S608
             stored += [value for (value,) in cursor.fetchall() if value]
     assert len(stored) == 5

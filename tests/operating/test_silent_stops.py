@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from gateway.clock import isoformat, now
-from gateway.monitoring import metrics, valkey_metrics
+from gateway.monitoring import metrics
 from gateway.valkey.connection import valkey
 from messaging.sending import journal, journal_replay
 from tenants.credentials import key_cache_repair
@@ -54,7 +54,7 @@ def test_a_valkey_that_hangs_holds_up_no_scrape(settings: Any, monkeypatch: pyte
         raise redis.exceptions.TimeoutError
 
     metrics.flush()
-    for module in (monitoring, valkey_metrics, key_cache_repair, metrics):
+    for module in (monitoring, metrics, key_cache_repair, metrics):
         monkeypatch.setattr(module, "valkey", hangs)
     found = scrape(settings)
     assert found["gateway_valkey_up"] == found["gateway_metrics_unreadable"] == 0

@@ -6,7 +6,6 @@ acts on: with Valkey well, flushed right after the change, and stopped.
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from django.db import connection
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
-from tenants.credentials import api_keys, console_sessions
+from tenants.credentials import api_keys, authentication
 from tenants.models import Tenant, User
 from tests.free_ports import free_port
 
@@ -65,21 +64,10 @@ def web(tmp_path: Path) -> Iterator[Web]:
         "DATABASE_POOL_SIZE": "4",
     }
     ports = [free_port(), free_port()]
-    gunicorn = [
-        *(
-            sys.executable,
-            "-m",
-            "gunicorn",
-            "gateway.wsgi",
-            "--worker-class=gateway.web_worker.Worker",
-            "--threads=4",
-        ),
-        *("--no-control-socket", "--log-level=error"),
-    ]
     started = [
         processes.start(
             f"web-{port}",
-            [*gunicorn, f"--bind=127.0.0.1:{port}"],
+            processes.service_command("web", port=port),
             data_dir=tmp_path,
             process_group=group.id,
             environment=environment,
@@ -104,7 +92,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 def _until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         assert process.poll() is None, "the web process ended: see its log in the test's directory"
         try:
@@ -119,7 +107,7 @@ def _until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
     ("valkey", "seconds"), [("well", AT_ONCE_SECONDS), ("flushed", SECONDS), ("stopped", SECONDS)]
 )
 def test_what_one_process_is_told_reaches_the_other(web: Web, valkey: str, seconds: float) -> None:
-    staff = console_sessions.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
+    staff = authentication.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
     active = Tenant.objects.create(name="Will be suspended", status=Tenant.Status.ACTIVE)
     waiting = Tenant.objects.create(name="Will be approved")
     other = Tenant.objects.create(name="Loses a key", status=Tenant.Status.ACTIVE)

@@ -19,8 +19,8 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg import sql
 
-from gateway.local_run import local_ports
-from messaging.cells import moving, sequences
+from gateway.local_run import processes
+from messaging import tenant_moves
 from messaging.tests.conftest import connected_number
 from tenants.credentials import key_cache
 from tenants.credentials.api_keys import NewKey
@@ -73,7 +73,7 @@ def test_a_tenant_moves_between_two_cells_under_calls(
     valkeys = []
     try:
         with former_database() as former:
-            sequences.number(1)
+            tenant_moves.number(1)
             cells = {}
             for name, database in (("cell_a", former), ("cell_b", database_url())):
                 directory = tmp_path / name
@@ -89,17 +89,17 @@ def test_a_tenant_moves_between_two_cells_under_calls(
                 running.append(service)
                 service.worker("deliveries")
                 service.beat()
-                cells[name], _ = service.web(workers=1)
+                cells[name] = service.web().url
                 assert service.start("django", "cell_routes", name, str(routes)).wait(60) == 0
             router = free_port()
             running[0].start(
-                "edge.notification_router",
+                "web.notification_router",
                 f"--port={router}",
                 "--default=cell_a",
                 *(f"--cell={name}={url}" for name, url in cells.items()),
                 str(routes),
             )
-            local_ports.wait_for_answer(
+            processes.wait_for_answer(
                 router,
                 "/v1/health/live",
                 seconds=60,
@@ -112,8 +112,8 @@ def test_a_tenant_moves_between_two_cells_under_calls(
                 calls = {"sends with a key", "sends without a key", "notifications", "reads"}
                 all_answered(callers, calls, 200)
                 frozen = time.monotonic()
-                moving.SETTLE_SECONDS = SETTLE_SECONDS
-                moved = moving.take(tenant.id, former=former)
+                tenant_moves.SETTLE_SECONDS = SETTLE_SECONDS
+                moved = tenant_moves.take(tenant.id, former=former)
                 assert callers.kinds(503, since=frozen) >= calls
                 call_command("cell_routes", "cell_b", str(routes))
                 assert running[0].start("django", "cell_routes", "cell_a", str(routes)).wait(60) == 0

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
-from benchmarks.equipment.harness import free_port
 from gateway import embedded_addresses
 from gateway.local_run import processes
 from gateway.local_run.processes import Process
+from tests.free_ports import free_port
 from tests.soak import load, verdict
 from tests.soak.faults import Fault, plan
 from tests.soak.ledger import Ledger, open_ledger
@@ -88,8 +88,7 @@ def _soak(events: int, sends: int, faults: int, seed: int) -> list[str]:
         }
         stack.start()
         stack.run("tests.soak.both_ends", file, events, sends, receivers, upstream)
-        edges = (stack.ports[name] for name in stack.named("edge"))
-        calls = stack.run("tests.soak.load", file, events, sends, seed, receivers, stack.ports["web"], *edges)
+        calls = stack.run("tests.soak.load", file, events, sends, seed, receivers, *stack.ports.values())
         memory: list[dict[str, float]] = []
         began = time.monotonic()
         try:

@@ -48,11 +48,6 @@ def _away(name: str) -> Fault:
     return Fault(f"{name} stopped", happen)
 
 
-def _web_child_killed(stack: Stack, _: Ledger, chance: Random) -> None:
-    stack.kill_child("web", chance.choice)
-    stack.pause(1.0)
-
-
 def _postgres_killed(stack: Stack, _: Ledger, __: Random) -> None:
     stack.kill("postgres")
     stack.pause(2.0)
@@ -97,9 +92,8 @@ def _words(name: str) -> str:
 
 
 FAULTS = (
-    *(_killed(kind) for kind in ("edge", "deliveries", "batches", "worker", "beat")),
-    Fault("kill -9 of a web process", _web_child_killed),
-    *(_frozen(kind) for kind in ("edge", "deliveries", "batches")),
+    *(_killed(kind) for kind in ("web", "host", "deliveries", "batches", "tasks", "beat")),
+    *(_frozen(kind) for kind in ("web", "host", "deliveries", "batches")),
     *(_away(name) for name in ("postgres", "valkey")),
     Fault("kill -9 of postgres", _postgres_killed),
     Fault("database connections cut", _connections_cut),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import django
 import orjson
 
 from tests.soak.ledger import NO_ANSWER, TENANTS, Ledger, Receiving, open_ledger, tenant_of
@@ -20,8 +21,6 @@ EVENTS_A_SECOND, SINGLES_A_SECOND = 500, 50
 """The most that the calls reach for, so that they last as long as the faults; a busy machine gets less."""
 SENT_AGAIN = 0.03
 """The part of the notifications that the upstream sends once more although they were answered 200."""
-BY_WEB = 0.3
-"""The part of the calls that Django's processes get; the edge gets the others."""
 TRY_AGAIN_SECONDS = 0.1
 NOT_NOW = {409, 429, 503}
 NOT_YET_REPAIRED = 422
@@ -47,14 +46,15 @@ def main() -> None:
     """Make the tenants, then send everything at the pace of the ledger. Raises `UnexpectedAnswerError`."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.load")
     parser.add_argument("ledger", type=Path)
-    for name in ("events", "sends", "seed", "receivers", "web"):
+    for name in ("events", "sends", "seed", "receivers"):
         parser.add_argument(name, type=int)
-    parser.add_argument("edges", type=int, nargs="+")
+    parser.add_argument("ports", type=int, nargs="+")
     options = parser.parse_args()
+    django.setup()
     ledger = open_ledger(options.ledger, events=options.events, sends=options.sends)
     customers = [_customer(number, at_port(options.receivers)) for number in range(TENANTS)]
-    edges = [at_port(port) for port in options.edges]
-    asyncio.run(_Load(ledger, random.Random(options.seed), customers, edges, at_port(options.web)).run())
+    urls = [at_port(port) for port in options.ports]
+    asyncio.run(_Load(ledger, random.Random(options.seed), customers, urls).run())
 
 
 def at_port(port: int) -> str:
@@ -94,11 +94,10 @@ class _Load:
         ledger: Ledger,
         chance: random.Random,
         customers: Sequence[Customer],
-        edges: Sequence[str],
-        web: str,
+        urls: Sequence[str],
     ) -> None:
         self.ledger, self.chance, self.customers = ledger, chance, customers
-        self.edges, self.web = edges, web
+        self.urls = urls
         self.next_event, self.next_single, self.next_item = 0, 0, ledger.singles
 
     async def run(self) -> None:
@@ -222,10 +221,10 @@ class _Load:
         return None
 
     async def _repeated(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        """The answer's JSON, once there is one; calls by `web`, which has every path."""
+        """The answer's JSON, once there is one."""
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                async with self._called(self.web, method, path, body, headers) as (status, answer):
+                async with self._called(method, path, body, headers) as (status, answer):
                     if status in {200, 202}:
                         return orjson.loads(answer)
                     self._expect(status, answer, {NOT_YET_REPAIRED, *NOT_NOW})
@@ -233,9 +232,8 @@ class _Load:
 
     async def _status(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
         """The status of the answer; `NO_ANSWER` when the connection broke."""
-        base = self.web if self.chance.random() < BY_WEB else self.chance.choice(self.edges)
         try:
-            async with self._called(base, method, path, body, headers) as (status, answer):
+            async with self._called(method, path, body, headers) as (status, answer):
                 self._expect(status, answer, {200, 500, 502, *NOT_NOW})
                 return status
         except (aiohttp.ClientError, TimeoutError, OSError):
@@ -243,9 +241,10 @@ class _Load:
 
     @contextlib.asynccontextmanager
     async def _called(
-        self, base: str, method: str, path: str, body: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> AsyncIterator[tuple[int, bytes]]:
-        async with self.session.request(method, base + path, data=body, headers=headers) as answer:
+        url = self.chance.choice(self.urls) + path
+        async with self.session.request(method, url, data=body, headers=headers) as answer:
             yield answer.status, await answer.read()
 
     @staticmethod

@@ -1,8 +1,4 @@
-"""The whole service of a soak on one machine: two of everything that may be doubled, restarted as `make run` does.
-
-The processes are forked from this one, so one that was killed is back within a second. This process must therefore
-make no thread and no random id (`gateway/local_run/forked.py`): the load runs in another.
-"""
+"""The whole service of a soak on one machine: each role in two processes, a small host beside, all restarted."""
 
 import os
 import shutil
@@ -15,19 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.equipment.harness import children_by_parent, free_port, memory_of
+from benchmarks.equipment.harness import children_by_parent, memory_of
 from gateway import embedded_addresses
-from gateway.local_run import embedded_servers, forked, local_ports, processes
+from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from gateway.local_run.processes import Child, Process
+from tests.free_ports import free_port
 
-TWICE = ("edge", "deliveries", "batches", "beat")
+TWICE = ("web", "deliveries", "batches", "beat")
 LOOK_SECONDS = 0.05
 READY_SECONDS = 120.0
 
 
 class Stack:
-    """The processes by name (`edge0`, `edge1`, …, `postgres`); a context manager."""
+    """The processes by name (`web0`, `web1`, `host`, …, `postgres`); a context manager."""
 
     def __init__(self) -> None:
         self.data_dir = Path(tempfile.mkdtemp(prefix="gateway-soak-"))
@@ -68,39 +65,28 @@ class Stack:
             shutil.rmtree(embedded_addresses.socket_dir(self.data_dir), ignore_errors=True)
 
     def start(self) -> None:
-        """Migrate and start everything; returns when web and edge answer."""
-        forked.preload()
-        migrate = self._fork("migrate", [sys.executable, "-m", "django", "migrate", "--verbosity=0"])
+        """Migrate and start everything; returns when all that answer do."""
+        migrate = self._start("migrate", [sys.executable, "-m", "django", "migrate", "--verbosity=0"])
         if migrate.wait():
             raise processes.StartError(processes.log_tail(self.data_dir, "migrate"))
-        self.ports = {name: free_port() for name in ("web", "edge0", "edge1")}
-        commands = {
-            "web": processes.web_command(port=self.ports["web"]),
-            "edge": [],
-            "deliveries": processes.worker_command("deliveries"),
-            "batches": processes.worker_command("batches"),
-            "worker": processes.worker_command("default"),
-            "beat": [],
-        }
-        for kind, command in commands.items():
+        self.ports = {name: free_port() for name in ("web0", "web1", "host")}
+        for kind in ("web", "host", "deliveries", "batches", "tasks", "beat"):
             for name in [f"{kind}{place}" for place in range(2)] if kind in TWICE else [kind]:
-                own = {
-                    "edge": lambda name=name: processes.edge_command(port=self.ports[name]),
-                    "beat": lambda name=name: processes.beat_command(self.data_dir / f"{name}-schedule"),
-                }.get(kind, lambda command=command: command)()
-                if "worker" in command:
-                    own = [*own, f"--hostname={name}@soak"]
-                self._add(name, partial(self._fork, name, own), partial(processes.stop, seconds=12))
+                command = processes.service_command(
+                    *([] if kind == "host" else [kind]), port=self.ports.get(name)
+                )
+                start = partial(self._start, name, [*command, f"--name={name}"])
+                self._add(name, start, partial(processes.stop, seconds=12))
                 self.children[name].start()
         for name, port in self.ports.items():
-            local_ports.wait_for_answer(
+            processes.wait_for_answer(
                 port, "/v1/health", seconds=READY_SECONDS, check_alive=self.children[name].check_alive
             )
 
     def run(self, module: str, *arguments: object) -> Process:
         """Start a module of this package beside the service; its log has the module's name."""
         name = module.rpartition(".")[2]
-        self.processes[name] = self._fork(name, [sys.executable, "-m", module, *map(str, arguments)])
+        self.processes[name] = self._start(name, [sys.executable, "-m", module, *map(str, arguments)])
         return self.processes[name]
 
     def named(self, kind: str) -> list[str]:
@@ -123,11 +109,6 @@ class Stack:
     def kill(self, name: str) -> None:
         """kill -9; it is restarted."""
         self.processes[name].kill()
-
-    def kill_child(self, name: str, choose: Callable[[list[int]], int]) -> None:
-        """kill -9 of one child of a process, which restarts it."""
-        if living := children_by_parent().get(self.processes[name].pid):
-            os.kill(choose(sorted(living)), signal.SIGKILL)
 
     def freeze(self, name: str, seconds: float) -> None:
         """Stop a process where it is and let it go on later, as a stalled machine does."""
@@ -155,9 +136,18 @@ class Stack:
                 found[kind] = max(found.get(kind, 0.0), memory_of(process.pid, parents))
         return found
 
-    def _fork(self, name: str, command: list[str], *, process_group: int | None = None) -> forked.Forked:
-        return forked.start(
-            name, command, data_dir=self.data_dir, process_group=process_group or self.group.id
+    def _start(self, name: str, command: list[str], *, process_group: int | None = None) -> Process:
+        own = self.data_dir
+        if name.startswith(("host", "beat")):
+            # The schedule of a beat is its own.
+            own /= name
+            own.mkdir(exist_ok=True)
+        return processes.start(
+            name,
+            command,
+            data_dir=self.data_dir,
+            process_group=process_group or self.group.id,
+            environment={**os.environ, "DATA_DIR": str(own)},
         )
 
     def _add(self, name: str, start: Callable[..., Process], stop: Callable[[Any], None]) -> None:

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 from playwright.sync_api import Browser
 from pytest_django import Settings
 
-from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, Refund
+from billing.models import Invoice, Mandate, PaymentAttempt, PlanVersion, ProviderEvent, Refund, SettledItem
+from console.tests.test_authorisation import world as world
 from gateway.clock import now
 from messaging.models import KeptNotification
 from tenants.models import EmailDomainRule, SignUp, Tenant, User
 from tests.accessibility import complaints, in_chromium, session_of, window
 from tests.api_contract.authorisation import ROWS, World
-from tests.console.test_authorisation import world as world
+from tests.browsers import staff_pages
 from tests.one_of_each import one_of_each
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
@@ -28,6 +28,7 @@ OVERVIEWS = (
     "/admin/find/?q=traders",
     "/admin/find/?q=zzzz",
     "/admin/billing/invoice/accounting/",
+    "/admin/billing/invoice/einvoices/",
 )
 
 
@@ -86,6 +87,24 @@ def a_row_of_every_table(world: World) -> None:
         attempt=attempt, amount_paise=100, receipt="r", created_at=now(), next_check_at=now()
     )
     ProviderEvent.objects.create(provider="razorpay", event_id="1", type="payment.captured", body=b"{}")
+    SettledItem.objects.create(
+        entity_id="pay_1",
+        settlement_id="setl_1",
+        type="payment",
+        amount_paise=59_000,
+        fee_paise=1_180,
+        tax_paise=180,
+        net_paise=57_820,
+        settled_at=now(),
+    )
+    PlanVersion.objects.create(
+        starts="2027-01",
+        first_number_paise=60_000,
+        additional_number_paise=30_000,
+        gst_percent=18,
+        reason="Prices of 2027",
+        created_at=now(),
+    )
     KeptNotification.objects.create(reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"{}")
     EmailDomainRule.objects.create(domain="traders.example", verdict="allow")
 
@@ -95,7 +114,7 @@ def staff_paths(staff: User) -> Iterator[str]:
     yield from ("/admin/", *OVERVIEWS)
     browser = Client()
     browser.force_login(staff)
-    for model in admin.site._registry:
+    for model in staff_pages():
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
         yield reverse(f"{name}_changelist")
         row = model._default_manager.order_by("-pk").first()

@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db import models
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
 from gateway.csv_cells import as_text
+from tests.browsers import staff_pages
 from tests.staff.test_pages import browser, rows
 from webhooks.models import Endpoint
 
@@ -67,7 +67,7 @@ def test_the_check_finds_what_would_run() -> None:
 def stored(rows: list[Any]) -> None:
     """Every free text of the rows is markup, every address a script."""
     Endpoint.objects.update(url=LINK, description=MARKUP)
-    for model in admin.site._registry:
+    for model in staff_pages():
         texts = {
             field.name: (LINK if "url" in field.name or field.name == "website" else MARKUP)[
                 : field.max_length
@@ -104,7 +104,7 @@ FREE = {
 def pages(browser: Client) -> Iterator[tuple[str, str]]:
     """Every list and every row's page of the admin, and its start page."""
     yield "/admin/", browser.get("/admin/").content.decode()
-    for model in admin.site._registry:
+    for model in staff_pages():
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
         paths = [
             reverse(f"{name}_changelist"),

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import get_resolver, reverse
 from pytest_django import Settings
 
+from console.tests.test_authorisation import world as world
 from tenants.models import Tenant, User
 from tenants.staff import roles
 from tests.api_contract.authorisation import World
-from tests.console.test_authorisation import world as world
+from tests.browsers import staff_pages
 from tests.staff.test_accessibility import a_row_of_every_table
 
 pytestmark = pytest.mark.django_db
@@ -65,8 +65,17 @@ PAGES = {
     "numbers_businessaccount_release": "superuser",
     "numbers_phonenumber_release": "superuser",
     "billing_billingprofile_switch_sez": "superuser",
+    "billing_billingprofile_set_country": "superuser",
+    "billing_planversion_add": "superuser",
     "billing_invoice_accounting": "support",
     "billing_invoice_month": "support",
+    "billing_invoice_ledger": "support",
+    "billing_invoice_pdf": "support",
+    "billing_invoice_einvoices": "support",
+    "billing_invoice_cancel": "superuser",
+    "billing_invoice_send_again": "superuser",
+    "billing_invoice_write_off": "superuser",
+    "billing_paymentattempt_returned": "superuser",
     "billing_invoice_credit": "superuser",
     "billing_invoice_replace": "superuser",
     "billing_invoice_payment": "superuser",
@@ -94,7 +103,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str | None]:
 
 def of_models() -> dict[str, str]:
     """The least role of each page that every model has, by the page's name."""
-    models = [model._meta for model in admin.site._registry]
+    models = [model._meta for model in staff_pages()]
     return {f"{m.app_label}_{m.model_name}_{kind}": role for m in models for kind, role in OF_A_MODEL.items()}
 
 
@@ -160,15 +169,18 @@ def path_of(name: str) -> str:
         "app_list": {"app_label": "tenants"},
         "view_on_site": {"content_type_id": 1, "object_id": 1},
         "billing_invoice_month": {"month": "2026-11"},
+        "billing_invoice_ledger": {"month": "2026-11"},
     }
     if name == "autocomplete":
         return reverse("admin:autocomplete") + "?app_label=tenants&model_name=user&field_name=tenant&term=a"
     if name in special:
         return reverse(f"admin:{name}", kwargs=special[name])
-    for model in admin.site._registry:
+    for model in staff_pages():
         names = model._meta
         prefix = f"{names.app_label}_{names.model_name}_"
-        if name.startswith(prefix) and not name.endswith(("_changelist", "_add", "_accounting")):
+        if name.startswith(prefix) and not name.endswith(
+            ("_changelist", "_add", "_accounting", "_einvoices")
+        ):
             row = model._default_manager.order_by("-pk").first()
             assert row is not None, f"no row of {model.__name__}"
             return reverse(f"admin:{name}", args=[row.pk])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenants.wording.audit_words import ACTIONS
+from tenants.labels import ACTIONS
 from tests.fixtures import Api
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,19 +4,19 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from django.contrib import admin
 from django.test import Client
 from pytest_django import Settings
 
 from billing.models import BillingSnapshot, Invoice, Refund
+from console.tests.test_authorisation import world as world
 from gateway.clock import now
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import PhoneNumber
 from tenants import audit
+from tenants.labels import ACRONYMS
 from tenants.models import Tenant, User
-from tenants.wording.labels import ACRONYMS
 from tests.api_contract.authorisation import World
-from tests.console.test_authorisation import world as world
+from tests.browsers import staff_pages
 from tests.staff.test_accessibility import a_row_of_every_table, staff_paths
 from webhooks.models import Delivery, Endpoint
 
@@ -29,7 +29,7 @@ RAW = {
         rf"(?<![\w.@/-])({'|'.join(ACRONYMS)})(?![\w.:/])", re.IGNORECASE
     ),
 }
-PUBLIC_IDS = re.compile(r"(evt|dlv|bat|inv|mnd|pat|rfd|req|whsec|wb_(live|test))_[\w…]*")
+PUBLIC_IDS = re.compile(r"(evt|dlv|bat|inv|mnd|pat|rfd|req|pay|setl|whsec|wb_(live|test))_[\w…]*")
 BLANK_CELL = re.compile(r"<td[^>]*>\s*</td>")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -160,7 +160,7 @@ def _codes_in_every_row(tenant: Tenant) -> None:
 
 def test_labels_of_choices_are_sentences() -> None:
     """Django makes "Past Due" of a choice that has no label of its own."""
-    for model in admin.site._registry:
+    for model in staff_pages():
         for field in model._meta.concrete_fields:
             for _, text in field.flatchoices:
                 later = str(text).split()[1:]

@@ -1,6 +1,7 @@
 """Staff admin of webhooks: endpoints, events without bodies, and deliveries, with what staff do in a tenant's name."""
 
-from tenants.staff.navigation import NavigationLink, register_navigation
+from tenants.staff.site import NavigationLink, register_navigation
+from webhooks import staff  # noqa: F401 - registers its part of the staff's dashboard and search
 from webhooks.admin import endpoints, history
 
 __all__ = ["endpoints", "history"]

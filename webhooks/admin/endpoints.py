@@ -13,15 +13,15 @@ from django.utils.text import Truncator
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
 from tenants import audit
-from tenants.actors import Actor
+from tenants.audit import Actor
+from tenants.labels import milliseconds
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
 from tenants.staff.read_only_admin import TenantRowsAdmin, display, status_label
-from tenants.wording.values import milliseconds
 from webhooks import replay
-from webhooks.console.forms import RecoverForm
 from webhooks.endpoints import lifecycle
+from webhooks.forms import RecoverForm
 from webhooks.models import Endpoint
-from webhooks.requests import custom_headers
+from webhooks.requests import signed_request
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
 
@@ -125,7 +125,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
     @display(description="Headers")
     def header_names(self, endpoint: Endpoint) -> str:
-        return ", ".join(custom_headers.names(endpoint))
+        return ", ".join(signed_request.header_names(endpoint))
 
     actions_detail = ["verify", "resume", "recover"]
     shown_status = status_label(ENDPOINT_LABELS)

@@ -15,13 +15,12 @@ from django.utils.safestring import mark_safe
 
 from gateway import ids
 from tenants import audit
+from tenants.labels import label, milliseconds, words
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label
-from tenants.wording.labels import label, words
-from tenants.wording.values import milliseconds
 from webhooks import replay
-from webhooks.delivery.outcomes import attempt_log
-from webhooks.events.types import EVENT_TYPES
+from webhooks.delivery import failed_attempts
+from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
 DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning", "dead": "danger"}
@@ -166,7 +165,7 @@ class DeliveryAdmin(HistoryAdmin):
                     words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )
-                for attempt in attempt_log.attempts(delivery)
+                for attempt in failed_attempts.attempts(delivery)
             ),
         )
 

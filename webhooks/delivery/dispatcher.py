@@ -1,9 +1,9 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
-One runs in each worker process of the queue `deliveries`, from its start on (`gateway/worker.py`). It claims what is
+One runs in each process with the role `deliveries`, from its start on (`gateway/__main__.py`). It claims what is
 due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It ends when it is
 told to stop, or after it was idle for long; then the next one begins (`gateway/threads/loop_thread.py`). A crash loses
-nothing: leases run out and the deliveries are claimed again (docs/architecture.md).
+nothing: its leases end with its registration and the deliveries are claimed again (docs/architecture.md).
 """
 
 import asyncio
@@ -13,23 +13,24 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
 import structlog
 from django.conf import settings
 
+from gateway import process_limits
+from gateway.database.registration import Registration
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
-from webhooks.delivery import process_limits
-from webhooks.delivery.attempt import Attempts
-from webhooks.delivery.caps.body_memory import BodyMemory
-from webhooks.delivery.caps.fair_shares import RESERVE
-from webhooks.delivery.caps.in_flight_caps import InFlight, InFlightCaps
-from webhooks.delivery.claiming.claim_statements import Claimed
-from webhooks.delivery.claiming.claimer import Claimer, DeliveryRate
-from webhooks.delivery.egress_pause import EgressPause
-from webhooks.delivery.outcomes.recorder import Recorder
-from webhooks.delivery.senders import Senders, Sending
-from webhooks.delivery.signals.listener import WakeUpListener
-from webhooks.events.hand_over import HandedOver
+from webhooks import wake_up
+from webhooks.delivery.caps import RESERVE, BodyMemory, EgressPause, InFlight, InFlightCaps
+from webhooks.delivery.claim_statements import Claimed
+from webhooks.delivery.claimer import Claimer, DeliveryRate
+from webhooks.delivery.ordering import LINE_SECONDS, Lines
+from webhooks.delivery.recorder import Recorder
+from webhooks.delivery.senders import Attempts, Senders, Sending
+from webhooks.delivery.signal_listener import WakeUpListener
+from webhooks.events.publish import HandedOver
+from webhooks.wake_up import Packed
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +52,11 @@ _dispatcher: "_Dispatcher | None" = None
 
 
 def run() -> bool:
+    """`work` on an event loop of its own."""
+    return asyncio.run(work())
+
+
+async def work() -> bool:
     """Run the dispatcher of this process until it ends; returns at once when one is running already.
 
     Returns whether another may follow: this one ran, and the process is not stopping.
@@ -60,7 +66,7 @@ def run() -> bool:
     try:
         # It begins before the worker's own preparation: a backlog at the start opens thousands of connections.
         process_limits.raise_open_files()
-        asyncio.run(_run())
+        await _run()
     finally:
         _running.release()
     return not _stopping.is_set()
@@ -95,12 +101,16 @@ class _Dispatcher:
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.paced: dict[UUID, Claimed] = {}
         """Deliveries that wait for their slots; they take no sender."""
+        self.lines = Lines()
+        self.broken_off: list[Claimed] = []
+        """What waited in a line that does not go on, to be given back."""
         self.bodies = BodyMemory()
         """The bodies of what is claimed."""
         self.caps = InFlightCaps(
             capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY, bodies=self.bodies
         )
-        self.claimer = Claimer(self.caps)
+        self.registration = Registration()
+        self.claimer = Claimer(self.caps, self.registration)
         self.freed = asyncio.Event()
         """A request has ended since the last claim."""
         self.awaits_freed = False
@@ -126,10 +136,29 @@ class _Dispatcher:
             on_room=self._free,
         )
         self.listener = WakeUpListener(
+            worker_id=self.registration.id,
             in_flight=lambda: self.senders.in_flight,
             has_room=self._has_room,
             on_signal=self._hear,
         )
+
+    @property
+    def worker_id(self) -> int:
+        """What its leases name as their holder."""
+        return self.registration.id
+
+    @property
+    def has_room(self) -> bool:
+        """Whether fresh deliveries may be handed over. Asked from any thread: it may have changed meanwhile."""
+        return self._has_room()
+
+    def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
+        """Take deliveries over that this process has published. Called from any thread; False when it has ended."""
+        try:
+            self.loop.call_soon_threadsafe(self.listener.take_in, deliveries, looks)
+        except RuntimeError:
+            return False
+        return True
 
     def wake(self) -> None:
         """Have it look whether there is something to do. Called from any thread, also when it has ended."""
@@ -139,7 +168,9 @@ class _Dispatcher:
     async def run(self) -> None:
         recording = asyncio.create_task(self.recorder.run())
         flushing = asyncio.create_task(_flush_metrics())
+        await self.registration.start()
         self.listener.start()
+        wake_up.attach(self)
         try:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as outbound:
                 self.attempts = Attempts(
@@ -147,16 +178,21 @@ class _Dispatcher:
                 )
                 self.senders.start()
                 await self._claim_until_idle()
-                if _stopping.is_set() or self.paced or self.handed_over:
-                    await self._give_back()
+                wake_up.attach(None)
+                # What was handed over until then is on the loop by now.
+                await asyncio.sleep(0)
+                self._listen()
+                await self._give_back()
                 await self.senders.finish()
         finally:
+            wake_up.attach(None)
             self.recorder.finish()
             await recording
             flushing.cancel()
             await asyncio.to_thread(metrics.flush)
             await self.listener.close()
             await self.claimer.close()
+            await self.registration.close()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS
@@ -164,17 +200,24 @@ class _Dispatcher:
             self.woken.clear()
             self.freed.clear()
             self._listen()
+            if self.broken_off:
+                broken_off, self.broken_off = self.broken_off, []
+                await self.claimer.give_back(broken_off)
+            if (seconds := await self.claimer.take_over_from_dead()) is not None:
+                self.loop.call_later(seconds, self.woken.set)
             was_idle = not (self.senders.in_flight or self.paced)
             handed_over, self.handed_over = self.handed_over, []
             deliveries = await self._claim(handed_over)
             if deliveries is None:
                 await self.freed.wait()
                 continue
+            if _stopping.is_set():
+                self.broken_off += deliveries
+                return
             self._begin(deliveries)
             if deliveries:
-                if not _stopping.is_set():
-                    # Let them reach the network before the next claim competes for the processor.
-                    await asyncio.sleep(0)
+                # Let them reach the network before the next claim competes for the processor.
+                await asyncio.sleep(0)
                 continue
             if not was_idle:
                 self.idle_since = time.monotonic()
@@ -252,18 +295,22 @@ class _Dispatcher:
         return self._room() - self.looked_for + self.capacity // RESERVE
 
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
-        """Have deliveries sent, each now or when its slot begins."""
+        """Have deliveries sent, each now, when its slot begins, or when the one before it in its line has arrived."""
         for delivery in deliveries:
-            endpoint, tenant = self._caps_of(delivery)
-            endpoint.taken += 1
-            tenant.taken += 1
             self.bodies.add(delivery.tenant_id, delivery.size)
-            if (wait := delivery.send_at - time.monotonic()) > 0:
-                self.paced[delivery.id] = delivery
-                self.loop.call_later(wait, self._begin_slot, delivery.id)
-            else:
-                self.senders.put(delivery, endpoint, tenant)
-            self.idle_since = time.monotonic()
+        for delivery in self.lines.heads(deliveries):
+            self._begin_one(delivery)
+
+    def _begin_one(self, delivery: Claimed) -> None:
+        endpoint, tenant = self._caps_of(delivery)
+        endpoint.taken += 1
+        tenant.taken += 1
+        if (wait := delivery.send_at - time.monotonic()) > 0:
+            self.paced[delivery.id] = delivery
+            self.loop.call_later(wait, self._begin_slot, delivery.id)
+        else:
+            self.senders.put(delivery, endpoint, tenant)
+        self.idle_since = time.monotonic()
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
@@ -317,9 +364,15 @@ class _Dispatcher:
 
     async def _give_back(self) -> None:
         """End the leases of what waits for a claim or a sender; if that fails, they run out."""
-        waiting: list[Claimed | HandedOver] = [*self.handed_over, *self.paced.values()]
+        waiting: list[Claimed | HandedOver] = [
+            *self.handed_over,
+            *self.paced.values(),
+            *self.lines.break_all(),
+            *self.broken_off,
+        ]
         self.handed_over.clear()
         self.paced.clear()
+        self.broken_off.clear()
         waiting += self.senders.take_back()
         if waiting:
             await self.claimer.give_back(waiting)
@@ -331,15 +384,37 @@ class _Dispatcher:
             outcome = await self.attempts.attempt(delivery, endpoint.answers)
             if outcome.answer is not None and not sending.is_slow:
                 self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+            if delivery.customer_key is not None:
+                sending.line_goes_on = outcome.is_success and self._may_go_on(delivery)
+                outcome = msgspec.structs.replace(outcome, is_awaited=not sending.line_goes_on)
             self.recorder.add(outcome)
+
+    def _may_go_on(self, delivery: Claimed) -> bool:
+        """Whether the next delivery of a line may be sent, and not given back."""
+        return (
+            self.lines.has_next(delivery)
+            and time.monotonic() - delivery.claimed_monotonic < LINE_SECONDS
+            and not self.egress.is_on
+        )
 
     def _end(self, sending: Sending) -> None:
         self.delivery_rate.ended += 1
         self.bodies.remove(sending.delivery.tenant_id, sending.delivery.size)
+        if self.lines.has_next(sending.delivery):
+            self._end_in_line(sending)
         for share in (sending.endpoint, sending.tenant):
             if share.give_back():
                 self._look_after_swarm()
         self._free()
+
+    def _end_in_line(self, sending: Sending) -> None:
+        if sending.line_goes_on:
+            self._begin_one(self.lines.take_next(sending.delivery))
+            return
+        for delivery in self.lines.break_off(sending.delivery):
+            self.bodies.remove(delivery.tenant_id, delivery.size)
+            self.broken_off.append(delivery)
+        self.woken.set()
 
     def _free(self) -> None:
         """A request has ended, or takes no room any more."""

@@ -3,7 +3,6 @@
 Both read partial indexes, so their cost does not grow with the deliveries that were ever made.
 """
 
-from datetime import datetime
 from typing import Any
 
 from django.db import connection
@@ -14,8 +13,8 @@ from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
-from tenants.standing.served import SERVED
-from webhooks.delivery.busy_endpoints import BUSY
+from tenants.tenant_status import SERVED
+from webhooks.delivery_rows import BUSY
 from webhooks.models import Endpoint, ReplayChunk
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
@@ -34,31 +33,44 @@ IN_FLIGHT_SECONDS = 10
 COUNTED_ROWS = 10_000
 """Retries of one endpoint that are counted; a backlog beyond shows as this many."""
 
+HELD_ROWS = 200
+"""Due deliveries of an ordered endpoint among which the first is looked for that waits for no earlier event."""
+
 # Each busy endpoint's due rows come from the same index as the endpoint.
-_DUE = """
+_RETRIES = f"""{BUSY}
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM busy
 JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
-JOIN tenants_tenant t ON t.id = e.tenant_id AND {served}
+JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
 CROSS JOIN LATERAL (
     SELECT count(*) AS rows, min(next_attempt_at) AS oldest
     FROM (SELECT next_attempt_at FROM webhook_deliveries d
-          WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ({statuses}) AND d.next_attempt_at <= now()
+          WHERE d.endpoint_id = busy.endpoint_id AND d.status = 'failed' AND d.next_attempt_at <= now()
           ORDER BY d.next_attempt_at LIMIT %s) AS first
 ) due
-"""
-_RETRIES = BUSY + _DUE.format(statuses="'failed'", served=SERVED.format(row="e"))
-_WAITING = BUSY + _DUE.format(statuses="'pending', 'failed'", served=SERVED.format(row="e"))
+"""  # noqa: S608 - only parts of statements are formatted in
+# What an ordered endpoint's customer has behind an earlier event is not claimed before that one is settled.
+_OLDEST = f"""{BUSY}
+SELECT min(due.oldest)
+FROM busy
+JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
+JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
+CROSS JOIN LATERAL (
+    SELECT next_attempt_at AS oldest
+    FROM (SELECT d.* FROM webhook_deliveries d
+          WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
+          ORDER BY d.next_attempt_at LIMIT CASE WHEN e.ordered THEN %s ELSE 1 END) AS first
+    WHERE first.customer_key IS NULL OR NOT EXISTS (
+        SELECT FROM webhook_deliveries o
+        WHERE o.endpoint_id = first.endpoint_id AND o.customer_key = first.customer_key
+          AND o.status IN ('pending', 'failed') AND (o.event_id, o.id) < (first.event_id, first.id)
+    )
+    LIMIT 1
+) due
+"""  # noqa: S608 - only parts of statements are formatted in
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )
-
-
-def _due(statement: str, rows: int) -> tuple[int, datetime | None]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [rows])
-        count, oldest = cursor.fetchone()
-    return count, oldest
 
 
 def _circuits_open() -> int:
@@ -79,8 +91,9 @@ def _secrets_unreadable() -> int:
 )
 def _health() -> dict[str, Any]:
     """Retries of active endpoints that are due, deliveries that died in a day, active endpoints in trouble."""
-    retries, oldest = _due(_RETRIES, COUNTED_ROWS)
     with connection.cursor() as cursor:
+        cursor.execute(_RETRIES, [COUNTED_ROWS])
+        retries, oldest = cursor.fetchone()
         cursor.execute(_DEAD)
         (dead,) = cursor.fetchone()
     return {
@@ -93,7 +106,9 @@ def _health() -> dict[str, Any]:
 
 
 def _oldest_due_age() -> float:
-    _, oldest = _due(_WAITING, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(_OLDEST, [HELD_ROWS])
+        (oldest,) = cursor.fetchone()
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 

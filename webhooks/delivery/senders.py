@@ -1,23 +1,140 @@
 """Senders of a dispatcher: they send claimed deliveries; one whose receiver is slow frees its place for others.
 
+An attempt is the signed request, and the outcome that the receiver's answer means.
+
 A request that waits long for its answer costs memory and little else, so it takes no sender from the others: another
 sender replaces the one that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker
 until their time-outs, and all other tenants' deliveries would wait for those.
+
+While this process itself is what takes the time, more requests at once send nothing sooner, and each is sent again
+after a crash. So there are few senders then, and more as soon as the process waits for its receivers.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
 
-from webhooks.delivery.caps.in_flight_caps import SLOW_MS, InFlight, InFlightCaps
-from webhooks.delivery.claiming.claim_statements import Claimed
+from gateway import ids
+from gateway.clock import isoformat_of
+from gateway.outbound.client import Answer, Outbound
+from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
+from webhooks.delivery.claim_statements import Claimed
+from webhooks.delivery.failed_attempts import AnswerAllowance, log_entry
+from webhooks.delivery.recorder import Outcome
+from webhooks.delivery.retry import Decision, decide, put_off, schedule
+from webhooks.events.envelope import Envelope
+from webhooks.requests.signed_request import body_of, delivery_headers, delivery_span, note_answer
+
+
+class Attempts:
+    """The attempts of one dispatcher.
+
+    `on_answer` is called with each answer, the receiver's or that the egress proxy failed. `on_first` is called for
+    each first attempt that reached the receiver, with the seconds from its delivery's making to its begin.
+    """
+
+    def __init__(
+        self, outbound: Outbound, *, on_answer: Callable[[Answer], None], on_first: Callable[[float], None]
+    ) -> None:
+        self._outbound = outbound
+        self._on_answer, self._on_first = on_answer, on_first
+        self._schedule = schedule()
+        self._bodies = BodyMemory()
+        """The bodies that are assembled."""
+        self._body_freed = asyncio.Event()
+
+    async def attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
+        """Send a delivery, once the memory for its body is free. `answers` bounds what is kept of its endpoint's."""
+        tenant_id, size = delivery.tenant_id, delivery.size
+        while not self._bodies.fits(tenant_id, size):
+            self._body_freed.clear()
+            await self._body_freed.wait()
+        self._bodies.add(tenant_id, size)
+        try:
+            return await self._attempt(delivery, answers)
+        finally:
+            self._bodies.remove(tenant_id, size)
+            self._body_freed.set()
+
+    async def _attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
+        if delivery.envelope is None:
+            return Outcome(
+                delivery_id=delivery.id,
+                endpoint_id=delivery.endpoint_id,
+                attempts_before=delivery.attempts,
+                decision=Decision("dead"),
+                error="payload_expired",
+            )
+        timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
+        answer = await self._post(delivery, delivery.envelope, int(timestamp))
+        self._on_answer(answer)
+        if not answer.concerns_receiver:
+            return Outcome(
+                delivery_id=delivery.id,
+                endpoint_id=delivery.endpoint_id,
+                attempts_before=delivery.attempts,
+                decision=put_off(delivery.attempts),
+                error=answer.error,
+            )
+        if delivery.attempts == 0:
+            self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+        at = isoformat_of(int(timestamp * 1000))
+        return Outcome(
+            delivery_id=delivery.id,
+            endpoint_id=delivery.endpoint_id,
+            attempts_before=delivery.attempts,
+            decision=decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
+            answer=answer,
+            log_entry=log_entry(answer, at),
+            kept=answers.kept(answer, at),
+            probe=delivery.probe,
+            circuit_generation=delivery.circuit_generation,
+        )
+
+    async def _post(self, delivery: Claimed, event: Envelope, timestamp: int) -> Answer:
+        """Sign a delivery's request as of a Unix time, and send it."""
+        body = body_of(event, delivery.target)
+        with delivery_span(
+            event,
+            delivery_id=delivery.id,
+            endpoint_id=delivery.endpoint_id,
+            tenant_id=delivery.tenant_id,
+            event_type=delivery.event_type,
+            attempt=delivery.attempts + 1,
+        ) as span:
+            answer = await self._outbound.post(
+                delivery.target.url,
+                body,
+                delivery_headers(
+                    delivery.target,
+                    delivery_id=delivery.id,
+                    message_id=event.id,
+                    event_type=delivery.event_type,
+                    attempt=delivery.attempts + 1,
+                    timestamp=timestamp,
+                    body=body,
+                    traceparent=span.traceparent,
+                ),
+                total_timeout=delivery.target.timeout,
+            )
+            note_answer(span, answer)
+        return answer
+
 
 log = structlog.get_logger(__name__)
 
 SLOW_SECONDS = SLOW_MS / 1000
 """A request that is not answered within this time is slow."""
+FEW_SENDERS = 24
+ADAPT_SECONDS = 0.02
+"""How often the number of senders follows what they wait for, while deliveries wait for a sender."""
+BUSY_CPU = 0.8
+"""Of the time: a loop that used more of its core than this does not wait for its receivers."""
+LATE_SECONDS = 2 * ADAPT_SECONDS
+"""A loop that comes to its timer this late does not either: it may have got little of its core."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,10 +147,12 @@ class Sending:
     since: float = 0.0
     """When a sender took it, on the loop's clock."""
     is_slow: bool = False
+    line_goes_on: bool = False
+    """Whether it has arrived, and the next event of its customer may be sent."""
 
 
 class Senders:
-    """The senders of one dispatcher: `count` for requests that are not slow, and one more for each slow request.
+    """The senders of one dispatcher: up to `count` for requests that are not slow, and one more for each slow request.
 
     `send` sends a delivery, `on_end` is told of its end. `on_room` is called when slow requests have made room.
     """
@@ -56,7 +175,11 @@ class Senders:
         self._quick: dict[Sending, None] = {}
         """Requests under way that are not slow, the oldest first."""
         self._look_timer: asyncio.TimerHandle | None = None
-        self._count = count
+        self._most = count
+        self._places = self._wanted = min(count, FEW_SENDERS)
+        """The senders of requests that are not slow: how many there are, and should be."""
+        self._adapt_timer: asyncio.TimerHandle | None = None
+        self._measured_at = self._cpu_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -66,13 +189,16 @@ class Senders:
 
     def start(self) -> None:
         """Begin to send."""
-        for _ in range(self._count):
+        for _ in range(self._places):
             self._add_sender()
 
     def put(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
         """Have the next free sender send a delivery."""
         self.open += 1
         self._waiting.put_nowait(Sending(delivery, endpoint, tenant))
+        if self._adapt_timer is None and self.open > self._places:
+            self._measured_at, self._cpu_seconds = self._loop.time(), time.thread_time()
+            self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def take_back(self) -> list[Claimed]:
         """The deliveries that no sender has taken; they are not sent any more."""
@@ -88,6 +214,8 @@ class Senders:
         await self._waiting.join()
         if self._look_timer is not None:
             self._look_timer.cancel()
+        if self._adapt_timer is not None:
+            self._adapt_timer.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -97,9 +225,15 @@ class Senders:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_in_turn(self) -> None:
-        """Send one delivery after another, until one was slow: another sender has taken this one's place then."""
+        """Send one delivery after another, until one was slow: another sender has taken this one's place then.
+
+        Or until there are more senders than there should be.
+        """
         is_replaced = False
         while not is_replaced:
+            if self._places > self._wanted:
+                self._places -= 1
+                return
             sending = await self._waiting.get()
             sending.since = self._loop.time()
             self._quick[sending] = None
@@ -118,6 +252,22 @@ class Senders:
                     self.open -= 1
                 self._on_end(sending)
                 self._waiting.task_done()
+
+    def _adapt(self) -> None:
+        """Double the senders while receivers are waited for, and halve them while the loop is what takes the time."""
+        moment, cpu_seconds = self._loop.time(), time.thread_time()
+        took, spent = moment - self._measured_at, cpu_seconds - self._cpu_seconds
+        self._measured_at, self._cpu_seconds = moment, cpu_seconds
+        if took >= LATE_SECONDS or spent >= BUSY_CPU * took:
+            self._wanted = max(self._wanted // 2, min(self._most, FEW_SENDERS))
+        elif not self._waiting.empty():
+            self._wanted = min(self._wanted * 2, self._most)
+        while self._places < self._wanted:
+            self._places += 1
+            self._add_sender()
+        self._adapt_timer = None
+        if not self._waiting.empty() or self._places > self._wanted:
+            self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def _look_for_slow_within(self, seconds: float) -> None:
         # One timer for all: one for each request would be paid by each quick delivery.

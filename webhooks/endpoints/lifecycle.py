@@ -12,18 +12,19 @@ from typing import Any
 from uuid import UUID
 
 from cryptography.fernet import InvalidToken
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from tenants import checklist
-from tenants.actors import GATEWAY, Actor
+from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
-from webhooks import signals, wake_up
-from webhooks.endpoints import hurried_retries, notices
+from webhooks import delivery_rows, signals, wake_up
+from webhooks.endpoints import notices
 from webhooks.models import Endpoint
-from webhooks.requests import custom_headers, signed_request, verify_ping
-from webhooks.requests.signing import new_secret, shown_prefix
+from webhooks.requests import signed_request, verify_ping
+from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
@@ -45,6 +46,7 @@ SETTABLE = (
     "verify_token",
 )
 """Columns that a caller gives at creation and may change."""
+SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
 
@@ -77,18 +79,25 @@ def create(
 ) -> Endpoint:
     """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
 
-    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping; and the `format`.
+    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping; the `kind` and the `format`.
+    An inbox is verified by being on: nothing is pinged.
 
-    Raises InvalidRequest when the tenant has 20 already, WebhookVerifyFailed (with the id and the secret in its
+    Raises Conflict for a second inbox, InvalidRequest when the tenant has 20 endpoints already,
+    WebhookVerifyFailed (with the id and the secret in its
     details) when the ping fails: the endpoint exists then and stays pending.
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
     given = _with_headers(given, None)
+    is_inbox = given.get("kind") == Endpoint.Kind.INBOX
+    if is_inbox:
+        given |= {"url": _inbox_url(), "event_types": [], "status": ACTIVE, "verified_at": now()}
     with _uid_of_its_own(), transaction.atomic():
         Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
             raise InvalidRequest(f"A tenant has at most {MOST_ENDPOINTS} webhook endpoints.")
+        if is_inbox and find_inbox(tenant_id=tenant_id, environment=environment) is not None:
+            raise Conflict("Conversations are on already: an environment has one inbox.")
         endpoint = Endpoint.objects.create(
             tenant_id=tenant_id,
             environment=environment,
@@ -97,7 +106,9 @@ def create(
             **given,
         )
         _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types}, actor)
-    if status == Endpoint.Status.PENDING:
+        if is_inbox:
+            _tell(endpoint)
+    if is_inbox or status == Endpoint.Status.PENDING:
         return endpoint
     try:
         verify(endpoint)
@@ -111,8 +122,10 @@ def verify(endpoint: Endpoint) -> Ping:
     """Ping an endpoint. A pass stores `verified_at`, makes it active unless it is paused, and closes its circuit.
 
     A failed ping raises WebhookVerifyFailed and changes nothing: an endpoint that was active stays active. A pause or
-    a 410 that came during the ping stays as well. Raises Conflict when the endpoint was deleted or got another url.
+    a 410 that came during the ping stays as well. Raises Conflict when the endpoint was deleted or got another url, and
+    for an inbox.
     """
+    require_webhook(endpoint)
     answer = verify_ping.passed(endpoint)
     with transaction.atomic():
         rows = Endpoint.objects.select_for_update(of=("self",))
@@ -143,6 +156,8 @@ def change(
     a way that forbids what was asked. Nothing is changed then.
     """
     seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+    if not changes.keys() <= SETTABLE_OF_INBOX:
+        require_webhook(seen)
     if changes.pop("format", seen.format) != seen.format:
         raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
     _require_format(seen.format, changes)
@@ -202,6 +217,7 @@ def rotate_secret(
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        require_webhook(endpoint)
         is_readable = signed_request.is_readable(endpoint)
         overlaps = overlap_hours > 0 and is_readable
         endpoint.previous_secret = endpoint.secret if overlaps else None
@@ -274,14 +290,14 @@ def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
     if not given.get("headers"):
         return {**given, "headers": None} if "headers" in given else given
     try:
-        headers = custom_headers.merged(given["headers"], stored)
+        headers = signed_request.merged_headers(given["headers"], stored)
     except KeyError as error:
         raise InvalidRequest.of(
             headers=f"No value of `{error.args[0]}` is stored that the mask could keep."
         ) from None
-    if problem := custom_headers.problem(headers):
+    if problem := signed_request.headers_problem(headers):
         raise InvalidRequest.of(headers=problem)
-    return {**given, "headers": custom_headers.packed(headers)}
+    return {**given, "headers": signed_request.packed_headers(headers)}
 
 
 def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:
@@ -310,7 +326,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
-    hurried_retries.hurry(endpoint.id)
+    delivery_rows.hurry(endpoint.id)
     wake_up.after_commit()
 
 
@@ -326,6 +342,22 @@ def _tell(endpoint: Endpoint) -> None:
     if endpoint.environment == own:
         done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
         checklist.mark(tenant_id=endpoint.tenant_id, step="webhook_verified", done=done)
+
+
+def find_inbox(*, tenant_id: UUID, environment: str) -> Endpoint | None:
+    """The inbox of a tenant's environment; None while conversations are off."""
+    rows = Endpoint.objects.for_environment(tenant_id, environment)
+    return rows.filter(kind=Endpoint.Kind.INBOX).first()
+
+
+def require_webhook(endpoint: Endpoint) -> None:
+    """Raise Conflict for an inbox: there is nothing to call, to sign for or to replay to."""
+    if endpoint.kind == Endpoint.Kind.INBOX:
+        raise Conflict("An inbox reads the event log: it has no URL of yours, no secret and no deliveries.")
+
+
+def _inbox_url() -> str:
+    return f"{settings.APP_URL}/console/conversations"
 
 
 def has_verified(*, tenant_id: UUID, environment: str) -> bool:

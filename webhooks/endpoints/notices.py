@@ -18,13 +18,12 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from gateway.clock import isoformat, microseconds, now
-from gateway.database.outage import concerns_all
+from gateway.database.transactions import concerns_all
 from tenants import mail
 from tenants.models import Tenant
 from webhooks.endpoints.health import COUNTED_ROWS, Health, health_of
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import OPERATIONAL_TYPES, NewEvent
 from webhooks.events.publish import publish
-from webhooks.events.types import OPERATIONAL_TYPES
 from webhooks.models import Endpoint
 
 log = structlog.get_logger(__name__)
@@ -144,7 +143,7 @@ def _recovered(endpoint: Endpoint) -> NewEvent:
 
 
 def _event(endpoint: Endpoint, kind: str, *, at: Any, data: Mapping[str, Any]) -> NewEvent:
-    """An event about an endpoint, which itself does not get it (`events/endpoint_filter.py`)."""
+    """An event about an endpoint, which itself does not get it (`events/envelope.py`)."""
     subject = {"endpoint_id": str(endpoint.id), "url": endpoint.url, "uid": endpoint.uid}
     return NewEvent(
         type=kind,

@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 from gateway.upstream.contract.bodies import JSON_BODY, discriminated, opened, reference
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.envelope import EVENT_TYPES
 
 Json = dict[str, Any]
 
 ENVELOPE = "EnvelopeOut"
-"""The component of `webhooks.event_serializers.EnvelopeOut`, which the schemas of the event types replace."""
+"""The component of `webhooks.views.EnvelopeOut`, which the schemas of the event types replace."""
 PING = "VerifyPing"
 HEADERS = {
     "webhook-id": "The event's id, the same at every attempt and replay.",
@@ -45,7 +45,8 @@ def typed_events(result: Json, **_: Any) -> Json:
     source, examples = _source()
     components: Json = result["components"]["schemas"]
     envelope = components.pop(ENVELOPE)
-    components.update({name: opened(schema) for name, schema in source["schemas"].items()})
+    schemas = {**source["schemas"], **_by_kind("InboundMessage", source["schemas"]["InboundMessage"])}
+    components.update({name: opened(schema) for name, schema in schemas.items()})
     names = {event_type: schema_name(event_type) for event_type in EVENT_TYPES}
     webhooks: Json = {}
     for event_type, name in names.items():
@@ -69,6 +70,32 @@ def typed_events(result: Json, **_: Any) -> Json:
     components["OneEventOut"]["properties"]["event"] = {"oneOf": [reference("Event"), {"type": "null"}]}
     result["webhooks"] = webhooks
     return result
+
+
+OTHER_KINDS = ("edit", "revoke", "request_welcome", "unsupported", "unknown")
+"""Types of messages without a schema of their own. More come."""
+
+
+def _by_kind(name: str, schema: Json) -> Json:
+    """A union of a schema for each of its `x-kinds`, which requires the member of that name, and one for all others."""
+    kinds = schema["x-kinds"]
+    shared = {member: value for member, value in schema["properties"].items() if member not in kinds}
+    union = {}
+    for kind in kinds:
+        properties = {**shared, "type": {"type": "string", "const": kind}, kind: schema["properties"][kind]}
+        required = [*schema["required"], kind]
+        union[f"Inbound{kind.capitalize()}Message"] = {
+            "type": "object",
+            "required": required,
+            "properties": properties,
+        }
+    other = {"type": "string", "not": {"enum": kinds}, "examples": list(OTHER_KINDS)}
+    union["OtherInboundMessage"] = {**schema, "properties": {**shared, "type": other}}
+    del union["OtherInboundMessage"]["x-kinds"]
+    return {
+        **union,
+        name: {"description": schema["description"], "anyOf": [reference(each) for each in union]},
+    }
 
 
 def _event(envelope: Json, event_type: str, data: str | None) -> Json:

@@ -1,12 +1,16 @@
-"""The event envelope (specification 6): assembled from stored bytes, the same bytes at each attempt.
+"""An event: its members, and the envelope that customers get (specification 6).
 
-`data` and `raw` are inserted byte for byte and never serialised again. `new_event.py` defines the members.
+The members are defined once, by `NewEvent`: publishing, reading and the API's schema all follow it. A new member
+takes three edits: a field here, a column of `webhooks.models.Event`, and the flow that knows its value.
+
+An envelope is assembled from stored bytes, the same bytes at each attempt: `data` and `raw` are inserted byte for
+byte and never serialised again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import orjson
@@ -15,8 +19,95 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, id_range, run, uuids
-from webhooks.events.new_event import LISTED, STORED
+from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
 from webhooks.models import within_retention
+
+# --- Event types by what the service does with them; the vocabulary itself is the notifications' `EventType`.
+EVENT_TYPES: tuple[str, ...] = get_args(EventType)
+OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
+"""What the service tells about one endpoint to the others."""
+ALL = "*"
+
+STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
+"""What a `message.status` event tells of a message (upstream fact 3.5)."""
+DIRECTION_OF_TYPE: Mapping[str, Direction] = {
+    "message.inbound": "inbound",
+    "message.outbound": "outbound",
+    "message.echo": "outbound",
+    "message.status": "outbound",
+}
+"""Which way the message of an event goes."""
+
+# --- The key of an event's customer, by which an ordered endpoint gets its events one after another.
+CUSTOMER_KEY = """
+    CASE WHEN e.ordered THEN
+        hashtextextended(
+            COALESCE({event}.phone_number_id || ':' || COALESCE({event}.wa_id, {event}.user_id), {event}.id::text), 0
+        )
+    END
+"""
+"""SQL on the endpoint `e` and an event; null for an endpoint that is not ordered. An event without a number or a
+customer has a key of its own: it waits for none. A hash, so that deliveries name nobody."""
+
+# --- Filter of an endpoint: the events it wants; the one condition of publishing and of replays of missed
+# events.
+STATUS = """coalesce({event}.status,
+        split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
+"""SQL: the status that a `message.status` event tells. Events of before that column have it in their dedupe key alone,
+`status:<wamid>:<status>`."""
+WANTED = f"""
+    (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
+    AND (left({{event}}.type, 8) <> 'webhook.' OR split_part({{event}}.dedupe_key, ':', 2) <> e.id::text)
+    AND e.event_types && ARRAY['{ALL}', {{event}}.type]::varchar[]
+    AND (e.waba_ids IS NULL OR {{event}}.waba_id = ANY(e.waba_ids))
+    AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
+    AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
+"""
+"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint does not hear of itself. The
+service's own events have no `raw_path`: the upstream's form has no place for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event to publish: the envelope's members (specification 6) that its flow knows, in the envelope's order."""
+
+    id: UUID | None = None
+    """Given by a flow that stores the event's id in a row of its own; otherwise publishing makes one."""
+    type: str
+    environment: str
+    """Whose endpoints get it: those of the account, batch or session that caused it. Not shown in the envelope."""
+    waba_id: str | None = None
+    phone_number_id: str | None = None
+    display_phone_number: str | None = None
+    wamid: str | None = None
+    wa_id: str | None = None
+    user_id: str | None = None
+    dedupe_key: str
+    data: bytes
+    """JSON, delivered byte for byte."""
+    raw_path: str | None = None
+    message: MessageFacts | None = None
+    """What a `message.*` event tells about its message, for the message log. Not shown in the envelope."""
+
+    @property
+    def status(self) -> str | None:
+        """The status that the event reports of its message, for lists of events."""
+        return (self.message.word or self.message.status) if self.message else None
+
+    @property
+    def error_code(self) -> int | None:
+        """The upstream's error code that the event reports, for lists of events."""
+        return self.message.error_code if self.message else None
+
+
+STORED = tuple(field.name for field in fields(NewEvent) if field.name not in {"data", "message"})
+"""The envelope's members that an event's row holds; `data` and `raw` are bodies."""
+COLUMNS = (*STORED, "status", "error_code")
+"""What a row is made of. All are text except the id and the error code."""
+LISTED = tuple(name for name in STORED if name not in {"id", "type", "environment", "raw_path"})
+"""The members that the envelope shows between `tenant_id` and `data`."""
+ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")
+"""The envelope's members in the order in which a customer gets them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,11 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
-from gateway.database.statements import bulk_cursor, uuids
-from gateway.database.stored_rows import StoredRows
-from webhooks.events.delivery_search import DELIVERIES
-from webhooks.events.message_log import LOOK_BACK
-from webhooks.events.search import EVENTS
-from webhooks.message_models import EXPUNGED, STATUS_CONDITIONS, Message
-from webhooks.models import Delivery, Event, within_retention
-from webhooks.partitioned_tables import LONGEST_RETENTION_DAYS
+from gateway.database.statements import StoredRows, bulk_cursor, uuids
+from webhooks.events.publish import LOOK_BACK
+from webhooks.events.retention import LONGEST_RETENTION_DAYS
+from webhooks.events.search import DELIVERIES, EVENTS
+from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Message, within_retention
 
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""

@@ -1,34 +1,237 @@
 """Publishing: events, bodies, deliveries and the message log are written in one statement, each event once.
 
-Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when
-its cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
+Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when its
+cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
+
+The message log has one row a message. `MessageRows` turns the events of a statement into these rows, `UPSERT` is the
+part of the statement that stores them. Times only move to the earliest report and other columns only get filled, so
+repeats and the order of events do not matter. Rows are locked in the order of their keys, so two statements that name
+the same messages wait for each other instead of deadlocking.
+
+A message is found again by its key in the current month or, for a status, in the months of `LOOK_BACK` before. A
+status that comes later than that, or a message whose first two events are written at the same moment on both sides of
+the end of a month, makes a second row. The look-up is the function `message_month` of the database (migration 0017).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
 from django.conf import settings
 from django.db import connection, transaction
 
 from gateway import ids
-from gateway.database.outage import concerns_all
+from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, run
-from gateway.database.transactions import leave_database
 from gateway.monitoring import tracing
-from gateway.threads.group_commit import GroupCommit
-from webhooks import stream_signal, wake_up
+from gateway.upstream.notifications.change import MessageFacts
+from webhooks import wake_up
+from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget
 from webhooks.events import envelope
-from webhooks.events.customer_key import CUSTOMER_KEY
-from webhooks.events.endpoint_filter import WANTED
-from webhooks.events.hand_over import MOST_BODY_BYTES, MOST_EVENTS, HandedOver
-from webhooks.events.message_log import UPSERT, MessageRows
-from webhooks.events.new_event import COLUMNS, NewEvent
-from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
+from webhooks.events.envelope import COLUMNS, CUSTOMER_KEY, WANTED, Envelope, NewEvent
 from webhooks.wake_up import Fresh, Packed
+
+LOOK_BACK = timedelta(days=95)
+"""How long after its message a status is expected: the upstream tries to deliver for up to 30 days."""
+
+_TIME_COLUMN = {
+    "accepted": "accepted_at",
+    "received": "sent_at",
+    "sent": "sent_at",
+    "delivered": "delivered_at",
+    "read": "read_at",
+    "failed": "failed_at",
+}
+"""Where a status puts its time; `unknown` has none."""
+_FILLED = {
+    "waba_id": "text",
+    "phone_number_id": "text",
+    "wa_id": "text",
+    "user_id": "text",
+    "type": "text",
+    "template": "text",
+    "template_language": "text",
+    "batch_id": "uuid",
+    "idx": "int",
+    "event_id": "uuid",
+    "pricing_category": "text",
+    "pricing_type": "text",
+    "billable": "bool",
+    "service_ms": "int",
+    "upstream_ms": "int",
+}
+"""Columns that keep their first value."""
+_TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))
+_VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int"}
+_OF_FACTS = tuple(name for name in MessageFacts._fields if name in _VALUES)
+"""Facts that go into the column of their name."""
+_OF_EVENT = ("waba_id", "phone_number_id", "wa_id", "user_id")
+_facts_of, _ids_of = attrgetter(*_OF_FACTS), attrgetter(*_OF_EVENT)
+
+_LIST = ", ".join(_VALUES)
+_DRAFT = ", ".join(f"{name} {kind}" for name, kind in _VALUES.items())
+_MERGE = ",\n        ".join(
+    [
+        *(f"{name} = COALESCE(m.{name}, excluded.{name})" for name in _FILLED),
+        *(f"{name} = LEAST(m.{name}, excluded.{name})" for name in _TIMES),
+        "error_code = CASE WHEN m.failed_at IS NULL OR excluded.failed_at < m.failed_at"
+        " THEN COALESCE(excluded.error_code, m.error_code) ELSE COALESCE(m.error_code, excluded.error_code) END",
+    ]
+)
+
+# Runs after the statement's main query, which has read all of `fresh`: every dedupe key is locked before any message.
+UPSERT = f"""
+new_message AS (
+    INSERT INTO messages AS m (tenant_id, environment, key, month, id, direction, {_LIST})
+    SELECT d.tenant_id, d.environment, d.key,
+        COALESCE(
+            CASE WHEN d.may_exist THEN
+                message_month(d.tenant_id, d.environment, d.key, %(first_month)s, %(this_month)s)
+            END,
+            d.month
+        ),
+        d.id, d.direction, {_LIST}
+    FROM json_to_recordset(%(messages)s::json) AS d (
+        place int, tenant_id uuid, environment text, key text, month date, id uuid, direction text,
+        may_exist bool, {_DRAFT}
+    )
+    WHERE d.place IN (SELECT fresh.message FROM fresh)
+    ORDER BY d.tenant_id, d.environment, d.key COLLATE "C"
+    ON CONFLICT (tenant_id, environment, key, month) DO UPDATE SET
+        {_MERGE}
+    RETURNING m.tenant_id, m.environment, m.id
+)
+"""  # noqa: S608 - only column names are formatted in
+
+
+class MessageRows:
+    """The rows of the message log that the events of one statement make: one for each message."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[UUID, str, str], int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, tenant_id: UUID, event_id: UUID, event: NewEvent) -> int | None:
+        """Add what an event tells; returns the place of its message's row. None for an event of no message."""
+        facts = event.message
+        if facts is None or (event.wamid is None and not facts.is_message):
+            return None
+        row = _row(tenant_id, event_id, event, facts)
+        key = tenant_id, event.environment, row["key"]
+        place = self._places.setdefault(key, len(self._rows))
+        if place == len(self._rows):
+            self._rows.append(row)
+        else:
+            self._rows[place] = _merged(self._rows[place], row)
+        return place
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of `UPSERT`."""
+        this_month = max([now().date().replace(day=1), *(row["month"] for row in self._rows)])
+        first_month = this_month
+        for place, row in enumerate(self._rows):
+            row["place"] = place
+            # One sent as its month ended, or told by the send journal, may have a status by now.
+            row["may_exist"] |= row["month"] < this_month
+            if row["may_exist"]:
+                first_month = min(first_month, (row["month"] - LOOK_BACK).replace(day=1))
+        return {
+            "messages": orjson.dumps(self._rows).decode(),
+            "this_month": this_month,
+            "first_month": first_month,
+        }
+
+
+def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) -> dict[str, Any]:
+    """What an event tells, without the members that it does not."""
+    row: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": event.environment,
+        "key": event.wamid or ids.encode(ids.EVENT, event_id),
+        "month": ids.month_of(event_id),
+        "id": event_id,
+        "direction": facts.direction,
+        "may_exist": not facts.is_message,
+    }
+    if facts.is_message:
+        row["event_id"] = event_id
+    told = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
+    row |= {name: value for name, value in told if value is not None}
+    if column := _TIME_COLUMN.get(facts.status or ""):
+        row[column] = isoformat_of(facts.at_ms or ids.milliseconds(event_id))
+    return row
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Two rows of a message as one, by the rules of `UPSERT`."""
+    merged = {**second, **first, "may_exist": first["may_exist"] or second["may_exist"]}
+    for name in _TIMES:
+        if name in first and name in second:
+            merged[name] = min(first[name], second[name])
+    if "error_code" in second and merged.get("failed_at") != first.get("failed_at"):
+        merged["error_code"] = second["error_code"]
+    return merged
+
+
+# --- Hand-over: a fresh delivery is claimed by the statement that makes it and goes to a dispatcher in the
+# wake-up signal.
+#
+# So the dispatcher needs no statement before it sends. The lease is that of any other claim, bound to the
+# dispatcher that was expected to get the signal: it ends when that one dies, else it runs out when the signal
+# is lost (at least once). Another dispatcher that gets the signal binds the lease to itself first.
+MOST_EVENTS = 16
+"""Events of one statement whose deliveries are handed over; of more, a dispatcher claims what it has room for."""
+MOST_BODY_BYTES = 16 * 1024
+"""A larger body is not sent along: the dispatcher reads it from the database."""
+
+
+class HandedOver(msgspec.Struct, frozen=True, array_like=True):
+    """A fresh delivery that was claimed for the dispatcher that gets it. Its secrets are ciphertexts."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant_id: UUID
+    event_type: str
+    claimed_at: datetime
+    """Database time."""
+    target: StoredTarget
+    envelope: Envelope | None
+    """None when the body is too large for a signal."""
+    circuit_generation: int = 0
+    """The one that the endpoint's circuit had at the claim; signals of the former version do not have it."""
+    leased_by: int | None = None
+    """The worker that the lease names; signals of the former version name none."""
+
+    def packed(self) -> Packed:
+        """The delivery as a signal carries it."""
+        return Packed(self.id, self.claimed_at, _encoder.encode(self))
+
+
+def unpacked_one(content: bytes) -> HandedOver:
+    """A delivery that was packed."""
+    return _decode_one(content)
+
+
+_decode_one = msgspec.msgpack.Decoder(HandedOver).decode
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[HandedOver])
+
+
+def unpacked(signal: bytes) -> list[HandedOver] | None:
+    """The deliveries that a signal hands over; None when it asks to look."""
+    try:
+        return _decoder.decode(signal)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +289,12 @@ WITH draft AS (
     CROSS JOIN LATERAL (SELECT expires_on, tenant_id FROM fresh WHERE raw_id = raw.id LIMIT 1) first
 ), new_delivery AS (
     INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status,
-                                    attempts, next_attempt_at, leased_until, attempt_log, is_replay, customer_key)
+                                    attempts, next_attempt_at, leased_until, leased_by, attempt_log, is_replay,
+                                    customer_key)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
-           coalesce(lease.until, now()), lease.until, '[]', false, {CUSTOMER_KEY.format(event="fresh")}
+           coalesce(lease.until, now()), lease.until, CASE WHEN lease.until IS NOT NULL THEN %(holder)s::bigint END,
+           '[]', false, {CUSTOMER_KEY.format(event="fresh")}
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(lease)s::float8 > 0 AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
@@ -122,35 +327,20 @@ MOST_TOGETHER = 500
 """Events of one statement, unless a single notification has more."""
 
 
-def publish(
-    *, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None, alone: bool = False
-) -> list[UUID]:
+def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None) -> list[UUID]:
     """Write events of one tenant with a delivery to every active endpoint of their environment that wants them.
 
     `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
-    Must run inside the transaction of the events' cause; the dispatcher is woken when it commits. With `alone` the
-    events have no other writes beside them: they are committed when this returns, in one transaction with what other
-    threads publish at the same moment.
+    Must run inside the transaction of the events' cause; the dispatcher is woken when it commits.
     """
     if not events:
         return []
-    publication = Publication(tenant_id, events, raw)
-    if alone:
-        # A thread that waits for another one must not hold the connection that the other may need.
-        leave_database()
-        return _together.do(publication)
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError("publish() belongs inside the transaction of its cause")
-    (fresh,) = _write([publication])
-    return fresh
-
-
-def _write(publications: Sequence[Publication]) -> list[list[UUID]]:
-    """Write publications on Django's connection; the ids of each one's new events."""
-    published = run(publishing(publications), prepared=True)
+    published = run(publishing([Publication(tenant_id, events, raw)]), prepared=True)
     if published.deliveries:
         wake_up.after_commit(published.deliveries)
-    return published.fresh
+    return published.fresh[0]
 
 
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
@@ -162,7 +352,8 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
     drafts = _Drafts()
     for place, publication in enumerate(publications):
         drafts.add(place, publication)
-    parameters = drafts.parameters(lease=settings.DELIVERY_LEASE_SECONDS if hands_over else 0)
+    holder = wake_up.next_dispatcher()
+    parameters = drafts.parameters(lease=settings.DELIVERY_LEASE_SECONDS if hands_over else 0, holder=holder)
     written = yield _PUBLISH_MESSAGES if drafts.messages else _PUBLISH, parameters
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
     handed_over: list[Packed] = []
@@ -182,12 +373,13 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
                 target=StoredTarget(*target),
                 envelope=whole if whole.size <= MOST_BODY_BYTES else None,
                 circuit_generation=circuit_generation,
+                leased_by=holder,
             )
             handed_over.append(delivery.packed())
         elif delivery_id is not None:
             has_unclaimed = True
     if written:
-        stream_signal.fresh(publications[place].tenant_id for place, found in enumerate(fresh) if found)
+        wake_up.fresh(publications[place].tenant_id for place, found in enumerate(fresh) if found)
     return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed))
 
 
@@ -227,13 +419,14 @@ class _Drafts:
                 }
                 self.places[event_id] = place, self._rows[key], event.data
 
-    def parameters(self, *, lease: float) -> dict[str, Any]:
+    def parameters(self, *, lease: float, holder: int | None) -> dict[str, Any]:
         """The values of the statement."""
         return {
             "events": orjson.dumps(list(self._rows.values())).decode(),
             "raws": orjson.dumps(self._raws).decode(),
             "bodies": b"".join(self._bodies.parts),
             "lease": float(lease),
+            "holder": holder,
             **(self.messages.parameters() if self.messages else {}),
         }
 
@@ -250,8 +443,3 @@ class _Bodies:
         start, self._end = self._end, self._end + len(body)
         self.parts.append(body)
         return {"start": start, "length": len(body)}
-
-
-_together: GroupCommit[Publication, list[UUID]] = GroupCommit(
-    _write, size=lambda publication: len(publication.events), most=MOST_TOGETHER, is_common=concerns_all
-)

@@ -1,7 +1,8 @@
-"""Reads of the event log: search by keyset, which bodies are still stored, the deliveries of events.
+"""Reads of the event log: search of events and of deliveries by keyset, which bodies are still stored.
 
-Called by `/v1/events*`. Each search walks an index from the newest match on, past a bounded number of events that do
-not match, so it costs the same with ten thousand and with ten million events stored.
+Called by `/v1/events*` and `/v1/webhook-deliveries*`. Each search walks an index from the newest match on, past a
+bounded number of rows that do not match (`bounded_walk`), so it costs the same with ten thousand and with ten million
+events stored.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,15 +13,60 @@ from uuid import UUID
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database import replica
+from gateway.database import pool
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
-from gateway.database.statements import bulk_cursor, uuids
-from gateway.database.stored_rows import StoredRows
+from gateway.database.statements import StoredRows, bulk_cursor, uuids
 from webhooks.models import LIVE, Delivery, Event, within_retention
+
+DELIVERIES = StoredRows(Delivery, without={"attempt_log", "answers"})
+_DELIVERIES = BoundedList(DELIVERIES, finds_oldest=True)
+_TENANT = "tenant_id = %(tenant_id)s"
+# Written out: a parameter would not match the condition of the partial index.
+_WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}
+
+
+def search_deliveries(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    equal: Mapping[str, Any],
+    event_types: Collection[str] = (),
+    event_id: UUID | None = None,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> Page[Delivery]:
+    """A tenant's deliveries of one environment, without their attempts: with these column values, made in a time range.
+
+    A page can hold fewer than `limit` deliveries, even none, and still have a next one.
+    """
+    conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
+    walk = _WALKS[environment]
+    first = ids.first_at(begin) if begin is not None else FIRST_ID
+    if event_types:
+        conditions.append("event_type = ANY(%(event_types)s)")
+    if event_id is not None:
+        # Deliveries are made with their event or later: older partitions are left aside.
+        walk = Walk(_TENANT, "event_id", [event_id])
+        first = max(first, ids.first_at(ids.created_at(event_id)))
+    return _DELIVERIES.page(
+        [walk],
+        conditions=conditions,
+        parameters={
+            "tenant_id": tenant_id,
+            "environment": environment,
+            "event_types": list(event_types),
+            **equal,
+        },
+        first=first,
+        before=min(before or LAST_ID, ids.first_at(end) if end is not None else LAST_ID),
+        limit=limit,
+    )
+
 
 EVENTS = StoredRows(Event)
 _EVENTS = BoundedList(EVENTS, finds_oldest=True)
-_TENANT = "tenant_id = %(tenant_id)s"
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
@@ -35,13 +81,13 @@ FROM event_payloads p
 WHERE p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
-_DELIVERIES = """
+_DELIVERIES_OF_EVENTS = """
 SELECT event_id, status, count(*), NULL::date
 FROM webhook_deliveries
 WHERE event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 GROUP BY event_id, status
 """
-_STATE = f"{_STORED} UNION ALL {_DELIVERIES}"
+_STATE = f"{_STORED} UNION ALL {_DELIVERIES_OF_EVENTS}"
 
 
 def search(
@@ -63,7 +109,7 @@ def search(
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     if types:
         conditions.append("type = ANY(%(types)s)")
-    return replica.read(
+    return pool.read(
         lambda alias: _EVENTS.page(
             _walks(environment, types, equal),
             conditions=conditions,
@@ -152,7 +198,7 @@ def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
     counts = _no_counts(events)
     if counts:
         with bulk_cursor(prepared=True) as cursor:
-            cursor.execute(_DELIVERIES, _delivery_parameters(events))
+            cursor.execute(_DELIVERIES_OF_EVENTS, _delivery_parameters(events))
             for event_id, status, count, _ in cursor.fetchall():
                 counts[event_id][status] = count
     return counts

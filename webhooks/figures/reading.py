@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connections
 
 from gateway.api.errors import InvalidRequest
-from gateway.database import replica
+from gateway.database import pool
 
 HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
@@ -113,7 +113,7 @@ def read(
             cursor.execute(_PENDING, parameters)
             return sums, *cursor.fetchone()
 
-    rows, pending, as_of = replica.read(ask)
+    rows, pending, as_of = pool.read(ask)
     if len(rows) > MOST_ROWS:
         raise InvalidRequest.of(group_by="Too many groups: choose a shorter range, a filter or fewer groups.")
     found: dict[tuple[Any, ...], Sums] = {}

@@ -18,9 +18,9 @@ from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.outage import concerns_all
-from gateway.database.pruning import delete_before
-from webhooks.figure_models import Figure
+from gateway.database.partitions import delete_before
+from gateway.database.transactions import concerns_all
+from webhooks.models import Figure
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,8 @@ from gateway.api import query
 from gateway.api.authentication import scope_of
 from gateway.api.errors import InvalidRequest
 from gateway.api.viewsets import ResourceViewSet
-from gateway.upstream.notifications.message_facts import DIRECTIONS
+from gateway.roles import KeyScope
+from gateway.upstream.notifications.change import DIRECTIONS
 from webhooks.figures import reading
 from webhooks.figures.reading import GROUPS, HOURS, Sums
 
@@ -79,6 +80,8 @@ class AnalyticsOut(serializers.Serializer[Any]):
 
 class AnalyticsView(ResourceViewSet):
     """Figures of the caller's environment."""
+
+    scope = KeyScope.EVENTS
 
     @extend_schema(
         operation_id="get_analytics",

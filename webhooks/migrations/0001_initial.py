@@ -2,7 +2,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import gateway.clock
-import gateway.encryption.cipher
+import gateway.encryption
 import gateway.ids
 from django.db import migrations, models
 
@@ -169,9 +169,9 @@ class Migration(migrations.Migration):
                 ('event_types', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=40), size=None)),
                 ('status', models.CharField(choices=[('pending', 'Pending'), ('active', 'Active'), ('paused', 'Paused'), ('disabled', 'Disabled')], default='pending', max_length=10)),
                 ('verified_at', models.DateTimeField(blank=True, null=True)),
-                ('secret', gateway.encryption.cipher.EncryptedTextField(purpose='webhook_secret')),
+                ('secret', gateway.encryption.EncryptedTextField(purpose='webhook_secret')),
                 ('secret_prefix', models.CharField(max_length=12)),
-                ('previous_secret', gateway.encryption.cipher.EncryptedTextField(blank=True, null=True, purpose='webhook_secret')),
+                ('previous_secret', gateway.encryption.EncryptedTextField(blank=True, null=True, purpose='webhook_secret')),
                 ('previous_secret_expires_at', models.DateTimeField(blank=True, null=True)),
                 ('last_success_at', models.DateTimeField(blank=True, null=True)),
                 ('consecutive_failures', models.PositiveIntegerField(default=0)),

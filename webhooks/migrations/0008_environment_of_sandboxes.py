@@ -2,7 +2,7 @@ from uuid import UUID
 
 from django.db import migrations, models
 
-from gateway.database import partition_indexes
+from gateway.database import partitions
 
 BATCH_ROWS = 5_000
 
@@ -30,7 +30,7 @@ def mark_sandboxes(apps, schema_editor):
 def add_indexes(apps, schema_editor):
     for table, index in (('events', 'event_of_test'), ('webhook_deliveries', 'delivery_of_test')):
         on = "(tenant_id, id DESC) WHERE environment = 'test'"
-        partition_indexes.build(schema_editor, table=table, index=index, on=on)
+        partitions.build(schema_editor, table=table, index=index, on=on)
 
 
 def drop_indexes(apps, schema_editor):

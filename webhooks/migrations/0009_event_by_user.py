@@ -1,11 +1,11 @@
 from django.db import migrations, models
 
-from gateway.database import partition_indexes
+from gateway.database import partitions
 
 
 def add_index(apps, schema_editor):
     on = '(tenant_id, user_id, id DESC) WHERE user_id IS NOT NULL'
-    partition_indexes.build(schema_editor, table='events', index='event_by_user', on=on)
+    partitions.build(schema_editor, table='events', index='event_by_user', on=on)
 
 
 class Migration(migrations.Migration):

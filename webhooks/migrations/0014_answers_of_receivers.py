@@ -1,11 +1,11 @@
 from django.db import migrations, models
 
-from gateway.database import partition_indexes
+from gateway.database import partitions
 
 
 def add_index(apps, schema_editor):
     on = '(tenant_id, id) WHERE answers IS NOT NULL'
-    partition_indexes.build(schema_editor, table='webhook_deliveries', index='delivery_with_answers', on=on)
+    partitions.build(schema_editor, table='webhook_deliveries', index='delivery_with_answers', on=on)
 
 
 class Migration(migrations.Migration):

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from gateway.database import partition_indexes
+from gateway.database import partitions
 
 INDEXES = {'event_preference_by_customer': 'wa_id', 'event_preference_by_user': 'user_id'}
 
@@ -8,7 +8,7 @@ INDEXES = {'event_preference_by_customer': 'wa_id', 'event_preference_by_user': 
 def add_indexes(apps, schema_editor):
     for name, column in INDEXES.items():
         on = f"(tenant_id, {column}, id DESC) WHERE type = 'user.preferences'"
-        partition_indexes.build(schema_editor, table='events', index=name, on=on)
+        partitions.build(schema_editor, table='events', index=name, on=on)
 
 
 class Migration(migrations.Migration):

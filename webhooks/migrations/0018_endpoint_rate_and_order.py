@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from gateway.database import partition_indexes
+from gateway.database import partitions
 
 
 def add_index(apps, schema_editor):
@@ -8,7 +8,7 @@ def add_index(apps, schema_editor):
         "(endpoint_id, customer_key, event_id, id)"
         " WHERE status IN ('pending', 'failed') AND customer_key IS NOT NULL"
     )
-    partition_indexes.build(schema_editor, table='webhook_deliveries', index='delivery_in_order', on=on)
+    partitions.build(schema_editor, table='webhook_deliveries', index='delivery_in_order', on=on)
 
 
 class Migration(migrations.Migration):

@@ -1,10 +1,10 @@
 from django.db import migrations
 
-from webhooks.stream import positions
+from webhooks import stream
 
 
 def add_index(apps, schema_editor):
-    positions.build_index(schema_editor)
+    stream.build_index(schema_editor)
 
 
 class Migration(migrations.Migration):
@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
     operations = [
         # Behind a long query they give up rather than hold up all traffic.
         migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
-        migrations.RunSQL(positions.ADD_COLUMN, positions.DROP_COLUMN),
+        migrations.RunSQL(stream.ADD_COLUMN, stream.DROP_COLUMN),
         migrations.RunSQL("RESET lock_timeout", migrations.RunSQL.noop),
         migrations.RunPython(add_index, migrations.RunPython.noop),
     ]

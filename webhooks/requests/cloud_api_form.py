@@ -1,7 +1,7 @@
 """Notifications in the upstream's own form, one change each: what endpoints with `format: meta` get of an event.
 
 Made of the event's `data`, never of the whole notification, whose size its events share. `data` holds one item of a
-list under a name of its own (gateway/upstream/notifications/split_items.py); here it becomes the only one of its list.
+list under a name of its own (gateway/upstream/notifications/events.py); here it becomes the only one of its list.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from gateway import ids
-from gateway.upstream.media_address import media_url
+from gateway.upstream.client import media_url
 from gateway.upstream.notifications.lossless_json import JsonObject
 from gateway.upstream.notifications.split_by_tenant import Splitter
 from webhooks.events.envelope import Envelope

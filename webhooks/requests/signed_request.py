@@ -1,25 +1,196 @@
-"""One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping."""
+"""One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping.
 
-from collections.abc import Callable, Iterable
+An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown again. A
+caller who reads an endpoint and writes it back sends the mask, which keeps the stored value.
+"""
+
+import hmac
+import re
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from uuid import UUID
 
+import orjson
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from gateway import ids
 from gateway.api.errors import Conflict
-from gateway.encryption.cipher import decrypt
+from gateway.encryption import decrypt
 from gateway.monitoring import tracing
-from gateway.outbound.client import TOTAL_TIMEOUT
+from gateway.monitoring.spans import OFF, Span
+from gateway.outbound.client import TOTAL_TIMEOUT, Answer
+from webhooks.delivery_rows import StoredTarget
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
-from webhooks.requests import cloud_api_form, custom_headers
-from webhooks.requests.signing import hub_signature, key_of, signature
-from webhooks.stored_target import StoredTarget
+from webhooks.requests import cloud_api_form
+
+MASK = "***"
+MOST_HEADER_BYTES = 4096
+"""Of all names and values, with what separates them in a request."""
+
+_SEPARATORS = len(": \r\n")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")  # RFC 9110, 5.5, in ASCII
+_RESERVED = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    }
+)
+_RESERVED_PREFIXES = ("proxy-", "webhook-", "x-hub-", "x-service-")
+"""What the service says itself: a receiver must be able to trust it."""
+
+
+def headers_problem(headers: Mapping[str, str]) -> str | None:
+    """Why these headers cannot be sent; None when they can."""
+    lowered = [name.lower() for name in headers]
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            return "Names must be header names: letters, digits and -, without spaces."
+        if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES):
+            return f"`{name}` is set by the service."
+        if not _VALUE.fullmatch(value):
+            return f"The value of `{name}` must be visible ASCII characters, with spaces only inside."
+    if len(set(lowered)) < len(lowered):
+        return "The same name is given twice."
+    if sum(len(name) + len(value) + _SEPARATORS for name, value in headers.items()) > MOST_HEADER_BYTES:
+        return f"Names and values must have at most {MOST_HEADER_BYTES} bytes in all."
+    return None
+
+
+def merged_headers(given: Mapping[str, str], stored: str | None) -> dict[str, str]:
+    """The headers that a caller gives, with the stored value behind each mask. Raises KeyError with its name.
+
+    The name of a header is the same in any case.
+    """
+    former = {name.lower(): value for name, value in unpacked_headers(stored).items()}
+    for name, value in given.items():
+        if value == MASK and name.lower() not in former:
+            raise KeyError(name)
+    return {name: former[name.lower()] if value == MASK else value for name, value in given.items()}
+
+
+def packed_headers(headers: Mapping[str, str] | None) -> str | None:
+    """The column's text; None without any header."""
+    return orjson.dumps(headers).decode() if headers else None
+
+
+def unpacked_headers(stored: str | None) -> dict[str, str]:
+    """The headers in the column's text."""
+    headers: dict[str, str] = orjson.loads(stored) if stored else {}
+    return headers
+
+
+def header_names(endpoint: Endpoint) -> list[str]:
+    """The names of an endpoint's headers; none when no key opens them."""
+    try:
+        return list(unpacked_headers(endpoint.headers))
+    except InvalidToken:
+        return []
+
+
+@lru_cache(maxsize=4096)
+def decrypted_headers(ciphertext: str | None) -> tuple[tuple[str, str], ...]:
+    """The headers in the column's ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
+    return tuple(
+        unpacked_headers(decrypt(ciphertext, purpose="webhook_headers") if ciphertext else None).items()
+    )
+
+
+# --- Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to
+# customers").
+#
+# `webhook-signature` holds one `v1,<base64>` per secret in force; the key is the base64 text after `whsec_`,
+# and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Deliveries in the upstream's form also
+# carry the upstream's own signature, whose key is the text of the secret.
+SECRET_PREFIX = "whsec_"
+SHOWN_CHARACTERS = 12
+
+
+def new_secret() -> str:
+    """A new signing secret: `whsec_` and the base64 of 32 random bytes."""
+    return SECRET_PREFIX + b64encode(secrets.token_bytes(32)).decode()
+
+
+def shown_prefix(secret: str) -> str:
+    """The part of a secret that lists show."""
+    return secret[:SHOWN_CHARACTERS]
+
+
+def key_of(secret: str) -> bytes:
+    """The HMAC key behind a secret."""
+    return b64decode(secret.removeprefix(SECRET_PREFIX))
+
+
+def is_secret(text: str) -> bool:
+    """Whether a text is a signing secret: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
+    try:
+        key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        return False
+    return text.startswith(SECRET_PREFIX) and 24 <= len(key) <= 64
+
+
+def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
+    signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
+    return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+
+
+def hub_signature(key: bytes, body: bytes) -> str:
+    """The value of `X-Hub-Signature-256` (upstream fact 3.1)."""
+    return "sha256=" + hmac.digest(key, body, "sha256").hex()
+
+
+# --- Spans of deliveries: each attempt is a span under its event's, and its receiver gets it as
+# `traceparent`.
+def delivery_span(
+    event: Envelope, *, delivery_id: UUID, endpoint_id: UUID, tenant_id: UUID, event_type: str, attempt: int
+) -> Span:
+    """The span of one attempt. The endpoint's address is left out: customers put secrets into theirs."""
+    if not tracing.is_on():
+        return OFF
+    return tracing.span(
+        f"deliver {event_type}",
+        "producer",
+        parent=event.traceparent,
+        attributes={
+            "gateway.tenant.id": str(tenant_id),
+            "gateway.event.id": event.id,
+            "gateway.event.type": event_type,
+            "gateway.delivery.id": ids.encode(ids.DELIVERY, delivery_id),
+            "gateway.delivery.attempt": attempt,
+            "gateway.endpoint.id": str(endpoint_id),
+        },
+    )
+
+
+def note_answer(span: Span, answer: Answer) -> None:
+    """Note how the receiver answered."""
+    span.note("http.response.status_code", answer.status)
+    if answer.error is not None:
+        span.failed(answer.error)
 
 
 class UnreadableSecret(Conflict):
@@ -71,7 +242,7 @@ def _target_of_row(
         stored.format,
         lambda: decrypt(stored.secret, purpose="webhook_secret"),
         lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
-        lambda: custom_headers.decrypted(stored.headers),
+        lambda: decrypted_headers(stored.headers),
         stored.timeout_seconds or TOTAL_TIMEOUT,
     )
 
@@ -85,7 +256,7 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
         endpoint.format,
         lambda: endpoint.secret,
         lambda: endpoint.previous_secret if overlaps else None,
-        lambda: custom_headers.unpacked(endpoint.headers).items(),
+        lambda: unpacked_headers(endpoint.headers).items(),
         endpoint.timeout_seconds or TOTAL_TIMEOUT,
     )
 

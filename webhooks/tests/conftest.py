@@ -13,7 +13,7 @@ from webhooks.delivery import dispatcher
 def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr("webhooks.delivery.claiming.claimer.PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("webhooks.delivery.claimer.PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture

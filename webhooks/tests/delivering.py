@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from django.db import transaction
 
 from tenants.models import Tenant
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
@@ -18,7 +18,7 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
             "type": "message.inbound",
             "environment": "live",
             "dedupe_key": key,
-            "data": b'{"message": {"id": "wamid.A", "type": "text"}, "a": 1.10}',
+            "data": b'{"message": {"id": "wamid.A", "type": "text", "text": {"body": "Hi"}}, "a": 1.10}',
             "raw_path": "x",
             **members,
         }

@@ -4,9 +4,9 @@ from typing import Any
 
 from gateway import ids
 from gateway.database.statements import run
-from gateway.upstream.notifications.message_facts import MessageFacts
+from gateway.upstream.notifications.change import MessageFacts
 from tenants.models import Tenant
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import Publication, publishing
 
 SECOND = 1_793_500_000

@@ -11,7 +11,7 @@ from django.db import transaction
 from gateway import ids
 from tenants.models import Tenant
 from webhooks.events import envelope
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -74,7 +74,7 @@ def make(
                         "type": kind,
                         "environment": "live",
                         "dedupe_key": f"msg:{event_id}",
-                        "data": b'{"message":{"id":"wamid.A","type":"text"},"n":1.50}',
+                        "data": b'{"message":{"id":"wamid.A","type":"text","text":{"body":"Hi"}},"n":1.50}',
                         "raw_path": "entry[0]" if raw else None,
                         **values,
                     }

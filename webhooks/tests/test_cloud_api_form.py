@@ -20,8 +20,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
-from webhooks.events.envelope import Envelope
-from webhooks.events.types import EVENT_TYPES, OPERATIONAL_TYPES
+from webhooks.events.envelope import EVENT_TYPES, OPERATIONAL_TYPES, Envelope
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import cloud_api_form
 from webhooks.tests.delivering import publish_one

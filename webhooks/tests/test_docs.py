@@ -1,4 +1,4 @@
-"""docs/webhooks.md names every error, state and metric. Its samples run in tests/documentation."""
+"""docs/webhooks.md names every error and state, docs/operations.md every metric. Samples run in tests/documentation."""
 
 from gateway.monitoring import metrics
 from tests.pages import page
@@ -23,5 +23,9 @@ ERRORS = [
 
 def test_every_word_is_explained() -> None:
     words = [*ERRORS, *Endpoint.Status.values, *Delivery.Status.values, *STATUSES]
-    words += [name for name in metrics.names() if name.startswith("gateway_deliver")]
     assert [word for word in words if f"`{word}" not in TEXT and f'"{word}"' not in TEXT] == []
+
+
+def test_every_metric_is_explained() -> None:
+    names = [name for name in metrics.names() if name.startswith("gateway_deliver")]
+    assert [name for name in names if f"`{name}" not in page("docs/operations.md")] == []

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from gateway.upstream.notifications.message_facts import MessageFacts
+from gateway.upstream.notifications.change import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.events import envelope
@@ -176,7 +176,7 @@ class TestFilters:
             ("wa_id=%2B92", "inbound2 status"),
             ("wa_id=92&type=message.status", "status"),
             ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
-            ("wa_id=unknown", ""),
+            ("wa_id=97", ""),
             ("user_id=IN.7", "status"),
             ("user_id=IN.8", ""),
         ],

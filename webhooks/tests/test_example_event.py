@@ -9,7 +9,7 @@ from standardwebhooks.webhooks import Webhook
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
-from webhooks.events.types import EVENT_TYPES
+from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
 pytestmark = pytest.mark.django_db(transaction=True)

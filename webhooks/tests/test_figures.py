@@ -10,14 +10,13 @@ import pytest
 from django.db import connection
 
 from gateway.clock import now
-from gateway.upstream.notifications.message_facts import MessageFacts
+from gateway.upstream.notifications.change import MessageFacts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.figures import reading, rollup
-from webhooks.message_models import Message
-from webhooks.models import Delivery, Figure, FigureChange, FigureDue
+from webhooks.models import Delivery, Figure, FigureChange, FigureDue, Message
 from webhooks.tests.messages import SECOND, outbound, status, write
 from webhooks.tests.publishing import endpoint_of, uuid_at
 

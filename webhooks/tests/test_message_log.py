@@ -17,11 +17,10 @@ from gateway.database import partitions
 from gateway.database.statements import run
 from tenants.models import Tenant
 from tests.fixtures import wait_until, waiting_for_locks
-from webhooks.events import expunge
-from webhooks.events.new_event import NewEvent
+from webhooks.events import retention
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import Publication, publishing
-from webhooks.message_models import Message
-from webhooks.models import Event
+from webhooks.models import Event, Message
 from webhooks.tests.messages import AT, SECOND, outbound, status, write
 from webhooks.tests.publishing import uuid_at
 
@@ -152,7 +151,7 @@ class TestExpunge:
     def test_customer_and_message_ids_leave(self, tenant: Tenant, other_tenant: Tenant) -> None:
         write(tenant, FOUR, [outbound("wamid.B")])
         write(other_tenant, FOUR)
-        expunge.expunge(Event.objects.for_tenant(tenant.id).filter(wamid="wamid.A"))
+        retention.expunge(Event.objects.for_tenant(tenant.id).filter(wamid="wamid.A"))
         gone, stays = Message.objects.filter(tenant_id=tenant.id).order_by("id")
         assert (gone.key, gone.wamid, gone.wa_id, gone.user_id) == (f"expunged:{gone.id}", None, None, None)
         assert gone.status == "read"
@@ -161,7 +160,7 @@ class TestExpunge:
 
     def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
         write(tenant, [FOUR[2]])
-        expunge.expunge(Event.objects.for_tenant(tenant.id))
+        retention.expunge(Event.objects.for_tenant(tenant.id))
         write(tenant, [FOUR[2]])
         assert [row.wamid for row in Message.objects.all()] == [None]
 

@@ -13,8 +13,8 @@ from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming.claim_statements import claim
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import claim
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
 

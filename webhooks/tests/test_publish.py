@@ -1,4 +1,4 @@
-"""Group commit of events: threads share one statement, and each event is published once for its own tenant."""
+"""Publishing of events: publications share one statement, and each event is published once for its own tenant."""
 
 import threading
 from typing import Any
@@ -7,10 +7,11 @@ import orjson
 import pytest
 from django.db import DatabaseError, connection, transaction
 
+from gateway.database.statements import run
 from tenants.models import Tenant
 from webhooks.events import envelope
-from webhooks.events.new_event import NewEvent
-from webhooks.events.publish import Publication, _write, publish
+from webhooks.events.envelope import NewEvent
+from webhooks.events.publish import Publication, publish, publishing
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 from webhooks.tests.publishing import endpoint_of
 
@@ -52,14 +53,19 @@ def test_publications_of_several_tenants_share_a_statement_and_nothing_else(
 ) -> None:
     ours, theirs = an_endpoint(tenant), an_endpoint(other_tenant)
     with transaction.atomic():
-        fresh = _write(
-            [
-                Publication(tenant.id, [an_event("a"), an_event("b")], b'{"raw":1}'),
-                Publication(other_tenant.id, [an_event("a")], '{"raw":"zwei ☕"}'.encode()),
-                Publication(tenant.id, [an_event("b", data=b'{"of":"repeated"}')], b'{"raw":3}'),
-                Publication(tenant.id, [an_event("c", raw_path=None), an_event("d", raw_path=None)], None),
-            ]
-        )
+        fresh = run(
+            publishing(
+                [
+                    Publication(tenant.id, [an_event("a"), an_event("b")], b'{"raw":1}'),
+                    Publication(other_tenant.id, [an_event("a")], '{"raw":"zwei ☕"}'.encode()),
+                    Publication(tenant.id, [an_event("b", data=b'{"of":"repeated"}')], b'{"raw":3}'),
+                    Publication(
+                        tenant.id, [an_event("c", raw_path=None), an_event("d", raw_path=None)], None
+                    ),
+                ]
+            ),
+            prepared=True,
+        ).fresh
     assert [len(each) for each in fresh] == [2, 1, 0, 2]
     found = [as_sent(Event.objects.get(pk=event_id)) for each in fresh for event_id in each]
     assert [(event["tenant_id"], event["data"], event["raw"]) for event in found] == [
@@ -92,11 +98,14 @@ def test_many_threads_publish_at_once(tenant: Tenant, other_tenant: Tenant) -> N
             for turn in range(15):
                 # Each key comes from four threads; one thread also sends what the database refuses.
                 raw = orjson.dumps({"thread": number, "turn": turn})
-                if publish(tenant_id=owner.id, events=[an_event(f"k{turn}")], raw=raw, alone=True):
+                with transaction.atomic():
+                    is_new = publish(tenant_id=owner.id, events=[an_event(f"k{turn}")], raw=raw)
+                if is_new:
                     new.append((owner, f"k{turn}", raw))
                 if number == 0:
                     try:
-                        publish(tenant_id=owner.id, events=[an_event(f"bad{turn}", wamid="\0")], alone=True)
+                        with transaction.atomic():
+                            publish(tenant_id=owner.id, events=[an_event(f"bad{turn}", wamid="\0")])
                     except DatabaseError:
                         refused.append(f"bad{turn}")
         finally:

@@ -108,8 +108,8 @@ class TestOneDelivery:
     def test_while_the_first_attempt_is_in_flight_is_a_conflict(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        from webhooks.delivery.caps.fair_shares import Room
-        from webhooks.delivery.claiming.claim_statements import claim
+        from webhooks.delivery.caps import Room
+        from webhooks.delivery.claim_statements import claim
 
         publish_one(tenant)
         (claimed,) = claim(Room(10, 10, {}, {}))
@@ -203,6 +203,40 @@ class TestAnEndpoint:
         got = receiver.wait_for(2)[-1]
         assert got.headers["webhook-id"] == ids.encode(ids.EVENT, missed)
         assert ask(api, endpoint, status=["missed"]).json() == {"queued": 0}
+
+    @pytest.mark.parametrize("is_preview", [False, True])
+    @pytest.mark.parametrize("status", ["missed", "dead"])
+    def test_nothing_past_retention_is_queued_or_counted(
+        self,
+        api: Api,
+        tenant: Tenant,
+        endpoint: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+        status: str,
+        is_preview: bool,
+    ) -> None:
+        """Its body is gone, so its delivery would only die."""
+        dead(tenant, "k1")
+        if status == "missed":
+            Delivery.objects.all().delete()
+        asked = {"status": [status], "preview": True} if is_preview else {"status": [status]}
+        days = tenant.retention_days
+        monkeypatch.setattr(replay, "now", lambda: now() + timedelta(days=days, hours=2))
+        assert ask(api, endpoint, **asked).json()["count" if is_preview else "queued"] == 0
+        monkeypatch.setattr(replay, "now", lambda: now() + timedelta(days=days, minutes=-5))
+        assert ask(api, endpoint, **asked).json()["count" if is_preview else "queued"] == 1
+
+    def test_a_pause_holds_what_was_queued_before_it(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        dead(tenant, "k1")
+        assert ask(api, endpoint).json() == {"queued": 1}
+        assert api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "paused"}).status_code == 200
+        release_all()
+        assert not Delivery.objects.filter(is_replay=True).exists()
+        assert api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": "active"}).status_code == 200
+        release_all()
+        assert Delivery.objects.filter(is_replay=True).count() == 1
 
     def test_events_that_the_endpoint_does_not_want_are_not_missed(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
@@ -321,8 +355,8 @@ class TestAnEndpoint:
         assert queued == [None, replay.RELEASE_SECONDS], "no chunk is left"
 
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
-        from webhooks.delivery.caps.fair_shares import Room
-        from webhooks.delivery.claiming.claim_statements import claim
+        from webhooks.delivery.caps import Room
+        from webhooks.delivery.claim_statements import claim
 
         dead(tenant, "k1")
         ask(api, endpoint)

@@ -187,9 +187,9 @@ def test_keys_are_forgotten_after_eight_days(tenant: Tenant) -> None:
         EventKey.objects.create(
             tenant_id=tenant.id, dedupe_key=str(hours), created_at=now() - timedelta(hours=hours)
         )
-    assert retention.forget_keys() == 2
+    assert retention.prune_keys() == 2
     assert sorted(EventKey.objects.values_list("dedupe_key", flat=True)) == ["0", "191"]
-    assert retention.forget_keys() == 0
+    assert retention.prune_keys() == 0
 
 
 @pytest.mark.django_db

@@ -1,25 +1,30 @@
-"""`manage.py billing_export 2026-12`: the documents of a month as CSV, one row each, in the shape of GSTR-1."""
+"""`manage.py billing_export 2026-12`: GSTR-1 of a month as JSON, or with `--ledger` every posting of it as CSV."""
 
 import csv
 from typing import Any
 
+import orjson
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from billing.accounting import COLUMNS, rows
+from billing import accounting, gstr1
 from billing.pricing.periods import Period
 
 
 class Command(BaseCommand):
-    help = "Writes the invoices and credit notes that were issued in a month, as CSV in rupees."
+    help = "Writes GSTR-1 of a month as JSON, or all its ledger postings as CSV, in rupees."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("month", help="the month of issue in Indian time, e.g. 2026-12")
+        parser.add_argument("month", help="the month in Indian time, e.g. 2026-12")
+        parser.add_argument("--ledger", action="store_true", help="every posting, for an accounting program")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             period = Period.parse(options["month"])
         except ValueError:
             raise CommandError("The month is written 2026-12.") from None
+        if not options["ledger"]:
+            self.stdout.write(orjson.dumps(gstr1.of(period), option=orjson.OPT_INDENT_2).decode())
+            return
         writer = csv.writer(self.stdout)
-        writer.writerow(COLUMNS)
-        writer.writerows(rows(period))
+        writer.writerow(accounting.LEDGER_COLUMNS)
+        writer.writerows(accounting.ledger_rows(period))

@@ -9,7 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from billing.billing_run import run
 from gateway.clock import now
-from gateway.database.lock_limit import limited_locks
+from gateway.database.transactions import limited_locks
 from tenants.lifecycle import IST
 
 

@@ -1,13 +1,12 @@
 """`manage.py einvoices export FILE`: documents for the registration portal; `import FILE`: its answers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from billing.einvoices import registration
-from billing.einvoices.registration import FileRegistry, UnreadableAnswer
+from billing.einvoices.registration import UnreadableAnswer
 
 
 class Command(BaseCommand):
@@ -19,20 +18,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["direction"] == "export":
-            wanted = list(registration.unregistered())
-            FileRegistry(options["file"]).submit(wanted)
-            self.stdout.write(f"{len(wanted)} documents are in {options['file']}.")
+            options["file"].write_bytes(registration.file_for_portal())
             return
         try:
-            answers = json.loads(options["file"].read_bytes())
-        except (OSError, ValueError) as error:
-            raise CommandError(f"The file cannot be read: {error}") from None
-        written, problems = 0, []
-        for answer in answers if isinstance(answers, list) else [answers]:
-            try:
-                written += registration.record(registration.parsed(answer))
-            except UnreadableAnswer as error:
-                problems.append(str(error))
+            written, problems = registration.record_file(options["file"].read_bytes())
+        except (OSError, UnreadableAnswer) as error:
+            raise CommandError(str(error)) from None
         self.stdout.write(f"{written} documents are registered.")
         if problems:
             raise CommandError("\n".join(problems))

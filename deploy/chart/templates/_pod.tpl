@@ -5,21 +5,16 @@ app.kubernetes.io/component: {{ .name }}
 {{- end }}
 
 {{- define "gateway.command" -}}
-{{- $commands := dict
-  "web" (list "gunicorn" "gateway.wsgi" "--bind=0.0.0.0:8000" "--worker-class=gateway.web_worker.Worker" "--workers=2" "--threads=40" "--graceful-timeout=20" "--no-control-socket" "--preload")
-  "notifications" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
-  "stream" (list "python" "-m" "edge" "--host=0.0.0.0" "--port=8050")
-  "deliveries" (list "python" "-m" "gateway.worker" "deliveries")
-  "batches" (list "python" "-m" "gateway.worker" "batches")
-  "worker" (list "python" "-m" "gateway.worker" "default")
-  "beat" (list "celery" "-A" "gateway" "beat" "--schedule=/tmp/beat-schedule" "--pidfile=")
-  "migrate" (list "python" "manage.py" "migrate" "--no-input")
--}}
-{{ get $commands .name | toJson }}
+{{- if eq .name "migrate" -}}
+["python", "manage.py", "migrate", "--no-input"]
+{{- else -}}
+{{- $web := ternary (list "--host=0.0.0.0" "--port=8000") (list) (has "web" .process.roles) -}}
+{{ concat (list "python" "-m" "gateway") .process.roles $web | toJson }}
+{{- end -}}
 {{- end }}
 
 {{- define "gateway.pod" -}}
-{{- $port := get (dict "web" 8000 "notifications" 8050 "stream" 8050) .name -}}
+{{- $isWeb := and .process (has "web" .process.roles) -}}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
@@ -59,9 +54,9 @@ containers:
     {{- with .process }}
     resources: {{ toYaml .resources | nindent 6 }}
     {{- end }}
-    {{- if $port }}
+    {{- if $isWeb }}
     ports:
-      - {name: http, containerPort: {{ $port }}}
+      - {name: http, containerPort: 8000}
     startupProbe:
       httpGet: {path: /v1/health/live, port: http}
       periodSeconds: 2
@@ -88,7 +83,7 @@ volumes:
     secret: {secretName: {{ .root.Values.secret.name }}}
   - name: tmp
     emptyDir: {}
-  {{- if not (has .name (list "web" "notifications")) }}
+  {{- if not $isWeb }}
   - name: data
     emptyDir: {}
   {{- end }}

@@ -6,7 +6,7 @@ rest is made here: the values of members are known by their names, so that an id
 
 from typing import Any
 
-from gateway.api.openapi.references import Json, resolved
+from gateway.api.openapi.names import Json, resolved
 
 MOST_DEEP = 6
 _UUID = "019a3e5c-6f00-7a11-8c22-0123456789ab"

@@ -14,12 +14,15 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework.serializers import FileField
 
-from gateway.api.authentication import TENANT_HEADER, TenantCaller
+from gateway.api.authentication import TENANT_HEADER, TenantCaller, declared_scope
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
 UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test world"})
 """Operations that call the upstream: its errors pass through with its status."""
+
+BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
+"""Bodies that a serializer describes and that take further members, which the simulator judges as Meta would."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
@@ -31,10 +34,10 @@ ERRORS = {
     "414": "`uri_too_long`: the request line is longer than 4,094 bytes.",
     "415": "`unsupported_media_type`.",
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
-    "429": "`rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says.",
+    "429": "`rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says.",
     "431": "`headers_too_large`.",
     "500": "`internal_error`.",
-    "502": "`meta_unreachable`: no usable answer of the upstream; the outcome is unknown. "
+    "502": "`meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. "
     "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",
     "503": "`service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`.",
 }
@@ -64,20 +67,35 @@ _SERVICE_ERROR = {
 }
 _UPSTREAM_ERROR = {
     "type": "object",
-    "description": "The upstream's own error body with `source` added.",
+    "description": "WhatsApp's own error body. Beside it stand `source`, and what is known of its code.",
     "required": ["source"],
     "properties": {
-        "source": {"const": "meta"},
+        "source": {"const": "meta", "description": "Meta answered, not this service."},
+        "hint": {
+            "type": "string",
+            "description": "What went wrong and what repairs it, where the code is known.",
+        },
+        "doc_url": {
+            "type": "string",
+            "format": "uri",
+            "description": "The page about this code, where it is known.",
+        },
+        "request_id": {
+            "type": ["string", "null"],
+            "pattern": "^req_",
+            "description": "The id of the request, for questions to support.",
+        },
         "error": {
             "type": "object",
+            "description": "The error, byte for byte as Meta wrote it.",
             "additionalProperties": True,
             "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "code": {"type": "integer"},
-                "error_subcode": {"type": "integer"},
-                "error_data": {},
-                "fbtrace_id": {"type": "string"},
+                "message": {"type": "string", "description": "The code and Meta's short name of the error."},
+                "type": {"type": "string", "description": "Meta's kind of error, e.g. `OAuthException`."},
+                "code": {"type": "integer", "description": "Meta's error code; act on it."},
+                "error_subcode": {"type": "integer", "description": "A closer code, where Meta gives one."},
+                "error_data": {"description": "Particulars; its `details` is the most useful sentence."},
+                "fbtrace_id": {"type": "string", "description": "Meta's id of the call, for Meta's support."},
             },
         },
     },
@@ -85,7 +103,7 @@ _UPSTREAM_ERROR = {
 }
 
 
-_UPSTREAM_PASSED = "The upstream's own error, passed through with its status."
+_UPSTREAM_PASSED = "WhatsApp's own error, passed through with its status."
 _ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
 
 
@@ -107,13 +125,23 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 class ServiceSchema(AutoSchema):
     """An operation with what all operations share."""
 
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        """An operation of a tenant's key names the scope that it needs."""
+        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
+        if operation is not None and self._is_of_a_tenant() and (scope := declared_scope(self.view)):
+            operation["x-scope"] = scope.value
+        return operation
+
+    def _is_of_a_tenant(self) -> bool:
+        return any(isinstance(permission, TenantCaller) for permission in self.view.get_permissions())
+
     def _get_parameters(self) -> list[dict[str, Any]]:
         parameters: list[dict[str, Any]] = super()._get_parameters()
         if self.is_page():
             known = {parameter["name"] for parameter in parameters}
             paging = NewestFirst().get_schema_operation_parameters(self.view)
             parameters += [parameter for parameter in paging if parameter["name"] not in known]
-        if any(isinstance(permission, TenantCaller) for permission in self.view.get_permissions()):
+        if self._is_of_a_tenant():
             parameters.append(
                 {
                     "in": "header",
@@ -207,7 +235,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": "^req_"},
     },
     "Server-Timing": {
-        "description": "`wb`: milliseconds in the service. `meta`: milliseconds at the upstream.",
+        "description": "`wb`: milliseconds in the service. `meta`: milliseconds at WhatsApp.",
         "schema": {"type": "string"},
     },
     "X-Service-Error-Source": {
@@ -231,7 +259,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "integer", "minimum": 0},
     },
     "Idempotent-Replayed": {
-        "description": "`true`: the stored answer of an earlier request with this Idempotency-Key.",
+        "description": "`true`: the answer of an earlier request with this Idempotency-Key or `client_ref`.",
         "schema": {"type": "string", "const": "true"},
     },
 }
@@ -283,13 +311,24 @@ def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any])
         names += ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]
     if status in {"429", "503"}:
         names.append("Retry-After")
-    if status.startswith("2") and any(
-        parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", [])
-    ):
+    keyed = any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", []))
+    if (keyed and status.startswith("2")) or (operation["operationId"], status) == ("create_batch", "200"):
         names.append("Idempotent-Replayed")
     answer["headers"] = answer.get("headers", {}) | {
         name: {"$ref": f"#/components/headers/{name}"} for name in names
     }
+
+
+def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Postprocessing: a JSON body of the service's own takes no members that its schema does not name."""
+    schemas = result["components"]["schemas"]
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            if name and name not in BODIES_IN_METAS_FORM:
+                schemas[name]["additionalProperties"] = False
+    return result
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:

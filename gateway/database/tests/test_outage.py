@@ -7,7 +7,7 @@ import pytest
 from django.db import Error, connection, transaction
 
 from billing.isolation import SomeFailed, each
-from gateway.database.outage import concerns_all, is_outage
+from gateway.database.transactions import concerns_all, is_outage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

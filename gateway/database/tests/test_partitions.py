@@ -4,12 +4,13 @@ from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
 from gateway.database import partitions
-from webhooks import partitioned_tables
+from webhooks.events import retention
 from webhooks.models import Event, EventPayload
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +30,16 @@ def event_at(moment: datetime) -> UUID:
     return event_id
 
 
-def test_migrate_leaves_partitions_ahead_and_empty_defaults() -> None:
+def test_migrate_makes_what_partitions_are_missing() -> None:
+    day = now() + timedelta(days=7)
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE api_requests_p{day:%Y_%m_%d}")
+    assert partitions.missing()["api_requests"] == 1
+    call_command("migrate", verbosity=0)
+    assert partitions.missing()["api_requests"] == 0
+
+
+def test_partitions_are_made_ahead_and_defaults_are_empty() -> None:
     through = partitions.through()
     assert set(through) >= {"events", "event_payloads", "webhook_deliveries"}
     ahead = {name: datetime.fromisoformat(str(moment)) - now() for name, moment in through.items()}
@@ -79,10 +89,10 @@ def test_a_week_of_bodies_is_dropped_when_its_last_day_is_over() -> None:
 @pytest.mark.parametrize(
     "table",
     [
-        partitioned_tables.EVENTS,
-        partitioned_tables.PAYLOADS,
-        partitioned_tables.DELIVERIES,
-        partitioned_tables.MESSAGES,
+        retention.EVENTS,
+        retention.PAYLOADS,
+        retention.DELIVERIES,
+        retention.MESSAGES,
     ],
 )
 def test_a_detached_partition_is_missed_and_attached_again(table: partitions.PartitionedTable) -> None:
@@ -120,12 +130,12 @@ def test_a_partition_that_is_attached_again_keeps_its_rows_and_takes_those_of_th
     ],
 )
 def test_weeks_begin_on_monday_and_months_on_the_first(day: date, week: date, month: date) -> None:
-    assert partitioned_tables.DELIVERIES.start_of(day) == week
-    assert partitioned_tables.DELIVERIES.after(week) == week + timedelta(days=7)
-    assert partitioned_tables.EVENTS.start_of(day) == month
-    assert partitioned_tables.EVENTS.after(month).day == 1
-    assert partitioned_tables.EVENTS.start_from_name(partitioned_tables.EVENTS.partition_name(month)) == month
-    assert partitioned_tables.EVENTS.start_from_name("events_default") is None
+    assert retention.DELIVERIES.start_of(day) == week
+    assert retention.DELIVERIES.after(week) == week + timedelta(days=7)
+    assert retention.EVENTS.start_of(day) == month
+    assert retention.EVENTS.after(month).day == 1
+    assert retention.EVENTS.start_from_name(retention.EVENTS.partition_name(month)) == month
+    assert retention.EVENTS.start_from_name("events_default") is None
 
 
 def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
-"""Connections of web and edge processes: one plan for each prepared statement, beside what the operator asks for."""
+"""Connections of web processes: one plan for each prepared statement, beside what the operator asks for."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 
 from gateway.database import pool
 from gateway.database.statements import bulk_cursor
@@ -66,3 +68,40 @@ def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements(
     pool.begin()
 
     assert "options" not in database["OPTIONS"]
+
+
+def test_strangers_take_no_connection_of_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind has one connection here; that of strangers is held while a caller's statement runs."""
+    monkeypatch.setattr(pool, "STRANGERS_CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "_strangers_pools", {})
+    pools: dict[str, Any] = {}
+    is_held, goes_on = threading.Event(), threading.Event()
+
+    def borrow(*, is_stranger: bool) -> None:
+        database = connections["default"]
+        own = {"min_size": 0, "max_size": 1, "timeout": 2.0}
+        options = {**database.settings_dict["OPTIONS"], "pool": own}
+        database.settings_dict = {**database.settings_dict, "OPTIONS": options}
+        database._connection_pools = pools  # type: ignore[attr-defined]
+        if is_stranger:
+            pool.use_strangers_pool()
+        try:
+            with database.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                if is_stranger:
+                    is_held.set()
+                    assert goes_on.wait(30)
+        finally:
+            database.close()
+            del connections["default"]
+
+    with ThreadPoolExecutor(2) as threads:
+        held = threads.submit(borrow, is_stranger=True)
+        try:
+            assert is_held.wait(30)
+            threads.submit(borrow, is_stranger=False).result(30)
+        finally:
+            goes_on.set()
+        held.result(30)
+    for each in (*pools.values(), *pool._strangers_pools.values()):
+        each.close()

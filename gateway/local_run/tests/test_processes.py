@@ -14,13 +14,13 @@ import pytest
 from gateway.local_run import processes
 from gateway.local_run.process_group import ProcessGroup
 from gateway.local_run.processes import Child, StartError
-from gateway.local_run.run_lock import locked
+from gateway.local_run.supervisor import locked
 
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path
 from gateway.local_run.process_group import ProcessGroup
-from gateway.local_run.run_lock import locked
+from gateway.local_run.supervisor import locked
 with locked(Path(sys.argv[1])) as lock:
     group = ProcessGroup(keep_open=(lock,), grace_seconds=1)
     child = subprocess.Popen(["sh", "-c", sys.argv[2]], process_group=group.id, stdout=subprocess.PIPE)

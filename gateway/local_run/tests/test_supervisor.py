@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings
-from gateway.local_run.run_lock import locked
-from gateway.local_run.supervisor import set_environment
+from gateway import environment, settings
+from gateway.local_run.supervisor import locked, set_environment
 
 
 def supervisor(command: str, data_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -25,13 +24,13 @@ def supervisor(command: str, data_dir: Path, **environment: str) -> subprocess.C
     )
 
 
-@pytest.mark.parametrize("variable", ["PORT", "EDGE_PORT", "SIMULATOR_PORT"])
+@pytest.mark.parametrize("variable", ["PORT", "SIMULATOR_PORT"])
 def test_a_busy_port_is_named_before_anything_starts(tmp_path: Path, variable: str) -> None:
     with socket.socket() as busy, socket.socket() as free:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         free.bind(("127.0.0.1", 0))
-        ports = dict.fromkeys(("PORT", "EDGE_PORT", "SIMULATOR_PORT"), str(free.getsockname()[1]))
+        ports = dict.fromkeys(("PORT", "SIMULATOR_PORT"), str(free.getsockname()[1]))
         port = busy.getsockname()[1]
         free.close()
         run = supervisor("run", tmp_path, **ports | {variable: str(port)})
@@ -75,7 +74,7 @@ def test_logs_without_a_run_says_who_writes_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("app_id", "simulated"), [(settings.SIMULATOR_APP_ID, True), ("123456789012345", False)]
+    ("app_id", "simulated"), [(environment.SIMULATOR_APP_ID, True), ("123456789012345", False)]
 )
 def test_live_is_simulated_until_an_app_at_meta_is_set(
     monkeypatch: pytest.MonkeyPatch, app_id: str, simulated: bool
@@ -93,7 +92,7 @@ def test_live_is_simulated_until_an_app_at_meta_is_set(
 def test_an_address_of_the_live_upstream_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("META_GRAPH_URL", "EMBEDDED_SIGNUP_SDK_URL", "SERVICE_SHA"):
         monkeypatch.setattr(settings, name, "as configured")
-    monkeypatch.setattr(settings, "META_APP_ID", settings.SIMULATOR_APP_ID)
+    monkeypatch.setattr(settings, "META_APP_ID", environment.SIMULATOR_APP_ID)
     monkeypatch.setattr(os, "environ", {"META_GRAPH_URL": "as configured"})
     set_environment()
     assert os.environ["META_GRAPH_URL"] == settings.META_GRAPH_URL == "as configured"

@@ -4,12 +4,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from gateway.encryption import rotation
+from gateway import encryption
 
 
 class Command(BaseCommand):
     help = "Encrypt every stored token, PIN and secret anew under the first of ENCRYPTION_KEYS."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        count = rotation.rotate_all()
+        count = encryption.rotate_all()
         self.stdout.write(f"{count} secrets encrypted anew. The older keys can go once this says 0.")

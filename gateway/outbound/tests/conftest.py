@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiodns import DNSResolver
 
-from gateway.outbound import dns
+from gateway.outbound import addresses
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.name_server import name_server
 from gateway.outbound.tests.receivers import (
@@ -61,7 +61,7 @@ async def client() -> AsyncIterator[Outbound]:
 def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Names are asked of the tests' own DNS server: `good*.test` is this machine, `slow*` gets no answer."""
     with name_server() as address:
-        monkeypatch.setattr(dns, "DNSResolver", partial(DNSResolver, nameservers=[address]))
+        monkeypatch.setattr(addresses, "DNSResolver", partial(DNSResolver, nameservers=[address]))
         yield
 
 

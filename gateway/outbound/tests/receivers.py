@@ -7,8 +7,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
-from gateway.outbound.dns import AddressInfo
-from gateway.outbound.receiver_answer import UnknownNameError
+from gateway.outbound.addresses import AddressInfo, UnknownNameError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OK_AND_CLOSE = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.outbound.addresses import AddressInfo
 from gateway.outbound.client import Outbound
-from gateway.outbound.dns import AddressInfo
 from gateway.outbound.tests.receivers import (
     Behaviour,
     Connection,

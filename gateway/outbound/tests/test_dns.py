@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.outbound import dns
+from gateway.outbound import addresses
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.receivers import (
     OK_AND_CLOSE,
@@ -78,7 +78,7 @@ async def test_names_that_hang_do_not_delay_others(serve: Serve, client: Outboun
 
 @pytest.mark.usefixtures("dns_server")
 async def test_a_look_up_ends_by_itself(client: Outbound, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dns, "QUERY_SECONDS", 0.1)
+    monkeypatch.setattr(addresses, "QUERY_SECONDS", 0.1)
 
     answer = await client.post("http://slow.test/", b"", {}, connect_timeout=20, total_timeout=20)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway.outbound import client as egress_proxy
 from gateway.outbound import client as outbound_module
-from gateway.outbound import egress_proxy
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.receivers import KnownNames, Serve, answers_ok
 

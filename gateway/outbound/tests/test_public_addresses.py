@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.outbound.public_addresses import is_public
+from gateway.outbound.addresses import is_public
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.outbound.client import Outbound
-from gateway.outbound.receiver_answer import retry_after
+from gateway.outbound.connection import retry_after
 from gateway.outbound.tests.receivers import Serve, says
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.outbound.addresses import parse_url
 from gateway.outbound.client import InvalidUrlError, validate_url
-from gateway.outbound.urls import parse_url
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.api import finished_calls
+from gateway.api import call_log
 from gateway.request_log import recorder
 
 
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Let the log listen; call what this yields to write what it heard, on the test's own connection."""
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    finished_calls.register(recorder.record)
+    call_log.register(recorder.record)
     yield recorder.write
-    finished_calls.forget_listeners()
+    call_log.forget_listeners()
     recorder._buffer.take()

@@ -12,10 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.api import finished_calls
+from gateway.api import call_log
 from gateway.api.authentication import Caller, TenantFacts
-from gateway.api.finished_calls import FinishedCall
-from gateway.api.limits.body_size import API_BODY_BYTES
+from gateway.api.call_log import FinishedCall
+from gateway.api.limits import API_BODY_BYTES
 from gateway.clock import now
 from gateway.database import bounded_walk, partitions
 from gateway.request_log import recorder
@@ -32,7 +32,7 @@ Write = Callable[[], None]
 def call_of(
     tenant: Tenant, *, status: int = 200, at: datetime | None = None, **facts: object
 ) -> FinishedCall:
-    """A call of a tenant's key, without the door that it came by."""
+    """A call of a tenant's key, without an HTTP request."""
     request_id = ids.uuid7() if at is None else UUID(int=ids.first_at(at).int | ids.uuid7().int % 2**60)
     caller = Caller(
         "tenant_key",
@@ -57,6 +57,7 @@ def store(*calls: FinishedCall) -> None:
     recorder.write()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_call_is_logged_without_ids_bodies_and_numbers(
     api: Api, key: api_keys.NewKey, tenant: Tenant, write: Write
 ) -> None:
@@ -270,6 +271,14 @@ class TestPressure:
         assert ApiRequest.objects.filter(tenant_id=tenant.id).count() == 2
         assert ApiRequest.objects.filter(tenant_id=other_tenant.id).count() == 1
 
+    def test_what_was_written_makes_room_for_the_tenants_next_lines(
+        self, tenant: Tenant, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recorder, "MOST_OF_ONE_TENANT", 2)
+        for _ in range(3):
+            store(call_of(tenant), call_of(tenant))
+        assert ApiRequest.objects.filter(tenant_id=tenant.id).count() == 6
+
     def test_without_a_database_calls_are_answered_and_lines_dropped(
         self, tenant: Tenant, api: Api, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -287,13 +296,13 @@ class TestPressure:
         assert not ApiRequest.objects.exists()
 
     def test_a_code_that_no_column_takes_is_left_out(self) -> None:
-        assert finished_calls.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
-        assert finished_calls.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
-        assert finished_calls.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
-        assert finished_calls.error_code_of(400, b'["error"]') is None
-        assert finished_calls.error_code_of(502, b"<html>") is None
-        assert finished_calls.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
-        assert finished_calls.error_code_of(200, b'{"error": {"code": 1}}') is None
+        assert call_log.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
+        assert call_log.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
+        assert call_log.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
+        assert call_log.error_code_of(400, b'["error"]') is None
+        assert call_log.error_code_of(502, b"<html>") is None
+        assert call_log.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
+        assert call_log.error_code_of(200, b'{"error": {"code": 1}}') is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -329,10 +338,10 @@ def test_the_service_tells_why_lines_are_missing(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_thread_writes_within_seconds(api: Api, tenant: Tenant) -> None:
-    finished_calls.register(recorder.record)
+    call_log.register(recorder.record)
     try:
         request_id = ids.decode(ids.REQUEST, api.get("/v1/numbers")["X-Service-Request-Id"])
         wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
         assert [row.id for row in ApiRequest.objects.all()] == [request_id]
     finally:
-        finished_calls.forget_listeners()
+        call_log.forget_listeners()

@@ -1,9 +1,6 @@
 """Debounced work runs seldom, never too early, and is never left undone."""
 
-import os
 import threading
-
-import pytest
 
 from gateway.threads.debounce import Debounced
 
@@ -123,23 +120,3 @@ def test_work_that_failed_is_done_when_asked_again() -> None:
     assert failed.wait(DEADLINE)
     debounced.ask()
     assert done.wait(DEADLINE)
-
-
-def test_a_forked_process_works_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    working, go_on, again = threading.Event(), threading.Event(), threading.Event()
-
-    def work() -> None:
-        if working.is_set():
-            again.set()
-        else:
-            working.set()
-            # Longer than the test waits: the parent's thread must not be the one that works again.
-            go_on.wait(2 * DEADLINE)
-
-    debounced = Debounced(work, seconds=0.0)
-    debounced.ask()
-    assert working.wait(DEADLINE)
-    monkeypatch.setattr(os, "getpid", lambda: 0)
-    debounced.ask()
-    assert again.wait(DEADLINE), "the parent's thread is not there"
-    go_on.set()

@@ -1,5 +1,6 @@
 """The thread of a worker's loop runs it again whatever ends it, until the process stops."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 
@@ -21,11 +22,11 @@ class _Loop:
         self.lasts = threading.Event()
         self.stopped = threading.Event()
 
-    def run(self) -> bool:
+    async def work(self) -> bool:
         if (run := next(self._runs, None)) is not None:
             return run()
         self.lasts.set()
-        assert self.stopped.wait(SECONDS)
+        assert await asyncio.to_thread(self.stopped.wait, SECONDS)
         return False
 
     def stop(self) -> None:
@@ -40,7 +41,7 @@ def fail() -> bool:
     ("earlier", "errors"),
     [
         pytest.param([lambda: True], 0, id="it had nothing to do for long"),
-        pytest.param([lambda: False], 0, id="another thread ran it"),
+        pytest.param([lambda: False], 0, id="another loop of the process runs it"),
         pytest.param([fail, fail], 2, id="it failed twice"),
     ],
 )
@@ -64,17 +65,22 @@ def test_it_pauses_after_a_failure_and_a_stop_does_not_wait_for_that(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 3600.0)
-    pausing = threading.Event()
+    failed = threading.Event()
 
-    class Ending(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            pausing.set()
-            return super().wait(timeout)
+    def fail_and_tell() -> bool:
+        failed.set()
+        return fail()
 
-    loop = _Loop(fail)
-    thread = LoopThread(loop)
-    thread._ending = Ending()
-    with thread:
-        assert pausing.wait(SECONDS)
+    loop = _Loop(fail_and_tell)
+    with LoopThread(loop) as thread:
+        assert failed.wait(SECONDS)
+    assert not thread._thread.is_alive()
     assert loop.stopped.is_set()
     assert not loop.lasts.is_set(), "nothing runs again after the stop, nor before the pause is over"
+
+
+def test_one_that_is_stopped_before_it_begins_ends() -> None:
+    loop = _Loop()
+    with LoopThread(loop) as thread:
+        pass
+    assert not thread._thread.is_alive()

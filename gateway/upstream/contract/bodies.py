@@ -67,7 +67,9 @@ def schemas() -> Json:
         messages[kind] = f"{kind.capitalize()}Message"
         items[kind] = f"Batch{kind.capitalize()}Message"
         made[messages[kind]] = _message(kind, content, address, required=["from", "type", kind])
-        made[items[kind]] = _message(kind, content, address, required=["type", kind])
+        item = _message(kind, content, address, required=["type", kind])
+        item["properties"]["message_ref"] = _SOURCE["message_ref"]
+        made[items[kind]] = item
     made["OutgoingMessage"] = discriminated(
         messages, "A message: the member named like `type` holds its content. Unknown members pass through."
     )

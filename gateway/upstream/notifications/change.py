@@ -1,19 +1,233 @@
-"""A change of a notification as the normaliser handles it: its place, the customer it concerns, its drafts.
+"""A change of a notification: the facts of its messages, its event drafts, and its source as handlers get it. Pure.
 
-The functions of `message_events` and `management_events` get a `Source` and return its drafts. It promises
-that each dedupe key is bounded and that an item without the identifiers of its key is told apart by its
-content.
+The functions of `events` get a `Source` and return its drafts. It promises that each dedupe key is bounded, and that
+an item without the identifiers of its key is told apart by its content. The incoming flow takes each `Change`, finds
+its tenant by `route`, gives every `EventDraft` an id and the columns that only the database knows, and stores it.
+
+Identifiers, texts and times are the upstream's. Whatever cannot be stored is left out, so that no message makes an
+event that the database refuses: no U+0000, no half surrogates.
 """
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
+from uuid import UUID
 
-from gateway.upstream.notifications.drafts import EventDraft, EventType, Route
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
-from gateway.upstream.notifications.message_facts import MessageFacts
+
+Direction = Literal["inbound", "outbound"]
+Status = Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+STATUSES: tuple[Status, ...] = get_args(Status)
+STATUS_OF_WORD: Mapping[str, Status] = {
+    "sent": "sent",
+    "delivered": "delivered",
+    "read": "read",
+    "played": "read",
+    "failed": "failed",
+}
+"""What a status of the upstream says of its message; a voice message that was played was read."""
+
+LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
+LARGEST_CODE = 2**31 - 1
+LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
+
+
+class MessageFacts(NamedTuple):
+    """What one event tells about its message. What it does not tell is None. A tuple: one is made for every event."""
+
+    direction: Direction
+    status: Status | None = None
+    word: str | None = None
+    """The upstream's own word for the status, when the event is one; also one that is no `Status`."""
+    at_ms: int | None = None
+    """When the status was reached, in milliseconds since 1970; None is the time of the event."""
+    is_message: bool = False
+    """Whether the event holds the message itself, not a status of it."""
+    type: str | None = None
+    template: str | None = None
+    template_language: str | None = None
+    error_code: int | None = None
+    pricing_category: str | None = None
+    pricing_type: str | None = None
+    billable: bool | None = None
+    batch_id: UUID | None = None
+    idx: int | None = None
+    service_ms: int | None = None
+    """The service's own milliseconds of a single send, until its answer was there."""
+    upstream_ms: int | None = None
+
+
+def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
+    """The facts of a message in a notification: one from a customer, or an echo of the business's own app."""
+    kind, template, language = content_of(item)
+    return MessageFacts(
+        direction=direction,
+        status="received" if direction == "inbound" else "sent",
+        at_ms=_milliseconds(item.get("timestamp")),
+        is_message=True,
+        type=kind,
+        template=template,
+        template_language=language,
+        error_code=error_code_of(item),
+    )
+
+
+def of_status(item: Mapping[str, Any]) -> MessageFacts:
+    """The facts of a status in a notification (upstream fact 3.5)."""
+    word = _short(item.get("status"), LONGEST_WORD)
+    pricing = _object(item.get("pricing"))
+    billable = pricing.get("billable")
+    return MessageFacts(
+        direction="outbound",
+        status=STATUS_OF_WORD.get(word or ""),
+        word=word,
+        at_ms=_milliseconds(item.get("timestamp")),
+        error_code=error_code_of(item),
+        pricing_category=_short(pricing.get("category"), LONGEST_TYPE),
+        pricing_type=_short(pricing.get("type"), LONGEST_TYPE),
+        billable=billable if isinstance(billable, bool) else None,
+    )
+
+
+def content_of(message: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """Type, and the template's name and language, of a message as it is sent or received."""
+    kind = _short(message.get("type"), LONGEST_TYPE)
+    template = message.get("template")
+    if not isinstance(template, dict):
+        return kind, None, None
+    language = _object(template.get("language")).get("code")
+    return kind, _short(template.get("name"), LONGEST_NAME), _short(language, LONGEST_LANGUAGE)
+
+
+def error_code_of(value: Mapping[str, Any]) -> int | None:
+    """The code of an answer's `error`, or of the first of an item's `errors`."""
+    errors = value.get("errors")
+    first = errors[0] if isinstance(errors, list) and errors else value.get("error")
+    code = first.get("code") if isinstance(first, dict) else None
+    return code if type(code) is int and 0 <= code <= LARGEST_CODE else None
+
+
+def _short(value: object, longest: int) -> str | None:
+    """A word of the upstream or of a caller as a column holds it."""
+    word = text(value)
+    return word if word is None or len(word) <= longest else word[:longest]
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _milliseconds(timestamp: object) -> int | None:
+    """The epoch seconds of a notification, which come as text."""
+    seconds = text(timestamp)
+    if seconds is None or not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 12):
+        return None
+    return int(seconds) * 1000 if 0 < int(seconds) <= LAST_SECOND else None
+
+
+EventType = Literal[
+    "message.inbound",
+    "message.status",
+    "message.error",
+    "message.echo",
+    "message.outbound",
+    "user.preferences",
+    "batch.completed",
+    "template.status",
+    "template.quality",
+    "template.category",
+    "number.quality",
+    "number.name",
+    "number.connection",
+    "account.update",
+    "account.alerts",
+    "account.capability",
+    "account.security",
+    "token.expiring",
+    "token.invalid",
+    "webhook.failing",
+    "webhook.disabled",
+    "webhook.recovered",
+    "meta.other",
+]
+"""The closed vocabulary of event types (specification 6), in the order of lists and forms.
+
+The upstream's are made here, unknown ones as `meta.other`; the service makes the others itself.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Whose change this is, as far as the upstream says: candidates in the order to try them.
+
+    `waba_info_id`, then `phone_number_id`, then `entry_id` as a business account (for partner events it is
+    the id of a business portfolio, which is nobody's account), then `display_phone_number` (digits only),
+    which names a number inside the account of the entry.
+    """
+
+    waba_info_id: str | None
+    phone_number_id: str | None
+    entry_id: str | None
+    display_phone_number: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """One event as the upstream tells it, before it belongs to a tenant.
+
+    `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is
+    unique per tenant. `raw_path` leads from the body's root to the item; `entry` and `change` are the
+    indexes in it. `waba_id`, `phone_number_id` and `display_phone_number` are the upstream's claim: where a
+    look-up by `Route` knows better, it has the last word. `field` is the upstream's field after correction
+    of its slips, `event` the value's own `event` (account_update, security, flows …). Identifiers longer
+    than 255 characters are None here. `message` is what a message or a status tells about its message.
+    """
+
+    type: EventType
+    dedupe_key: str
+    data: bytes
+    entry: int
+    change: int
+    raw_path: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    field: str
+    event: str | None
+    message: MessageFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the notification, with at least one draft.
+
+    `value` is the parsed change value (None when it is no object), `time` the entry's sending time in epoch
+    seconds: what the gateway's own side effects need, such as refreshing a number or a template.
+    """
+
+    entry: int
+    change: int
+    field: str
+    time: int | None
+    route: Route
+    value: JsonObject | None
+    drafts: tuple[EventDraft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """A whole notification; `error` says what is malformed, `changes` holds what could be read beside it."""
+
+    changes: tuple[Change, ...]
+    error: str | None = None
+
 
 LONGEST_COLUMN = 255
 

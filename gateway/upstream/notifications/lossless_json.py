@@ -21,7 +21,7 @@ MAX_SAFE_INTEGER = 2**53 - 1
 _LONG_INTEGER = re.compile(rb"[\[,:\s-][0-9]{16}")
 
 MOST_ESCAPES = 100_000
-"""Of a body that the exact reader has to read: each costs half a microsecond."""
+"""Of a body that the exact reader has to read: each takes time."""
 
 # Every escape in turn, so that the `u` behind an escaped backslash is never taken for one. Group 1 is a
 # surrogate without its other half.

@@ -11,10 +11,17 @@ from typing import Any
 
 import orjson
 
-from gateway.upstream.notifications import management_events as management
-from gateway.upstream.notifications import message_events as message
-from gateway.upstream.notifications.change import Source, route_of
-from gateway.upstream.notifications.drafts import Change, EventDraft, EventType, Normalised, Route
+from gateway.upstream.notifications import events as management
+from gateway.upstream.notifications import events as message
+from gateway.upstream.notifications.change import (
+    Change,
+    EventDraft,
+    EventType,
+    Normalised,
+    Route,
+    Source,
+    route_of,
+)
 from gateway.upstream.notifications.lossless_json import JsonObject, loads, text
 
 __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route", "normalise"]
@@ -135,7 +142,7 @@ def normalise(body: bytes) -> Normalised:
 
 
 class _BodyHash:
-    """SHA-256 of the body, in hex, once asked for: few notifications need it. `functools.cache` takes 2 µs to make."""
+    """SHA-256 of the body, in hex, once asked for: few notifications need it."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

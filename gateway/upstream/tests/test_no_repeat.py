@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.blocking_pool import BlockingPool
-from gateway.upstream.calls import GraphCall, UpstreamUnreachable
+from gateway.upstream import client
+from gateway.upstream.calls import AsyncPool, GraphCall, UpstreamUnreachable
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -74,10 +73,9 @@ async def test_the_asynchronous_pool_sends_a_message_once(server: DyingServer) -
     assert server.connections == 1, "the second went over the kept connection"
 
 
-def test_the_blocking_pool_sends_a_message_once(server: DyingServer) -> None:
-    pool = BlockingPool()
-    assert pool.send(call(server, b"first")).status == 200
+def test_a_thread_makes_a_call_once(server: DyingServer) -> None:
+    assert client.send(call(server, b"first")).status == 200
     with pytest.raises(UpstreamUnreachable):
-        pool.send(call(server, b"second"))
+        client.send(call(server, b"second"))
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"

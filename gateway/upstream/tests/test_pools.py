@@ -1,4 +1,4 @@
-"""Both pools to the upstream: kept connections, the whole answer, and one word for whatever goes wrong."""
+"""Calls of the upstream, by event loops and by threads: kept connections, whole answers, one word for every fault."""
 
 import asyncio
 import io
@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from gateway.upstream import async_pool as async_module
-from gateway.upstream import blocking_pool as blocking_module
-from gateway.upstream.async_pool import AsyncPool
-from gateway.upstream.blocking_pool import BlockingPool
-from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
-from gateway.upstream.file_bodies import FileBody
+from gateway.upstream import calls as async_module
+from gateway.upstream import client
+from gateway.upstream.calls import AsyncPool, GraphAnswer, GraphCall, UpstreamUnreachable
+from gateway.upstream.client import FileBody
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
 
@@ -84,9 +82,23 @@ class OnALoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
 
-Pool = BlockingPool | OnALoop
+class FromThreads:
+    """The calls of threads, over connections of their own."""
+
+    def __init__(self) -> None:
+        client._pool.cache_clear()
+
+    def send(self, call: GraphCall) -> GraphAnswer:
+        return client.send(call)
+
+    def close(self) -> None:
+        client.close()
+        client._pool.cache_clear()
+
+
+Pool = FromThreads | OnALoop
 POOLS: dict[str, Callable[[], Pool]] = {
-    "blocking": BlockingPool,
+    "threads": FromThreads,
     "asyncio": lambda: OnALoop(asyncio.new_event_loop),
     "uvloop": lambda: OnALoop(uvloop.new_event_loop),
 }
@@ -100,8 +112,8 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def blocking() -> Iterator[BlockingPool]:
-    pool = BlockingPool()
+def from_threads() -> Iterator[FromThreads]:
+    pool = FromThreads()
     yield pool
     pool.close()
 
@@ -118,13 +130,14 @@ def test_what_goes_out_and_what_comes_back(upstream: Upstream, pool: Pool) -> No
         assert (answer.status, answer.body, answer.headers["x-usage"], answer.ok) == (200, b"{}", "a", True)
         head, _, body = upstream.requests[0].partition(b"\r\n\r\n")
     assert body == b'{"a":1}'
-    assert head.split(b"\r\n") == [
-        b"POST /v25.0/1/messages?appsecret_proof=ab HTTP/1.1",
+    line, *headers = head.split(b"\r\n")
+    assert line == b"POST /v25.0/1/messages?appsecret_proof=ab HTTP/1.1"
+    assert {header for header in headers if not header.startswith(b"User-Agent: ")} == {
         b"Host: " + url.removeprefix("http://").encode(),
         b"Accept-Encoding: identity",
         b"Authorization: Bearer t",
         b"Content-Length: 7",
-    ]
+    }
 
 
 def test_a_connection_serves_one_call_after_another_and_never_two_at_once(
@@ -156,11 +169,10 @@ def test_a_connection_that_the_upstream_has_closed_meanwhile_is_not_used(
     assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
-@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 def test_a_connection_idle_for_too_long_is_not_used(
     upstream: Upstream, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking_module, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(async_module, "IDLE_SECONDS", 0.0)
     pool = POOLS[kind]()
     try:
@@ -193,12 +205,29 @@ def test_answers_of_every_form(upstream: Upstream, pool: Pool, answer: bytes, bo
     [
         b"",
         b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK",
         b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1",
+        b"HTTP/1.1 200 OK\r\nContent-Length: ",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunk",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
         b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n" + b"a" * 20_000_000,
     ],
-    ids=["nothing", "no HTTP", "half a head", "half a body", "endless head", "endless body"],
+    ids=[
+        "nothing",
+        "no HTTP",
+        "a status",
+        "half a header",
+        "half a length",
+        "no length",
+        "half a coding",
+        "no end of the head",
+        "half a body",
+        "endless head",
+        "endless body",
+    ],
 )
 def test_an_answer_that_is_none_leaves_the_outcome_unknown(
     upstream: Upstream, pool: Pool, answer: bytes
@@ -237,7 +266,8 @@ def test_a_certificate_is_verified(
         assert unreachable.value.is_unsent
         assert upstream.requests == []
         trusting = ssl.create_default_context(cafile=str(certificate))
-        monkeypatch.setattr(blocking_module, "tls_context", lambda: trusting)
+        monkeypatch.setattr(client, "tls_context", lambda: trusting)
+        client._pool.cache_clear()
         monkeypatch.setattr(async_module, "tls_context", lambda: trusting)
         for _ in range(2):
             assert send(pool, url).ok
@@ -271,15 +301,17 @@ def file_call(url: str, size: int) -> GraphCall:
     return GraphCall("POST", f"{url}/v25.0/1/media", {}, FileBody(io.BytesIO(b"x" * size), length=size))
 
 
-def test_a_file_goes_out_whole_and_its_connection_is_kept(upstream: Upstream, blocking: BlockingPool) -> None:
+def test_a_file_goes_out_whole_and_its_connection_is_kept(
+    upstream: Upstream, from_threads: FromThreads
+) -> None:
     with raw_server(upstream.connected) as url:
         for _ in range(2):
-            assert blocking.send(file_call(url, 1_000_000)).ok
+            assert from_threads.send(file_call(url, 1_000_000)).ok
     assert [len(request.partition(b"\r\n\r\n")[2]) for request in upstream.requests] == [1_000_000] * 2
     assert upstream.connections == 1
 
 
-def test_an_answer_that_comes_before_the_whole_file_counts(blocking: BlockingPool) -> None:
+def test_an_answer_that_comes_before_the_whole_file_counts(from_threads: FromThreads) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
@@ -287,17 +319,17 @@ def test_an_answer_that_comes_before_the_whole_file_counts(blocking: BlockingPoo
 
     with raw_server(refuse) as url:
         for _ in range(2):
-            assert blocking.send(file_call(url, 50_000_000)).status == 413
+            assert from_threads.send(file_call(url, 50_000_000)).status == 413
 
 
 def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
-    upstream: Upstream, blocking: BlockingPool
+    upstream: Upstream, from_threads: FromThreads
 ) -> None:
     body = bytes(range(256)) * 40_000
     upstream.answer = b"HTTP/1.1 200 OK\r\nX-Name: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with raw_server(upstream.connected) as url:
         for _ in range(2):
-            stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+            stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
             assert (stream.status, stream.headers["x-name"]) == (200, "a")
             pieces = list(stream)
             stream.close()
@@ -307,25 +339,35 @@ def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
 
 
 def test_a_streamed_answer_that_is_left_early_takes_its_connection_with_it(
-    upstream: Upstream, blocking: BlockingPool
+    upstream: Upstream, from_threads: FromThreads
 ) -> None:
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + b"a" * 10_000_000
     with raw_server(upstream.connected) as url:
-        stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         assert next(iter(stream))
         stream.close()
         upstream.answer = OK
-        assert send(blocking, url).body == b"{}"
+        assert send(from_threads, url).body == b"{}"
     assert upstream.connections == 2
 
 
 def test_a_streamed_answer_that_stalls_is_unreachable(
-    upstream: Upstream, blocking: BlockingPool, settings: Any
+    upstream: Upstream, from_threads: FromThreads, settings: Any
 ) -> None:
     settings.UPSTREAM_TIMEOUT_MS = 200
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
     with raw_server(upstream.connected) as url:
-        stream = blocking.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         with pytest.raises(UpstreamUnreachable) as unreachable:
             list(stream)
     assert unreachable.value.reason == "timeout"
+
+
+def test_a_streamed_answer_that_breaks_off_in_its_head_is_unreachable(
+    upstream: Upstream, from_threads: FromThreads
+) -> None:
+    upstream.answer, upstream.closes = b"HTTP/1.1 200 OK\r\nContent-Le", True
+    with raw_server(upstream.connected) as url:
+        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        with pytest.raises(UpstreamUnreachable):
+            list(stream)

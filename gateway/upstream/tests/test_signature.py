@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.upstream.notifications.signature import sign, verify
+from messaging.notifications.signatures import sign, verify
 
 SECRET = "sim_app_secret_0123456789abcdef"
 

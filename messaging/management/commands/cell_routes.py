@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from messaging.cells import routes
+from messaging import tenant_moves
 
 
 class Command(BaseCommand):
@@ -17,8 +17,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         directory, name = options["directory"], options["name"]
-        self._write(directory / f"{name}.keys", (f"{prefix} {name};\n" for prefix in routes.key_prefixes()))
-        self._write(directory / f"{name}.accounts", (f"{waba_id}\n" for waba_id in routes.waba_ids()))
+        self._write(
+            directory / f"{name}.keys", (f"{prefix} {name};\n" for prefix in tenant_moves.key_prefixes())
+        )
+        self._write(directory / f"{name}.accounts", (f"{waba_id}\n" for waba_id in tenant_moves.waba_ids()))
 
     @staticmethod
     def _write(path: Path, lines: Any) -> None:

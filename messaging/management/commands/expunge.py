@@ -7,7 +7,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from messaging.expunge import expunge
+from messaging.retention import expunge
 from tenants import audit
 from tenants.models import Tenant
 

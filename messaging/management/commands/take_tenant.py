@@ -6,8 +6,8 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from messaging.cells import moving
-from messaging.cells.moving import MoveError
+from messaging import tenant_moves
+from messaging.tenant_moves import MoveError
 
 
 class Command(BaseCommand):
@@ -25,10 +25,10 @@ class Command(BaseCommand):
             raise CommandError("Set FORMER_DATABASE_URL to the database of the tenant's present cell.")
         try:
             if options["give_up"]:
-                moving.give_up(options["tenant"], former=former)
+                tenant_moves.give_up(options["tenant"], former=former)
                 self.stdout.write("The tenant is active in its cell again.")
                 return
-            moved = moving.take(
+            moved = tenant_moves.take(
                 options["tenant"], former=former, after=lambda step: self.stdout.write(f"{step} ...")
             )
         except MoveError as error:

@@ -7,14 +7,14 @@ import pytest
 
 from gateway.clock import now
 from messaging.message_templates import mirror
-from messaging.message_templates.models import MessageTemplate, TemplateMirror
+from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.fixtures import Api
 from webhooks.models import Event
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, OTHER_WABA = "100200300400500", "100200300400501"
 ID = 9223372036854775807

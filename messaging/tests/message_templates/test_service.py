@@ -13,7 +13,7 @@ from django.test import Client
 from gateway.clock import now
 from messaging import form_files, tasks
 from messaging.message_templates import mirror, sync
-from messaging.message_templates.models import MessageTemplate, TemplateMirror
+from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.message_templates.bodies import PNG, numbered, order_update
 from phone_numbers.models import BusinessAccount, PhoneNumber

@@ -15,7 +15,7 @@ from gateway.upstream.templates import TemplateGraph
 from messaging import tasks
 from messaging.message_templates import mirror, operations, sync
 from messaging.message_templates.mirror import MirrorChanges
-from messaging.message_templates.models import MessageTemplate, TemplateMirror
+from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.message_templates.bodies import order_update
 from phone_numbers.connection import state

@@ -13,7 +13,7 @@ from phone_numbers.models import PhoneNumber
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator, SimulatedAccount
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/sending.md").read_text()
 EXAMPLES = re.findall(r"^##+ ([^\n]+)\n(?:(?!^##).)*?^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,19 +1,21 @@
 """Fences of sends and batches: environments keep their own keys, a runner that was overtaken frees nothing."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 
-from gateway.api.reply import Reply
+from gateway.api.errors import Reply
 from gateway.clock import now
 from gateway.database import statements
 from messaging import idempotency
 from messaging.batches import held_batch
 from messaging.models import Batch, BatchItem
-from messaging.sending.runtimes import BlockingRuntime
+from messaging.sending.runtime import SendRuntime
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
@@ -125,17 +127,21 @@ def test_a_number_that_is_released_under_a_send_keeps_the_event_and_takes_no_mor
     own_key: str | None,
 ) -> None:
     """The two meet for certain: the number goes when the upstream has the message and has not answered yet."""
-    call, released = BlockingRuntime.call, []
+    call = SendRuntime.call
 
-    async def release_first(self: BlockingRuntime, graph_call: Any) -> Any:
+    def release() -> None:
+        key = api_keys.create(name="r", environment="live", tenant=tenant).key
+        assert Api(key).delete(f"/v1/numbers/{number.phone_number_id}").status_code == 200
+        connection.close()
+
+    async def release_first(self: SendRuntime, graph_call: Any) -> Any:
         answer = await call(self, graph_call)
-        released.append(Api(api_keys.create(name="r", environment="live", tenant=tenant).key))
-        assert released[0].delete(f"/v1/numbers/{number.phone_number_id}").status_code == 200
+        await asyncio.to_thread(release)
         return answer
 
     headers = {"Idempotency_Key": own_key} if own_key else {}
     with monkeypatch.context() as under_way:
-        under_way.setattr(BlockingRuntime, "call", release_first)
+        under_way.setattr(SendRuntime, "call", release_first)
         sent = api.post("/v1/messages", body_of(number), **headers)
     assert sent.status_code == 200
     event = Event.objects.get(type="message.outbound")

@@ -18,7 +18,7 @@ from gateway.ids import uuid7
 from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal, journal_replay
 from messaging.sending.journal import Answered, Begun, Slot
-from messaging.sending.runtimes import BlockingRuntime
+from messaging.sending.runtime import SendRuntime
 from messaging.tests.sending.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
@@ -26,7 +26,7 @@ from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
@@ -155,8 +155,8 @@ def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
         raise OperationalError("away")
 
     with monkeypatch.context() as outage:
-        outage.setattr(BlockingRuntime, "write", away)
-        outage.setattr(BlockingRuntime, "publish", away)
+        outage.setattr(SendRuntime, "write", away)
+        outage.setattr(SendRuntime, "publish", away)
         first = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert first.status_code == 200
     assert Event.objects.count() == 0
@@ -179,8 +179,8 @@ def test_a_send_that_no_row_can_hold_is_answered_and_kept(
         raise ValueError("a bug")
 
     with monkeypatch.context() as outage:
-        outage.setattr(BlockingRuntime, "write", broken)
-        outage.setattr(BlockingRuntime, "publish", broken)
+        outage.setattr(SendRuntime, "write", broken)
+        outage.setattr(SendRuntime, "publish", broken)
         assert api.post("/v1/messages", text(number)).status_code == 200
     assert journal_replay.replay()
     assert Event.objects.count() == 1

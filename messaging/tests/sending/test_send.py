@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.api.errors import InvalidRequest
 from gateway.clock import isoformat, now
 from messaging import idempotency
 from messaging.batches import body as batch_body
 from messaging.models import IdempotencyRecord
-from messaging.sending import upstream_body
+from messaging.sending import outbound
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
@@ -25,7 +26,7 @@ from tests.raw_server import raw_server
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Event, EventPayload
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CUSTOMER = "+919812345678"
 
@@ -121,14 +122,48 @@ def test_all_that_is_missing_is_named_at_once(api: Api, path: str, fields: list[
     assert list(error["details"]["fields"]) == fields
 
 
-@pytest.mark.parametrize("field", ["from", "to"])
-def test_a_phone_number_without_quotes_is_told_to_be_a_text(
-    api: Api, number: PhoneNumber, field: str
+def test_a_sender_without_quotes_is_told_to_be_a_text(api: Api, number: PhoneNumber) -> None:
+    answer = api.post("/v1/messages", text(number, **{"from": 919812345678}))
+    error = assert_error(answer, 400, "invalid_request")
+    assert "in quotes" in error["details"]["fields"]["from"][0]
+
+
+@pytest.mark.parametrize("to", [0, -1, True, 1.5, [], {}, ""])
+def test_what_is_no_recipient_is_refused_alone_and_in_a_batch(api: Api, number: PhoneNumber, to: Any) -> None:
+    error = assert_error(api.post("/v1/messages", text(number, to=to)), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["to"]
+    item = text(number, to=to)
+    batch = {"from": item.pop("from"), "messages": [item]}
+    error = assert_error(api.post("/v1/messages/batch", batch), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["messages[0].to"]
+
+
+@pytest.mark.parametrize("user_id", ["IN.77889900112233445566", "IN.ENT.99887766554433221100"])
+def test_a_business_scoped_user_id_in_to_goes_up_as_recipient(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, user_id: str
 ) -> None:
-    error = assert_error(
-        api.post("/v1/messages", text(number, **{field: 919812345678})), 400, "invalid_request"
-    )
-    assert "in quotes" in error["details"]["fields"][field][0]
+    """The upstream answers such a `to` with 200, and drops the message without a word."""
+    answer = api.post("/v1/messages", text(number, to=user_id))
+    assert answer.status_code == 200, answer.content
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    assert (sent["recipient"], "to" in sent) == (user_id, False)
+    assert Event.objects.get().user_id == user_id
+    both = api.post("/v1/messages", text(number, to=user_id, recipient=user_id))
+    assert "as `recipient`" in assert_error(both, 400, "invalid_request")["message"]
+
+
+def test_a_batch_moves_user_ids_and_takes_numbers(number: PhoneNumber) -> None:
+    items = [
+        b'{"to": "IN.1", "type":"text","text":{},"n":1.50}',
+        b'{"to":919812345678,"type":"text","text":{}}',
+    ]
+    raw = b'{"messages":[%b]}' % b",".join(items)
+    assert list(batch_body.outgoing(raw, batch_body.read(raw))) == [
+        b'{"messaging_product":"whatsapp","recipient":"IN.1","type":"text","text":{},"n":1.50}',
+        b'{"messaging_product":"whatsapp","to":919812345678,"type":"text","text":{}}',
+    ]
+    with pytest.raises(InvalidRequest):
+        batch_body.read(b'{"messages":[{"to":"IN.1","recipient":"IN.1","type":"text"}]}')
 
 
 def test_a_customer_known_only_by_user_id_is_addressed_by_recipient(api: Api, number: PhoneNumber) -> None:
@@ -164,6 +199,27 @@ def test_one_odd_refusal_of_a_working_token_does_not_take_the_number_away(
     assert api.post("/v1/messages", text(number)).status_code == 200
 
 
+@pytest.mark.parametrize("code", [{}, [190], False])
+def test_a_refusal_whose_code_is_no_number_is_passed_on_and_kept_under_its_key(
+    api: Api, number: PhoneNumber, settings: Any, code: Any
+) -> None:
+    refusal = orjson.dumps({"error": {"message": "odd", "code": code}})
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with answering(head % len(refusal) + refusal) as settings.META_GRAPH_URL:
+        for replayed in (None, "true"):
+            # Without the contract: this upstream keeps none.
+            sent = api.client.post(
+                "/v1/messages",
+                text(number),
+                content_type="application/json",
+                headers=api.headers | {"Idempotency-Key": "k"},
+            )
+            assert (sent.status_code, sent.get("Idempotent-Replayed")) == (400, replayed)
+            assert sent.json()["error"] == {"message": "odd", "code": code}
+    number.account.refresh_from_db()
+    assert number.account.token_questioned_at is None
+
+
 def test_another_tenants_number_and_another_environments_are_unusable(
     api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
 ) -> None:
@@ -188,8 +244,25 @@ def test_an_upstream_error_keeps_its_bytes_and_status_and_makes_no_event(
     assert answer.status_code == 400
     assert answer["X-Service-Error-Source"] == "meta"
     assert answer.content.startswith(b'{"source":"meta",')
-    assert answer.json()["error"]["code"] == 131030
+    body = answer.json()
+    assert list(body) == ["source", "hint", "doc_url", "request_id", "error"]
+    assert body["error"]["code"] == 131030
+    assert "allowed list" in body["error"]["message"]
+    assert body["doc_url"].endswith("/errors/131030")
+    assert body["request_id"] == answer["X-Service-Request-Id"]
     assert Event.objects.count() == 0
+
+
+def test_a_stored_refusal_keeps_its_words_and_has_none_on_the_cloud_apis_path(
+    api: Api, number: PhoneNumber
+) -> None:
+    refused = text(number, to="+919812340030")
+    first, again = (api.post("/v1/messages", refused, Idempotency_Key="k") for _ in range(2))
+    assert again["Idempotent-Replayed"] == "true"
+    assert again.content == first.content
+    graph = api.post(f"/v25.0/{number.phone_number_id}/messages", refused, Idempotency_Key="k")
+    assert "Idempotent-Replayed" in graph
+    assert graph.json() == {"error": first.json()["error"]}
 
 
 def test_throttling_is_429_whatever_status_it_came_with(api: Api, number: PhoneNumber) -> None:
@@ -246,15 +319,15 @@ def test_the_same_key_with_a_different_body_is_422(api: Api, number: PhoneNumber
     assert "new key" in error["hint"]
 
 
-@pytest.mark.parametrize("change", ["paused", "token", "suspended key facts"])
+@pytest.mark.parametrize("change", ["paused", "refused", "suspended key facts"])
 def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, change: str
 ) -> None:
     """Send rule 1: the record is looked up before anything else is judged."""
-    if change == "token":
-        simulator.faults({"action": "error", "code": 190, "match": {"path": "/messages$"}})
+    if change == "refused":
+        simulator.faults({"action": "error", "code": 131030, "match": {"path": "/messages$"}})
     first = api.post("/v1/messages", text(number), Idempotency_Key="k")
-    assert first.status_code == (401 if change == "token" else 200)
+    assert first.status_code == (400 if change == "refused" else 200)
     PhoneNumber.objects.update(connection_state="disconnected", connection_detail="no_verified_endpoint")
     if change == "suspended key facts":
         PhoneNumber.objects.all().delete()
@@ -268,12 +341,16 @@ def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
     assert len(sent_bodies(simulator, number)) == 1
 
 
-def test_what_the_upstream_throttled_may_be_repeated_with_its_key(
-    api: Api, number: PhoneNumber, simulator: RunningSimulator
+@pytest.mark.parametrize(("code", "status"), [(130429, 429), (190, 401), (131057, 500)])
+def test_what_certainly_was_not_sent_may_be_repeated_with_its_key(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, code: int, status: int
 ) -> None:
-    simulator.faults({"action": "error", "code": 130429, "match": {"path": "/messages$"}, "times": 1})
-    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == 429
+    """Throttled, a token that did not work, a number in maintenance."""
+    simulator.faults({"action": "error", "code": code, "match": {"path": "/messages$"}, "times": 1})
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == status
     simulator.faults()
+    # The token was asked about, and with it what else the connection takes.
+    PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert again.status_code == 200
     assert "Idempotent-Replayed" not in again
@@ -337,11 +414,12 @@ def test_bodies_that_differ_in_any_value_are_different(first: str, second: str) 
     ],
 )
 def test_values_reach_the_upstream_as_they_were_written(body: bytes, sent: bytes) -> None:
-    assert upstream_body.outgoing(body, has_product=b"_product" in body) == sent
-    item = body.rstrip()[:-1] + b',"to":"1","type":"text"}'
+    own = {"messaging_product": "x"} if b"_product" in body else {}
+    assert outbound.outgoing(body, own) == sent
+    item = body.rstrip()[:-1] + b',"to":"1","type":"text","text":{}}'
     raw = b'{"messages":[%b,%b]}' % (item, item)
     (first, second) = batch_body.outgoing(raw, batch_body.read(raw))
-    assert first == second == upstream_body.outgoing(item, has_product=b"_product" in item)
+    assert first == second == outbound.outgoing(item, own)
 
 
 def test_the_order_of_members_and_blanks_do_not_count() -> None:
@@ -468,10 +546,29 @@ def test_an_interrupted_send_is_answered_as_unknown_and_never_repeated(
 ) -> None:
     api.post("/v1/messages", text(number), Idempotency_Key="k")
     IdempotencyRecord.objects.update(status=None, body=None, headers={})
-    assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 409, "idempotency_conflict")
+    running = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    assert_error(running, 409, "idempotency_conflict")
+    assert running["Retry-After"] == "1"
     IdempotencyRecord.objects.update(started_at=now() - timedelta(seconds=31))
     error = assert_error(api.post("/v1/messages", text(number), Idempotency_Key="k"), 502, "meta_unreachable")
     assert error["details"]["reason"] == "interrupted"
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+@pytest.mark.parametrize(("seconds", "is_over"), [(0, False), (15, False), (29, False), (31, True)])
+def test_a_first_send_that_may_still_run_is_waited_for_twice_the_upstreams_time(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, settings: Any, seconds: int, is_over: bool
+) -> None:
+    """Told too soon that it was interrupted, a caller would send the message again with a new key."""
+    settings.UPSTREAM_TIMEOUT_MS = 15_000
+    api.post("/v1/messages", text(number), Idempotency_Key="k")
+    began = now() - timedelta(seconds=seconds)
+    IdempotencyRecord.objects.update(status=None, body=None, headers={}, started_at=began)
+    repeated = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    if is_over:
+        assert_error(repeated, 502, "meta_unreachable")
+    else:
+        assert_error(repeated, 409, "idempotency_conflict")
     assert len(sent_bodies(simulator, number)) == 1
 
 
@@ -484,7 +581,6 @@ def test_after_24_hours_a_key_is_new(api: Api, number: PhoneNumber, simulator: R
     assert len(sent_bodies(simulator, number)) == 2
 
 
-@pytest.mark.django_db(transaction=True)
 def test_of_two_at_once_one_sends_and_the_other_is_told(
     tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:

@@ -7,19 +7,19 @@ import pytest
 from django.db import OperationalError
 
 from gateway.clock import now
-from messaging.notifications import side_effects
-from messaging.notifications.side_effects import EFFECTS
+from messaging.notifications import incoming
+from messaging.notifications.incoming import EFFECTS
 from messaging.tests.incoming import events_of, notification, number_of, post, text_change
+from phone_numbers import sync
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.syncing import upstream_events
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.models import Delivery
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, NUMBER, DIGITS = "100200300400500", "200300400500600", "919800000001"
 PARTNER = "999888777666555"
@@ -149,7 +149,7 @@ def test_what_a_notification_says_of_a_number_is_stored(
     assert api.get(f"/v1/numbers/{NUMBER}").json()[column] == stored
 
 
-@pytest.mark.parametrize("field", sorted(upstream_events.HANDLERS))
+@pytest.mark.parametrize("field", sorted(sync.HANDLERS))
 def test_every_hint_has_the_account_read_anew(number: PhoneNumber, field: str) -> None:
     later = now() + timedelta(hours=6)
     BusinessAccount.objects.update(next_sync_at=later)
@@ -191,7 +191,7 @@ def test_an_unreachable_database_in_an_effect_takes_the_event_with_it(
     def away(*_: object) -> None:
         raise OperationalError("deadlock detected")
 
-    monkeypatch.setitem(side_effects.EFFECTS, "security", away)
+    monkeypatch.setitem(incoming.EFFECTS, "security", away)
     body = notification((WABA, [{"field": "security", "value": {"event": "PIN_CHANGED"}}]), time=1)
     assert_error(post(body), 503, "service_unavailable")
     assert events_of(tenant) == []

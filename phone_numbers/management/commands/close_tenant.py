@@ -6,7 +6,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import NotFound
-from phone_numbers.leaving import closing
+from phone_numbers import leaving
 from tenants.models import User
 
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         if staff is None:
             raise CommandError(f"{options['staff']} is no active member of staff.")
         try:
-            closed = closing.close(tenant_id=options["tenant"], actor_user_id=staff.pk)
+            closed = leaving.close(tenant_id=options["tenant"], actor_user_id=staff.pk)
         except NotFound as error:
             raise CommandError(str(error)) from None
         self.stdout.write(f"Revoked keys: {closed.keys}. Deleted endpoints: {closed.endpoints}.")

@@ -18,7 +18,7 @@ from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
-RETURN_PATH = "/v1/health"
+RETURN_PATH = "/errors/131047"
 """Any page will do as the place to go back to."""
 
 

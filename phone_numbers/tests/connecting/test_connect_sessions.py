@@ -10,12 +10,12 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.api import limits
 from gateway.api.errors import Conflict
-from gateway.api.limits import in_flight
-from gateway.api.limits.in_flight import Bulkhead
+from gateway.api.limits import Bulkhead
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.hosted_connect.return_urls import problem_of, with_result
+from phone_numbers.hosted_connect.sessions import problem_of, with_result
 from phone_numbers.models import BusinessAccount, ConnectSession
 from phone_numbers.tests.test_connection import in_threads
 from tenants.credentials import api_keys
@@ -340,7 +340,7 @@ def test_sign_ups_of_one_tenant_hold_a_bounded_number_of_threads(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = Browser(make(api))
-    monkeypatch.setattr(in_flight, "upstream", Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1))
+    monkeypatch.setattr(limits, "upstream", Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1))
     answer = browser.answer(code="code", waba_id="1029384756", phone_number_id=None)
     assert (answer.status_code, answer.json()) == (503, {"retry": True})
     assert ConnectSession.objects.get().status == ConnectSession.Status.OPEN

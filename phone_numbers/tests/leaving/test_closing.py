@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from phone_numbers.leaving import closing, releasing
+from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.leaving.test_releasing import connect, subscribed
 from tenants.models import ApiKey, AuditEntry, Tenant, User
@@ -52,11 +52,11 @@ def test_closing_again_does_what_a_crash_left(
 ) -> None:
     connect(api, simulator.account())
     with monkeypatch.context() as patch:
-        patch.setattr(releasing, "release_account", _killed)
+        patch.setattr(leaving, "release_account", _killed)
         with pytest.raises(KeyboardInterrupt):
-            closing.close(tenant_id=tenant.id)
+            leaving.close(tenant_id=tenant.id)
     assert BusinessAccount.objects.filter(tenant=tenant).exists()
-    assert closing.close(tenant_id=tenant.id) == closing.Closed(keys=0, endpoints=0, numbers=1)
+    assert leaving.close(tenant_id=tenant.id) == leaving.Closed(keys=0, endpoints=0, numbers=1)
     assert not BusinessAccount.objects.filter(tenant=tenant).exists()
 
 

@@ -13,15 +13,13 @@ from django.urls import reverse
 from billing import usage
 from gateway.clock import now
 from messaging.models import MessageTemplate
-from phone_numbers import onboarding
+from phone_numbers import leaving, onboarding, sync
 from phone_numbers.connection import state
-from phone_numbers.leaving import releasing
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
-from phone_numbers.sandbox import world
-from phone_numbers.syncing import sync
+from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
-from tenants.actors import Actor
+from tenants.audit import Actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -123,7 +121,7 @@ def test_a_number_leaves_and_the_last_one_takes_its_account_along(
 def test_a_number_of_the_test_world_does_not_count_for_one_that_left(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
 ) -> None:
-    world.ensure(tenant.id)
+    control.ensure(tenant.id)
     account = simulator.account(1)
     connect(api, account)
     assert has_connected(tenant)
@@ -329,7 +327,7 @@ def test_a_release_beside_a_sync_and_changes_of_facts_leaves_nothing_behind(
         row = BusinessAccount.objects.get()
         ((account_id, lease),) = sync._claim(Q())
         raised = in_threads(
-            lambda row=row: releasing.release_account(row, actor=Actor()),  # type: ignore[misc]
+            lambda row=row: leaving.release_account(row, actor=Actor()),  # type: ignore[misc]
             lambda i=account_id, at=lease: sync.run(account_id=i, lease=at),  # type: ignore[misc]
             lambda: state.recompute(tenant_id=tenant.id),
             lambda: state.token_failed(waba_id=account.waba_id),

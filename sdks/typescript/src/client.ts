@@ -1,7 +1,7 @@
 // The client: every operation of the contract, and what is more than one operation.
 
 import type { KeyedOptions, RequestOptions } from "./calls.js";
-import { WhabuzzError } from "./errors.js";
+import { BatchDiffers, WhabuzzError } from "./errors.js";
 import { Media as MediaOperations, Messages as MessageOperations, Resources } from "./resources.js";
 import type { Content, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
 import { sleep, Transport } from "./transport.js";
@@ -30,7 +30,7 @@ export interface ReplyOptions extends RequestOptions {
 
 export interface BatchOptions extends RequestOptions {
   from: string;
-  /** The same rows under the same name are sent once, however often this is called. */
+  /** The same rows under the same name are sent once, however often this is called; other rows are other batches. */
   clientRef: string;
   size?: number;
 }
@@ -43,16 +43,31 @@ export class Messages extends MessageOperations {
     return this.send(replyBody(event, content, options.quote), keyed);
   }
 
-  /** Send any number of messages, as batches of up to 10,000; rows are messages without `from`. */
+  /**
+   * Send any number of messages, as batches of up to 10,000; rows are messages without `from`. A repeat with the same
+   * rows sends nothing twice. Give each row a `message_ref`, your own name of the message: then a job that was
+   * interrupted may send any rows again, and each message goes out once within 30 days. Throws BatchDiffers.
+   */
   async sendBatch(
     rows: Iterable<Schemas["BatchMessage"]> | AsyncIterable<Schemas["BatchMessage"]>,
     options: BatchOptions,
   ): Promise<Schemas["Batch"][]> {
     const batches: Schemas["Batch"][] = [];
+    const seen = new Map<string, number>();
     let part: Schemas["BatchMessage"][] = [];
     const send = async () => {
-      const body = { from: options.from, client_ref: `${options.clientRef}-${batches.length + 1}`, messages: part };
-      batches.push(await this.createBatch(body, options));
+      const name = `${options.clientRef}-${await digest([options.from, part])}`;
+      const times = (seen.get(name) ?? 0) + 1; // Rows that are meant twice are sent twice.
+      seen.set(name, times);
+      const clientRef = times > 1 ? `${name}-${times}` : name;
+      const answer = await this.createBatch({ from: options.from, client_ref: clientRef, messages: part }, options);
+      if ("same_messages" in answer && !answer.same_messages) {
+        throw new BatchDiffers(
+          `The client_ref ${clientRef} belongs to the batch ${answer.id} of other messages: nothing of this call was ` +
+            "sent. Send it with another clientRef.",
+        );
+      }
+      batches.push(answer);
       part = [];
     };
     for await (const row of rows) {
@@ -77,7 +92,7 @@ export class Messages extends MessageOperations {
 
 /** Files for messages and from messages. */
 export class Media extends MediaOperations {
-  /** The upstream's description of a file: its type, size and hash. */
+  /** WhatsApp's description of a file: its type, size and hash. */
   describe(mediaId: string, options: RequestOptions = {}): Promise<Schemas["MediaDescription"]> {
     const path = `/v1/media/${encodeURIComponent(mediaId)}`;
     return this.json({ method: "GET", path, query: { meta: true } }, options);
@@ -126,6 +141,12 @@ export function replyBody(event: InboundEvent, content: Content, quote = false):
     ...(quote ? { context: { message_id: message.id } } : {}),
     ...(typeof content === "string" ? { type: "text", text: { body: content } } : content),
   } as OutgoingMessage;
+}
+
+/** A short hash of rows: what makes the `client_ref` of their batch. */
+async function digest(value: unknown): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(JSON.stringify(value)));
+  return Array.from(new Uint8Array(hash).slice(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function replyKey(event: InboundEvent, name?: string): string {

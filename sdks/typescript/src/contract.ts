@@ -16,7 +16,7 @@ export interface paths {
         post?: never;
         /**
          * Release a business account
-         * @description Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.
+         * @description Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.
          */
         delete: operations["release_account"];
         options?: never;
@@ -381,13 +381,13 @@ export interface paths {
         };
         /**
          * List API keys
-         * @description Keys are listed by prefix; the full key is never shown again.
+         * @description Those of the caller's environment, by prefix; the full key is never shown again.
          */
         get: operations["list_api_keys"];
         put?: never;
         /**
          * Create an API key
-         * @description The full key is in this answer and nowhere else.
+         * @description The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers that it does not, or that lasts longer: 403.
          */
         post: operations["create_api_key"];
         delete?: never;
@@ -408,7 +408,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an API key
-         * @description The key stops working everywhere within 30 seconds. A key may revoke itself.
+         * @description The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope `keys` too.
          */
         delete: operations["revoke_api_key"];
         options?: never;
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate an API key
-         * @description Makes a key in the place of this one, which keeps working for 24 hours.
+         * @description Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one.
          */
         post: operations["rotate_api_key"];
         delete?: never;
@@ -851,7 +851,7 @@ export interface paths {
         put?: never;
         /**
          * Upload a media file
-         * @description Streams the file to the upstream and returns the media id for messages.
+         * @description Streams the file to WhatsApp and returns the media id for messages.
          */
         post: operations["upload_media"];
         delete?: never;
@@ -876,7 +876,7 @@ export interface paths {
         post?: never;
         /**
          * Delete an uploaded media file
-         * @description Deletes the file at the upstream.
+         * @description Deletes the file at WhatsApp.
          */
         delete: operations["delete_media"];
         options?: never;
@@ -899,7 +899,7 @@ export interface paths {
         put?: never;
         /**
          * Send a message
-         * @description The body is the upstream's messages body plus `from`. The answer is the upstream's own.
+         * @description The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.
          */
         post: operations["send_message"];
         delete?: never;
@@ -917,7 +917,7 @@ export interface paths {
         };
         /**
          * Get a message
-         * @description How far it came and when, errors in the upstream's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
+         * @description How far it came and when, errors in WhatsApp's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
          */
         get: operations["get_message"];
         put?: never;
@@ -1001,7 +1001,7 @@ export interface paths {
         };
         /**
          * List the items of a batch
-         * @description In the order in which they were submitted, each with the upstream's answer.
+         * @description In the order in which they were submitted, each with WhatsApp's answer.
          */
         get: operations["list_batch_items"];
         put?: never;
@@ -1023,7 +1023,7 @@ export interface paths {
         put?: never;
         /**
          * Retry a batch
-         * @description Queues the failed items again that were certainly not sent: throttled ones, and those whose token the upstream refused.
+         * @description Queues the failed items again that were certainly not sent: throttled ones, and those whose token WhatsApp refused.
          */
         post: operations["retry_batch"];
         delete?: never;
@@ -1081,7 +1081,7 @@ export interface paths {
         };
         /**
          * Get a number
-         * @description With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said.
+         * @description With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.
          */
         get: operations["get_number"];
         put?: never;
@@ -1105,13 +1105,13 @@ export interface paths {
         };
         /**
          * Get a number's business profile
-         * @description The upstream's own answer.
+         * @description Meta's own answer.
          */
         get: operations["get_business_profile"];
         put?: never;
         /**
          * Change a number's business profile
-         * @description Body and answer are the upstream's own.
+         * @description Body and answer are Meta's own.
          */
         post: operations["update_business_profile"];
         delete?: never;
@@ -1169,7 +1169,7 @@ export interface paths {
         };
         /**
          * Get a number's health
-         * @description Asks the upstream what a message of this number passes, with each entity's reasons and remedies.
+         * @description Asks Meta what a message of this number passes, with each entity's reasons and remedies.
          */
         get: operations["get_number_health"];
         put?: never;
@@ -1191,7 +1191,7 @@ export interface paths {
         put?: never;
         /**
          * Register a number
-         * @description With its six-digit PIN; without one, the stored PIN is used or a new one is made.
+         * @description With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the answer as `pin`, once.
          */
         post: operations["register_number"];
         delete?: never;
@@ -1311,7 +1311,7 @@ export interface paths {
         put?: never;
         /**
          * Finish an embedded sign-up
-         * @description Exchanges the code, subscribes the account and registers the number.
+         * @description Exchanges the code, subscribes the account and registers the number. A PIN that was made for the registration is in the answer as `pin`, once.
          */
         post: operations["embedded_signup"];
         delete?: never;
@@ -1349,7 +1349,7 @@ export interface paths {
         };
         /**
          * List the platform's own keys
-         * @description A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+         * @description Those of the caller's environment, by prefix.
          */
         get: operations["list_platform_keys"];
         put?: never;
@@ -1455,7 +1455,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a message template
-         * @description The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what the upstream gets.
+         * @description The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what WhatsApp gets.
          */
         post: operations["create_template"];
         delete?: never;
@@ -1473,13 +1473,13 @@ export interface paths {
         };
         /**
          * Get a message template
-         * @description By the upstream's template id.
+         * @description By WhatsApp's template id.
          */
         get: operations["get_template"];
         put?: never;
         /**
          * Edit a message template
-         * @description The body is the upstream's; an edited template is reviewed again.
+         * @description The body is WhatsApp's; an edited template is reviewed again.
          */
         post: operations["edit_template"];
         /**
@@ -1500,8 +1500,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Browse the upstream's template library
-         * @description The upstream's own answer.
+         * Browse WhatsApp's template library
+         * @description WhatsApp's own answer.
          */
         get: operations["browse_template_library"];
         put?: never;
@@ -1542,7 +1542,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Re-read templates from the upstream
+         * Re-read templates from WhatsApp
          * @description Imports templates that were made elsewhere; of one account, or of all.
          */
         post: operations["sync_templates"];
@@ -1651,7 +1651,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer write to the test world
-         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and most types have a default.
+         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default.
          */
         post: operations["send_test_inbound"];
         delete?: never;
@@ -1671,7 +1671,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a number of the test world
-         * @description What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live.
+         * @description What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live.
          */
         post: operations["decide_test_number"];
         delete?: never;
@@ -1751,7 +1751,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a template of the test world
-         * @description What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
+         * @description What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
          */
         post: operations["decide_test_template"];
         delete?: never;
@@ -2498,187 +2498,322 @@ export interface webhooks {
 export interface components {
     schemas: {
         AccountAlertData: {
+            /** @description The kind of what it is about, at Meta. */
             entity_type?: string;
+            /** @description The id of what it is about, at Meta. */
             entity_id?: number | string;
+            /** @description The alert in Meta's own members. */
             alert_info?: {
                 [key: string]: unknown;
             };
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.alerts`. */
         AccountAlertsEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.alerts";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["AccountAlertData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.capability`. */
         AccountCapabilityEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.capability";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: {
                 [key: string]: unknown;
             };
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         AccountSecurityData: {
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description What happened. */
             event?: string;
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.security`. */
         AccountSecurityEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.security";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["AccountSecurityData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         AccountUpdateData: {
+            /** @description What happened. */
             event?: string;
+            /** @description The account in Meta's own members. */
             waba_info?: {
                 [key: string]: unknown;
             };
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.update`. */
         AccountUpdateEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.update";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["AccountUpdateData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         AdminBilling: {
+            /** @description Whether billing is switched on. */
             billing_enabled: boolean;
+            /** @description The businesses. */
             tenants: components["schemas"]["BilledTenant"][];
         };
         AdminNumber: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             readonly tenant_id: string;
+            /** @description The name of the business. */
             tenant_name: string;
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
-            /** @enum {string} */
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
             connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating?: string | null;
+            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
             messaging_limit_tier?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the last event of the number came, ISO 8601 in UTC.
+             */
             last_event_at?: string | null;
         };
         /** @description The admin view of a tenant (specification 2). */
         AdminTenant: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
+            /** @description Your own id of the business, unique among yours; null when you gave none. */
             external_ref?: string | null;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            /** @description Whether the business is wholly in the sandbox. */
             sandbox?: boolean;
-            /** @enum {integer} */
+            /**
+             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @enum {integer}
+             */
             retention_days?: 30 | 90 | 180 | 365;
-            /** @enum {string|null} */
+            /**
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @enum {string|null}
+             */
             billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             */
             trial_ends_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
+            /** @description What of the first steps is done. */
             readonly checklist: components["schemas"]["Checklist"];
+            /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email?: (string | null) | string;
+            /** @description How the business came, such as `signup`. */
             created_via?: string;
+            /** @description The address of the person who signed up. */
             contact_email?: (string | null) | string;
+            /** @description The address of the website. */
             website?: string | null;
+            /** @description The tax id; null where the country has none. */
             tax_id?: string | null;
+            /** @description The kind of the tax id, such as `gstin` or `pan`. */
             tax_id_type?: string | null;
+            /** @description The domain of the address. */
             email_domain?: string | null;
+            /** @description What the reviewer should look at: each with code, severity and detail. */
             flags?: unknown;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When staff approved the business, ISO 8601 in UTC.
+             */
             approved_at?: string | null;
+            /** @description Why the business was rejected; null otherwise. */
             rejected_reason?: string | null;
+            /** @description Why the account is suspended; null otherwise. */
             suspended_reason?: string | null;
         };
         Analytics: {
+            /** @description The messages. */
             messages: components["schemas"]["MessageFigures"][];
+            /** @description Deliveries to your endpoints, counted. */
             webhooks: components["schemas"]["WebhookFigures"][];
             /**
              * Format: date-time
@@ -2690,106 +2825,233 @@ export interface components {
         };
         /** @description A key with its owner, for staff. */
         AnyApiKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /** @description The first characters, to tell it from others. */
             prefix: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             */
             last_used_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             */
             revoked_at?: string | null;
-            /** Format: uuid */
+            /** @description What the key may do. */
+            scopes?: string[];
+            /** @description Ids of your numbers; null is all of them. */
+            phone_number_ids?: string[] | null;
+            /**
+             * Format: int64
+             * @description The person who made it; null when an API key did.
+             */
+            created_by_user_id?: number | null;
+            /**
+             * Format: uuid
+             * @description The API key that made it; null when a person did.
+             */
+            created_by_key_id?: string | null;
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             readonly tenant_id: string | null;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The platform that the key belongs to.
+             */
             readonly app_id: string | null;
         };
         ApiKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            name: string;
-            /** @enum {string} */
-            environment?: "live" | "test";
-            prefix: string;
-            /** Format: date-time */
-            readonly created_at: string;
-            /** Format: date-time */
-            last_used_at?: string | null;
-            /** Format: date-time */
-            expires_at?: string | null;
-            /** Format: date-time */
-            revoked_at?: string | null;
-        };
-        ApiKeyRequest: {
+            /** @description Its name. */
             name: string;
             /**
-             * @description By default `live`, and with a test key `test`.
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
+            environment?: "live" | "test";
+            /** @description The first characters, to tell it from others. */
+            prefix: string;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             */
+            last_used_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
+            expires_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             */
+            revoked_at?: string | null;
+            /** @description What the key may do. */
+            scopes?: string[];
+            /** @description Ids of your numbers; null is all of them. */
+            phone_number_ids?: string[] | null;
+            /**
+             * Format: int64
+             * @description The person who made it; null when an API key did.
+             */
+            created_by_user_id?: number | null;
+            /**
+             * Format: uuid
+             * @description The API key that made it; null when a person did.
+             */
+            created_by_key_id?: string | null;
+        };
+        ApiKeyRequest: {
+            /** @description Its name. */
+            name: string;
+            /**
+             * @description By default `live`, and with a test key `test`. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment?: "live" | "test";
             /**
              * Format: date-time
-             * @description The moment from which the key is refused; null or left out: it never ends by itself.
+             * @description The moment from which the key is refused; null or left out: when the key that makes it ends, else never by itself.
              */
             expires_at?: string | null;
+            /** @description What the key opens; left out: all that its maker has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: billing; `settings`: the settings of the business; `keys`: API keys. */
+            scopes?: ("messages" | "numbers" | "templates" | "webhooks" | "events" | "billing" | "settings" | "keys")[];
+            /** @description The numbers that the key is limited to; null or left out: all that its maker reaches. Such a key can have the scopes `events`, `messages`, `numbers` alone. */
+            phone_number_ids?: string[] | null;
         };
         App: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
         };
         AppKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The platform that the key belongs to.
+             */
             app_id: string;
+            /** @description The first characters, to tell it from others. */
             prefix: string;
+            /** @description The whole key, shown this once. */
             key: string;
         };
         AppRequest: {
+            /** @description Its name. */
             name: string;
         };
         AppWithTenants: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
+            /** @description Its name. */
             name: string;
+            /** @description The businesses. */
             tenants: number;
         };
         Approved: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When staff approved the business, ISO 8601 in UTC.
+             */
             approved_at?: string | null;
-            /** @enum {string|null} */
+            /**
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @enum {string|null}
+             */
             billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             */
             trial_ends_at?: string | null;
         };
         Attempt: {
+            /** @description Its id. */
             id: string;
+            /** @description Which kind it is. */
             kind: string;
+            /** @description Where it stands. */
             status: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it will be tried, ISO 8601 in UTC.
+             */
             scheduled_for: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
             completed_at: string | null;
+            /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["AttemptError"] | null;
         };
         AttemptError: {
+            /** @description The code. */
             code?: string | null;
+            /** @description Why. */
             reason?: string | null;
+            /** @description The message. */
             message?: string | null;
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         AudioContent: {
+            /** @description The media id of an upload. */
             id?: string;
+            /** @description A public https address of the file. */
             link?: string;
             /** @description Shown as a voice note (OGG with Opus). */
             voice?: boolean;
@@ -2810,49 +3072,86 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
+            /** @description The audio of the message. */
             audio: components["schemas"]["AudioContent"];
         } & {
             [key: string]: unknown;
         };
         AuditEntry: {
+            /** @description Its number, ascending. */
             readonly id: number;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id?: string | null;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The staff member or person who did it; null for the service itself.
+             */
             actor_user_id?: number | null;
+            /** @description What is done. */
             action: string;
+            /** @description The kind of what it was done to. */
             target_type: string;
+            /** @description What it was done to. */
             target_id: string;
+            /** @description Particulars, of a form that depends on the case; null when there are none. */
             details?: unknown;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
         };
         Batch: {
+            /** @description Its id. */
             id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @enum {string}
+             */
             status?: "queued" | "completed" | "cancelled";
+            /** @description How many messages there are. */
             total: number;
+            /** @description How many messages WhatsApp accepted. */
             accepted?: number;
+            /** @description How many failed. */
             failed?: number;
+            /** @description Messages a second at most. */
             rate_per_sec: number;
+            /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
-            /** @enum {string|null} */
+            /**
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @enum {string|null}
+             */
             waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it began, ISO 8601 in UTC; null before.
+             */
             started_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
             completed_at?: string | null;
         };
         BatchAudioMessage: {
@@ -2869,61 +3168,102 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
+            /** @description The audio of the message. */
             audio: components["schemas"]["AudioContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
         BatchCompletedData: {
+            /** @description Its id. */
             id: string;
             /** @description `completed` or `cancelled`; a text here, an object in `message.status`. */
             status: string;
+            /** @description How many messages there are. */
             total: number;
+            /** @description How many messages WhatsApp accepted. */
             accepted: number;
+            /** @description How many failed. */
             failed: number;
+            /** @description How many were not sent. */
             skipped?: number;
+            /** @description Messages a second at most. */
             rate_per_sec?: number;
+            /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at?: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it began, ISO 8601 in UTC; null before.
+             */
             started_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
             completed_at?: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `batch.completed`. */
         BatchCompletedEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "batch.completed";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["BatchCompletedData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -2942,17 +3282,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts: components["schemas"]["ContactCards"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -2970,17 +3317,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
+            /** @description The document of the message. */
             document: components["schemas"]["DocumentContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -2998,17 +3352,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
+            /** @description The image of the message. */
             image: components["schemas"]["ImageContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -3026,39 +3387,65 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
+            /** @description The interactive content of the message. */
             interactive: components["schemas"]["InteractiveContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
         BatchItem: {
+            /** @description Its place in the batch, from 0. */
             idx: number;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
+             * @enum {string}
+             */
             status?: "pending" | "accepted" | "failed" | "skipped";
+            /** @description Your own name of the message, if you gave one; WhatsApp never gets it. */
+            message_ref: string | null;
+            /** @description The HTTP status; null when no answer came. */
             http_status?: number | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid?: string | null;
+            /** @description WhatsApp's answer, byte for byte; null without one. */
             readonly response: {
                 [key: string]: unknown;
             } | null;
+            /** @description The event: `evt_` and 26 characters. */
             readonly event_id: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was sent, ISO 8601 in UTC; null before.
+             */
             sent_at?: string | null;
+            /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
+            readonly duplicate_of: components["schemas"]["BatchPlace"] | null;
         };
         BatchItemList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["BatchItem"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         BatchList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["Batch"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         BatchLocationMessage: {
@@ -3075,22 +3462,35 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
+            /** @description A place. */
             location: components["schemas"]["LocationContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description A message of a batch. `from` may be left out; another number than the batch's is refused. */
         BatchMessage: components["schemas"]["BatchTextMessage"] | components["schemas"]["BatchImageMessage"] | components["schemas"]["BatchVideoMessage"] | components["schemas"]["BatchAudioMessage"] | components["schemas"]["BatchDocumentMessage"] | components["schemas"]["BatchStickerMessage"] | components["schemas"]["BatchLocationMessage"] | components["schemas"]["BatchContactsMessage"] | components["schemas"]["BatchReactionMessage"] | components["schemas"]["BatchInteractiveMessage"] | components["schemas"]["BatchTemplateMessage"];
+        BatchPlace: {
+            /** @description The batch of that message: `bat_` and 26 characters. */
+            readonly batch_id: string | null;
+            /** @description Its place in that batch, from 0. */
+            idx: number;
+        };
         BatchReactionMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
             from?: string;
@@ -3105,17 +3505,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
+            /** @description A reaction to a message. */
             reaction: components["schemas"]["ReactionContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -3133,17 +3540,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
+            /** @description The sticker of the message. */
             sticker: components["schemas"]["StickerContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -3161,17 +3575,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
+            /** @description The template of the message. */
             template: components["schemas"]["TemplateContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -3189,17 +3610,24 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
+            /** @description The text. */
             text: components["schemas"]["TextContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
@@ -3217,56 +3645,107 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
+            /** @description The video of the message. */
             video: components["schemas"]["VideoContent"];
+            /**
+             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @example visit-1042-2026-11-24
+             */
+            message_ref?: string;
         } & {
             [key: string]: unknown;
         };
+        BatchWarning: {
+            /** @description What is probably wrong, with Meta's error code. */
+            message: string;
+            /** @description How many messages of the batch it is about. */
+            count: number;
+            /** @description The places of the first twenty of them, from 0. */
+            indexes: number[];
+        };
         BilledNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when the number is charged, ISO 8601 in UTC.
+             */
             active_since: string;
         };
         BilledTenant: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Its name. */
             name: string;
+            /** @description Whether the business pays. */
             billing_status: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
+             */
             past_due_since: string | null;
+            /** @description The last month that was counted. */
             last_snapshot: components["schemas"]["LastSnapshot"] | null;
+            /** @description How many invoices are not paid. */
             open_invoices: number;
         };
         Billing: {
+            /** @description Whether the business pays. */
             billing_status: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             */
             trial_ends_at: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
+             */
             past_due_since: string | null;
+            /** @description Whether further numbers are refused because bills are overdue. */
             restricted: boolean;
+            /** @description The prices. */
             plan: components["schemas"]["Plan"];
+            /** @description Numbers that are charged. */
             active_numbers: number;
+            /** @description The numbers. */
             numbers: components["schemas"]["BilledNumber"][];
+            /** @description The next invoice as it would be now. */
             next_charge: components["schemas"]["NextCharge"] | null;
+            /** @description The mandate to debit; null without one. */
             mandate: components["schemas"]["Mandate"] | null;
+            /** @description What is still to be paid, in paise. */
             amount_due_paise: number;
+            /** @description How many invoices are not paid. */
             open_invoices: number;
+            /** @description Who is billed. */
             billing_profile: components["schemas"]["Profile"];
         };
         BillingHealth: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when the payment provider refuses us, ISO 8601 in UTC; null otherwise.
+             */
             provider_refuses_since: string | null;
+            /** @description Notices of the payment provider that wait to be read. */
             notices_waiting: number;
+            /** @description Payments whose outcome is not known. */
             payments_unknown: number;
         };
         /**
@@ -3281,13 +3760,17 @@ export interface components {
         BusinessProfile: {
             /** @description 1 to 139 characters. */
             about?: string;
+            /** @description The postal address, one text. */
             address?: string;
+            /** @description A text for people. */
             description?: string;
+            /** @description An email address. */
             email?: string;
             /** @description At most two. */
             websites?: string[];
+            /** @description The line of business, such as `RETAIL`. */
             vertical?: string;
-            /** @description `whatsapp`; the upstream requires it in a change. */
+            /** @description `whatsapp`; WhatsApp requires it in a change. */
             messaging_product?: string;
             /** @description To change the picture: a handle of an uploaded sample. */
             profile_picture_handle?: string;
@@ -3312,115 +3795,193 @@ export interface components {
          *     }
          */
         BusinessProfiles: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["BusinessProfile"][];
         } & {
             [key: string]: unknown;
         };
         Buyer: {
+            /** @description Its name. */
             name: string;
+            /** @description The GST number; null for a buyer without one. */
             gstin: string | null;
+            /** @description The permanent account number. */
             pan: string | null;
+            /** @description The postal address, one text. */
             address: string | null;
+            /** @description The state of India in the tax office's two digits, such as `29`. */
             state_code: string | null;
+            /** @description The state. */
             state: string | null;
-            /** @default IN */
-            country: string;
+            /**
+             * @description The country, two letters of ISO 3166, such as `IN`.
+             * @default IN
+             */
+            country?: string;
         };
         ChargeLine: {
+            /** @description A text for people. */
             description: string;
+            /** @description How many. */
             quantity: number;
+            /** @description The price of one, in paise. */
             unit_paise: number;
+            /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
         };
         Checklist: {
+            /** @description A number is connected now. */
             number_connected: boolean;
+            /** @description An API key exists or existed. */
             api_key_created: boolean;
+            /** @description An endpoint has passed its ping. */
             webhook_verified: boolean;
+            /** @description WhatsApp accepted a message. */
             test_message_sent: boolean;
         };
         ChosenReply: {
+            /** @description Its id. */
             id: string;
+            /** @description A short name. */
             title?: string;
+            /** @description A text for people. */
             description?: string;
         } & {
             [key: string]: unknown;
         };
         ConnectRequest: {
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
+            /** @description A token of the business account for this app, instead of `code`. */
             access_token?: string;
+            /** @description The code of Meta's embedded sign-up, instead of `access_token`. */
             code?: string;
         };
         ConnectSession: {
+            /** @description Its id. */
             id: string;
+            /** @description The hosted link to send your customer to. */
             readonly url: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
+            /** @description Where it stands. */
             status: string;
+            /** @description Where your customer comes back to. */
             return_url: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
             completed_at?: string | null;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[];
+            /** @description What went wrong; null when nothing did. */
             error?: unknown;
         };
         ConnectSessionRequest: {
+            /** @description Where your customer comes back to. */
             return_url: string;
         };
         ConnectedAccount: {
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
+            /** @description The numbers. */
             numbers: components["schemas"]["ImportedNumber"][];
             /** @description Numbers of the account that another tenant holds; not imported. */
             held_elsewhere: string[];
         };
         Connection: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @enum {string} */
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
             connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail?: string | null;
         };
         ConsoleSession: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
+            /** @description Who logged in. */
             user: components["schemas"]["ConsoleUser"];
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string | null;
         };
         ConsoleSessionRequest: {
-            /** Format: email */
+            /**
+             * Format: email
+             * @description An email address.
+             */
             email: string;
+            /** @description The password. */
             password: string;
-            /** @default  */
-            otp: string;
+            /**
+             * @description The code of the second factor.
+             * @default
+             */
+            otp?: string;
         };
         ConsoleUser: {
+            /** @description Its id. */
             id: number;
-            /** Format: email */
+            /**
+             * Format: email
+             * @description An email address.
+             */
             email: string;
+            /** @description Whether the person works for the service. */
             is_staff: boolean;
         };
         ContactCard: {
+            /** @description Its name. */
             name: components["schemas"]["ContactName"];
+            /** @description Phone numbers. */
             phones?: ({
+                /** @description The phone number. */
                 phone?: string;
+                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
                 type?: string;
+                /** @description The customer's number in digits with its country code, such as `919812345678`. */
                 wa_id?: string;
             } & {
                 [key: string]: unknown;
             })[];
+            /** @description Email addresses. */
             emails?: ({
+                /** @description An email address. */
                 email?: string;
+                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
                 type?: string;
             } & {
                 [key: string]: unknown;
             })[];
+            /** @description Postal addresses of the contact. */
             addresses?: {
                 [key: string]: unknown;
             }[];
+            /** @description Web addresses. */
             urls?: {
                 [key: string]: unknown;
             }[];
+            /** @description The company of the contact. */
             org?: {
                 [key: string]: unknown;
             };
@@ -3431,11 +3992,17 @@ export interface components {
         };
         ContactCards: components["schemas"]["ContactCard"][];
         ContactName: {
+            /** @description The whole name as it is shown. */
             formatted_name?: string;
+            /** @description The first name. */
             first_name?: string;
+            /** @description The last name. */
             last_name?: string;
+            /** @description The middle name. */
             middle_name?: string;
+            /** @description The first characters, to tell it from others. */
             prefix?: string;
+            /** @description What stands behind the name. */
             suffix?: string;
         } & {
             [key: string]: unknown;
@@ -3454,67 +4021,181 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts: components["schemas"]["ContactCards"];
         } & {
             [key: string]: unknown;
         };
         CreatedApiKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /** @description The first characters, to tell it from others. */
             prefix: string;
+            /** @description The whole key, shown this once. */
             key: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             */
             last_used_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             */
             revoked_at?: string | null;
+            /** @description What the key may do. */
+            scopes?: string[];
+            /** @description Ids of your numbers; null is all of them. */
+            phone_number_ids?: string[] | null;
+            /**
+             * Format: int64
+             * @description The person who made it; null when an API key did.
+             */
+            created_by_user_id?: number | null;
+            /**
+             * Format: uuid
+             * @description The API key that made it; null when a person did.
+             */
+            created_by_key_id?: string | null;
+        };
+        CreatedBatch: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @enum {string}
+             */
+            status?: "queued" | "completed" | "cancelled";
+            /** @description How many messages there are. */
+            total: number;
+            /** @description How many messages WhatsApp accepted. */
+            accepted?: number;
+            /** @description How many failed. */
+            failed?: number;
+            /** @description Messages a second at most. */
+            rate_per_sec: number;
+            /** @description Your name of the batch; null when you gave none. */
+            client_ref?: string | null;
+            /**
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @enum {string|null}
+             */
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description When it began, ISO 8601 in UTC; null before.
+             */
+            started_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
+            completed_at?: string | null;
+            /** @description What Meta would refuse by what is known of your templates; the messages are sent all the same. */
+            readonly warnings: components["schemas"]["BatchWarning"][];
         };
         CreatedConnectSession: {
+            /** @description Its id. */
             id: string;
+            /** @description An address. */
             readonly url: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
+            /** @description Where it stands. */
             status: string;
         };
         CreatedConsoleSession: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
+            /** @description Who logged in. */
             user: components["schemas"]["ConsoleUser"];
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string | null;
+            /** @description The token, shown this once. */
             token: string;
         };
         /** @description With the secret: the answer of create alone. */
         CreatedEndpoint: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /**
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @enum {string}
+             */
+            kind?: "webhook" | "inbox";
+            /** @description An address. */
             url: string;
-            /** @enum {string} */
+            /**
+             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @enum {string}
+             */
             format?: "envelope" | "meta";
+            /** @description A text for people. */
             description?: string;
+            /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
+            /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[] | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
+            /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
             };
@@ -3522,130 +4203,248 @@ export interface components {
             readonly headers: {
                 [key: string]: string;
             };
+            /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
+            /** @description Deliveries a second at most; null is without a limit of yours. */
             rate_per_second?: number | null;
+            /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @enum {string}
+             */
             status?: "pending" | "active" | "paused" | "disabled";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             */
             verified_at?: string | null;
+            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret: string;
+            /** @description The first characters of the secret. */
             secret_prefix: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             */
             previous_secret_expires_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             */
             last_success_at?: string | null;
+            /** @description Failed attempts since the last success. */
             consecutive_failures?: number;
         };
         CreatedMandate: {
+            /** @description Its id. */
             id: string;
+            /** @description Where it stands. */
             status: string;
-            /** @enum {string} */
+            /**
+             * @description The method. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
+             * @enum {string}
+             */
             method: "upi" | "card" | "emandate";
+            /** @description The most that one debit may take, in paise. */
             max_amount_paise: number;
+            /** @description Where the customer of the bank authorises the mandate. */
             authorization_url: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the mandate can be authorised, ISO 8601 in UTC.
+             */
             authorization_expires_at: string | null;
+            /** @description What it takes the place of; null otherwise. */
             replaces?: string | null;
         };
         /** @description What is known of a customer of a number. */
         Customer: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The customer's WhatsApp user name; null without one. */
             username: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the customer wrote last, ISO 8601 in UTC.
+             */
             last_inbound_at?: string | null;
+            /** @description The wamid of the customer's last message, for a quote or a read mark. */
             last_inbound_id?: string | null;
+            /** @description Whether you may write without a template now. */
             window_open: boolean;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when you may write without a template, ISO 8601 in UTC; null while you may not.
+             */
             window_open_until: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When you wrote last, ISO 8601 in UTC.
+             */
             last_outbound_at?: string | null;
+            /** @description The template that the customer was sent last. */
             last_template: components["schemas"]["LastTemplate"] | null;
             /** @description From marketing messages. */
             readonly opted_out: boolean;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
+             */
             opted_out_at: string | null;
         };
         Deleted: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
+            /** @description It was deleted. */
             deleted: boolean;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
+            /** @description Its id. */
             id: string;
+            /** @description The event: `evt_` and 26 characters. */
             readonly event_id: string;
+            /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
             endpoint_id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @enum {string}
+             */
             status?: "pending" | "delivered" | "failed" | "dead";
+            /** @description How many attempts were made. */
             attempts?: number;
+            /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status?: number | null;
+            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
             last_error?: string | null;
+            /** @description How long the last answer took, in milliseconds. */
             last_response_ms?: number | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it is tried next, ISO 8601 in UTC; null when it is not.
+             */
             next_attempt_at?: string | null;
+            /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
+            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             readonly replay_of: string | null;
         };
         /** @description An attempt. What the receiver said is kept of the newest failed ones, while the event's body is. */
         DeliveryAttempt: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it happened, ISO 8601 in UTC.
+             */
             at: string;
+            /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
+            /** @description How long it took, in milliseconds. */
             ms: number;
+            /** @description What went wrong; null when nothing did. */
             error: string | null;
+            /** @description The first 500 characters of the endpoint's answer. */
             response_excerpt: string;
+            /** @description The headers of the endpoint's answer. */
             response_headers: {
                 [key: string]: string;
             } | null;
+            /** @description The endpoint's answer. */
             response_body: string | null;
         };
         /** @description How many deliveries have each status. */
         DeliveryCounts: {
+            /** @description How many wait. */
             pending: number;
+            /** @description How many were delivered. */
             delivered: number;
+            /** @description How many failed. */
             failed: number;
+            /** @description Deliveries that are not tried any more. */
             dead: number;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         DeliveryWithLog: {
+            /** @description Its id. */
             id: string;
+            /** @description The event: `evt_` and 26 characters. */
             readonly event_id: string;
+            /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
             endpoint_id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @enum {string}
+             */
             status?: "pending" | "delivered" | "failed" | "dead";
+            /** @description How many attempts were made. */
             attempts?: number;
+            /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status?: number | null;
+            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
             last_error?: string | null;
+            /** @description How long the last answer took, in milliseconds. */
             last_response_ms?: number | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it is tried next, ISO 8601 in UTC; null when it is not.
+             */
             next_attempt_at?: string | null;
+            /** @description The last 20 attempts, oldest first. */
             readonly attempt_log: components["schemas"]["DeliveryAttempt"][];
+            /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
+            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             readonly replay_of: string | null;
         };
         DeviceCodeRequest: {
+            /** @description The code that the log-in began with. */
             device_code: string;
         };
         DeviceKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /** @description The first characters, to tell it from others. */
             prefix: string;
             /** @description The full key: in this answer and nowhere else. */
             key: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at?: string | null;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             readonly tenant_id: string | null;
+            /** @description The name of the business. */
             tenant_name: string;
         };
         DeviceLogin: {
@@ -3663,7 +4462,10 @@ export interface components {
              * @description The same page with the code filled in.
              */
             verification_url_complete: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
             /** @description How long to wait between two redemptions. */
             interval_seconds: number;
@@ -3674,8 +4476,11 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         DocumentContent: {
+            /** @description The media id of an upload. */
             id?: string;
+            /** @description A public https address of the file. */
             link?: string;
+            /** @description The text below the file. */
             caption?: string;
             /** @description The name that the customer sees. */
             filename?: string;
@@ -3696,29 +4501,39 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
+            /** @description The document of the message. */
             document: components["schemas"]["DocumentContent"];
         } & {
             [key: string]: unknown;
         };
         /** @description The member named like `type` holds the content. */
         EchoedMessage: {
+            /** @description From where. */
             from?: string;
+            /** @description To where. */
             to?: string;
+            /** @description The customer's business-scoped user id. */
             to_user_id?: string;
+            /** @description Its id. */
             id: string;
+            /** @description Seconds since 1970, as text. */
             timestamp?: string;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: string;
+            /** @description The text. */
             text?: {
+                /** @description The text. */
                 body?: string;
             } & {
                 [key: string]: unknown;
@@ -3728,33 +4543,63 @@ export interface components {
         };
         /** @description A message that was sent from the WhatsApp Business app. */
         EchoedMessageData: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description Of which of your numbers it is. */
             metadata?: components["schemas"]["EventMetadata"];
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
+            /** @description The message. */
             message: components["schemas"]["EchoedMessage"];
         } & {
             [key: string]: unknown;
         };
         EmbeddedSignupRequest: {
+            /** @description The code of Meta's embedded sign-up; it lives 30 seconds. */
             code: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The PIN of six digits. */
             pin?: string | null;
         };
         Endpoint: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /**
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @enum {string}
+             */
+            kind?: "webhook" | "inbox";
+            /** @description Where deliveries go. */
             url: string;
-            /** @enum {string} */
+            /**
+             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @enum {string}
+             */
             format?: "envelope" | "meta";
+            /** @description A text for people. */
             description?: string;
+            /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
+            /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[] | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
+            /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
             };
@@ -3762,48 +4607,88 @@ export interface components {
             readonly headers: {
                 [key: string]: string;
             };
+            /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
+            /** @description Deliveries a second at most; null is without a limit of yours. */
             rate_per_second?: number | null;
+            /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @enum {string}
+             */
             status?: "pending" | "active" | "paused" | "disabled";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             */
             verified_at?: string | null;
+            /** @description The first characters of the secret. */
             secret_prefix: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             */
             previous_secret_expires_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             */
             last_success_at?: string | null;
+            /** @description Failed attempts since the last success. */
             consecutive_failures?: number;
         };
         /** @description What is the same at creation and in a change. */
         EndpointChangeRequest: {
+            /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[] | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
+            /** @description Headers of your own that each delivery carries; values are never shown again. */
             headers?: {
                 [key: string]: string;
             } | null;
+            /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
+            /** @description Deliveries a second at most; null is without a limit of yours. */
             rate_per_second?: number | null;
+            /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
+            /** @description Of which of your numbers it is. */
             metadata?: {
                 [key: string]: string;
             };
-            /** @enum {string} */
+            /**
+             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @enum {string}
+             */
             format?: "envelope" | "meta";
+            /** @description The token that Meta's own check of a callback carries. */
             verify_token?: string;
+            /** @description An address. */
             url?: string;
+            /** @description A text for people. */
             description?: string;
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `active`: gets events; `paused`: you paused it.
+             * @enum {string}
+             */
             status?: "active" | "paused";
         };
         /** @description An endpoint of the business was disabled; nothing is sent to it until it passes a ping. */
         EndpointDisabledData: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
             endpoint_id: string;
+            /** @description An address. */
             url: string;
             /** @description The caller's own id of the endpoint. */
             uid: string | null;
@@ -3812,15 +4697,22 @@ export interface components {
              * @description The first failed attempt after the last success.
              */
             since: string | null;
-            /** @enum {string} */
+            /**
+             * @description Why it happened. `gone`: the endpoint answered 410; `failing`: it failed for days.
+             * @enum {string}
+             */
             cause: "gone" | "failing";
         } & {
             [key: string]: unknown;
         };
         /** @description An endpoint of the business has had no success for 15 minutes. */
         EndpointFailingData: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
             endpoint_id: string;
+            /** @description An address. */
             url: string;
             /** @description The caller's own id of the endpoint. */
             uid: string | null;
@@ -3831,14 +4723,21 @@ export interface components {
             since: string;
             /** @description How the newest failed attempt ended. */
             reason: ({
+                /** @description What went wrong; null when nothing did. */
                 error?: string | null;
+                /** @description The HTTP status; null when no answer came. */
                 http_status?: number | null;
             } & {
                 [key: string]: unknown;
             }) | null;
+            /** @description What waits for the endpoint. */
             waiting: {
+                /** @description How many there are. */
                 count?: number;
-                /** Format: date-time */
+                /**
+                 * Format: date-time
+                 * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+                 */
                 oldest?: string | null;
             } & {
                 [key: string]: unknown;
@@ -3848,31 +4747,55 @@ export interface components {
         };
         /** @description Why an endpoint's deliveries wait, until when, and how it answered in the last hour. */
         EndpointHealth: {
-            /** @enum {string} */
+            /**
+             * @description The state. `healthy`: it works; `failing`: attempts fail; `circuit_open`: it is not called for a while.
+             * @enum {string}
+             */
             state: "healthy" | "failing" | "circuit_open";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when, ISO 8601 in UTC.
+             */
             since: string | null;
+            /** @description Why. */
             reason: components["schemas"]["EndpointReason"] | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it is tried again, ISO 8601 in UTC; null when it is not waiting.
+             */
             retry_at: string | null;
+            /** @description What waits for the endpoint. */
             waiting: components["schemas"]["EndpointWaiting"];
+            /** @description The attempts of the last hour. */
             last_hour: components["schemas"]["EndpointLastHour"];
         };
         EndpointLastHour: {
+            /** @description Attempts in the last hour. */
             attempted: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description The part that succeeded, 0 to 1; null without attempts.
+             */
             success_share: number | null;
+            /** @description Half of the answers came within this many milliseconds. */
             p50_ms: number | null;
+            /** @description 95 of 100 answers came within this many milliseconds. */
             p95_ms: number | null;
         };
         EndpointReason: {
+            /** @description What went wrong; null when nothing did. */
             error: string | null;
+            /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
         };
         /** @description An endpoint of the business that failed or was disabled takes events again. */
         EndpointRecoveredData: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
             endpoint_id: string;
+            /** @description An address. */
             url: string;
             /** @description The caller's own id of the endpoint. */
             uid: string | null;
@@ -3886,50 +4809,103 @@ export interface components {
         };
         /** @description What is the same at creation and in a change. */
         EndpointRequest: {
+            /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[] | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
+            /** @description Headers of your own that each delivery carries; values are never shown again. */
             headers?: {
                 [key: string]: string;
             } | null;
+            /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
+            /** @description Deliveries a second at most; null is without a limit of yours. */
             rate_per_second?: number | null;
+            /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
+            /** @description Of which of your numbers it is. */
             metadata?: {
                 [key: string]: string;
             };
-            /** @enum {string} */
+            /**
+             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @enum {string}
+             */
             format?: "envelope" | "meta";
+            /** @description The token that Meta's own check of a callback carries. */
             verify_token?: string;
-            url: string;
-            /** @default  */
-            description: string;
+            /**
+             * @description Where events go: to a server of yours, `webhook`, or to the console's conversations, `inbox`. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @enum {string}
+             */
+            kind?: "webhook" | "inbox";
+            /** @description The server's address; required for a `webhook`. */
+            url?: string;
+            /**
+             * @description A text for people.
+             * @default
+             */
+            description?: string;
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
+            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not connected yet.
+             * @enum {string}
+             */
             status?: "pending";
         };
         EndpointWaiting: {
+            /** @description How many there are. */
             count: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+             */
             oldest: string | null;
         };
         /** @description With its health: the answer of one endpoint, not of lists. */
         EndpointWithHealth: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment?: "live" | "test";
+            /**
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @enum {string}
+             */
+            kind?: "webhook" | "inbox";
+            /** @description An address. */
             url: string;
-            /** @enum {string} */
+            /**
+             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @enum {string}
+             */
             format?: "envelope" | "meta";
+            /** @description A text for people. */
             description?: string;
+            /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
+            /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids?: string[] | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
+            /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
             };
@@ -3937,23 +4913,41 @@ export interface components {
             readonly headers: {
                 [key: string]: string;
             };
+            /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
+            /** @description Deliveries a second at most; null is without a limit of yours. */
             rate_per_second?: number | null;
+            /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @enum {string}
+             */
             status?: "pending" | "active" | "paused" | "disabled";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             */
             verified_at?: string | null;
+            /** @description The first characters of the secret. */
             secret_prefix: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             */
             previous_secret_expires_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             */
             last_success_at?: string | null;
+            /** @description Failed attempts since the last success. */
             consecutive_failures?: number;
+            /** @description How the endpoint does. */
             readonly health: components["schemas"]["EndpointHealth"];
         };
         /**
-         * @description Each is explained at /errors#code.
+         * @description Each is explained at /errors#code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow that; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not take that method; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Only GET /v1/tenant is open until it is; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not take that content type; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
          * @enum {string}
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
@@ -3961,8 +4955,11 @@ export interface components {
         Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["MetaOtherEvent"];
         /** @description The customer's profile. */
         EventContact: {
+            /** @description The customer's profile. */
             profile?: {
+                /** @description Its name. */
                 name?: string;
+                /** @description The customer's WhatsApp user name; null without one. */
                 username?: string;
             } & {
                 [key: string]: unknown;
@@ -3971,100 +4968,167 @@ export interface components {
             wa_id?: string;
             /** @description The business-scoped user id. */
             user_id?: string;
+            /** @description The customer's user id that all businesses of your portfolio share. */
             parent_user_id?: string;
         } & {
             [key: string]: unknown;
         };
         EventList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["EventSummary"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         /** @description The number that the event belongs to. */
         EventMetadata: {
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description Meta's id of your number. */
             phone_number_id?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The envelope without `data` and `raw`, with the state of its message and of its deliveries. */
         EventSummary: {
+            /** @description Its id. */
             id: string;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: components["schemas"]["EventType"];
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             readonly api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id?: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid?: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id?: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id?: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path?: string | null;
-            /** @enum {string|null} */
+            /**
+             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @enum {string|null}
+             */
             readonly direction: "inbound" | "outbound" | null;
+            /** @description Where it stands. */
             status?: string | null;
+            /** @description The code of what went wrong; null when nothing did. */
             error_code?: number | null;
+            /** @description Whether the body is still kept. */
             readonly payload_available: boolean;
+            /** @description Its deliveries to your endpoints. */
             readonly deliveries: components["schemas"]["DeliveryCounts"];
         };
-        /** @enum {string} */
+        /**
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta.
+         * @enum {string}
+         */
         EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other";
         /** @description `event` is null when its body is past retention. */
         EventWithDeliveries: {
+            /** @description What happened. */
             event: components["schemas"]["Event"] | null;
+            /** @description Whether the body is still kept. */
             payload_available: boolean;
+            /** @description Its deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
         /** @description The example as sent, with `"test": true`, and what the endpoint said. */
         Example: {
+            /** @description What happened. */
             event: {
                 [key: string]: unknown;
             };
+            /** @description How many were delivered. */
             delivered: boolean;
+            /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
+            /** @description How long the answer took, in milliseconds. */
             response_ms: number;
+            /** @description What went wrong; null when nothing did. */
             error: string | null;
+            /** @description The beginning of what the endpoint answered. */
             body_excerpt: string;
         };
         ExampleRequest: {
+            /** @description The type of the event, such as `message.inbound`. */
             event_type: components["schemas"]["EventType"];
         };
         Health: {
+            /** @description Whether all is well. */
             ok: boolean;
+            /** @description The version of the service. */
             sha: string;
-            /** @enum {string} */
+            /**
+             * @description Whether the database answers. `ok`: it answers; `error`: it does not.
+             * @enum {string}
+             */
             db: "ok" | "error";
         };
         HealthEntity: {
+            /** @description The kind of what it is about, at Meta. */
             entity_type: string | null;
+            /** @description Its id. */
             id: string | null;
+            /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
             can_send_message: string | null;
+            /** @description What is wrong. */
             reasons: components["schemas"]["HealthReason"][];
         };
         HealthReason: {
+            /** @description The code. */
             code: number | null;
+            /** @description A text for people. */
             description: string | null;
+            /** @description What repairs it; null when Meta does not say. */
             what_to_do: string | null;
         };
         /** @description The members of all sections. */
         HealthReport: {
+            /** @description Until when each table has partitions. */
             partitions_through: components["schemas"]["PartitionsThrough"];
+            /** @description The last comparison of the keys in Valkey with the database. */
             kv_reconcile: components["schemas"]["MirrorHealth"];
+            /** @description Retries that are due. */
             retries_due: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the oldest retry was due, ISO 8601 in UTC; null when none is.
+             */
             oldest_due_retry_at: string | null;
+            /** @description Deliveries that became dead in the last 24 hours. */
             dead_24h: number;
+            /** @description Endpoints that are not called for a while because they fail. */
             endpoints_circuit_open: number;
+            /** @description Endpoints whose secret no key decrypts. */
             endpoints_secret_unreadable: number;
+            /** @description Tokens of business accounts. */
             tokens: components["schemas"]["TokensHealth"];
+            /** @description The state of billing. */
             billing: components["schemas"]["BillingHealth"];
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         ImageContent: {
+            /** @description The media id of an upload. */
             id?: string;
+            /** @description A public https address of the file. */
             link?: string;
             /** @description Up to 1,024 characters. */
             caption?: string;
@@ -4085,174 +5149,842 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
+            /** @description The image of the message. */
             image: components["schemas"]["ImageContent"];
         } & {
             [key: string]: unknown;
         };
         ImportedNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
-            /** @enum {string} */
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
             connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail?: string | null;
         };
-        /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has. */
-        InboundMedia: {
-            id?: string;
-            mime_type?: string;
-            sha256?: string;
-            caption?: string;
-            filename?: string;
-            voice?: boolean;
-            animated?: boolean;
-        } & {
-            [key: string]: unknown;
-        };
-        /** @description The member named like `type` holds the content. More types exist and new ones come. */
-        InboundMessage: {
+        InboundAudioMessage: {
             /** @description The customer's phone number; absent when it is not known. */
             from?: string;
+            /** @description The customer's business-scoped user id. */
             from_user_id?: string;
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
             timestamp?: string;
             /**
-             * @example text
-             * @example image
-             * @example video
-             * @example audio
-             * @example document
-             * @example sticker
-             * @example location
-             * @example contacts
-             * @example interactive
-             * @example button
-             * @example order
-             * @example reaction
-             * @example system
-             * @example unsupported
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
              */
-            type: string;
-            text?: {
-                body: string;
-            } & {
-                [key: string]: unknown;
-            };
-            image?: components["schemas"]["InboundMedia"];
-            video?: components["schemas"]["InboundMedia"];
-            audio?: components["schemas"]["InboundMedia"];
-            document?: components["schemas"]["InboundMedia"];
-            sticker?: components["schemas"]["InboundMedia"];
-            location?: {
-                latitude?: number;
-                longitude?: number;
-                name?: string;
-                address?: string;
-                url?: string;
-            } & {
-                [key: string]: unknown;
-            };
-            contacts?: {
-                [key: string]: unknown;
-            }[];
-            interactive?: {
-                /**
-                 * @example button_reply
-                 * @example list_reply
-                 * @example nfm_reply
-                 */
-                type: string;
-                button_reply?: components["schemas"]["ChosenReply"];
-                list_reply?: components["schemas"]["ChosenReply"];
-                nfm_reply?: {
-                    [key: string]: unknown;
-                };
-            } & {
-                [key: string]: unknown;
-            };
-            /** @description The customer pressed a quick reply of a template. */
-            button?: {
-                payload?: string;
-                text?: string;
-            } & {
-                [key: string]: unknown;
-            };
-            order?: {
-                catalog_id?: string;
-                text?: string;
-                product_items?: {
-                    [key: string]: unknown;
-                }[];
-            } & {
-                [key: string]: unknown;
-            };
-            reaction?: {
-                message_id?: string;
-                /** @description Absent or empty when the reaction was taken back. */
-                emoji?: string;
-            } & {
-                [key: string]: unknown;
-            };
-            system?: {
-                [key: string]: unknown;
-            };
+            type: "audio";
+            /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
+                /** @description From where. */
                 from?: string;
+                /** @description Its id. */
                 id?: string;
+                /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
             /** @description The advertisement or post from which the customer wrote. */
             referral?: {
+                /** @description The address of the advertisement or post. */
                 source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
                 source_id?: string;
+                /** @description `ad` or `post`. */
                 source_type?: string;
+                /** @description The headline. */
                 headline?: string;
+                /** @description The text. */
                 body?: string;
+                /** @description The kind of the medium. */
                 media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
                 ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The audio of the message. */
+            audio: components["schemas"]["InboundMedia"];
+        } & {
+            [key: string]: unknown;
+        };
+        InboundButtonMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "button";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The customer pressed a quick reply of a template. */
+            button: {
+                /** @description The text that you gave the button. */
+                payload?: string;
+                /** @description The text. */
+                text?: string;
             } & {
                 [key: string]: unknown;
             };
         } & {
             [key: string]: unknown;
         };
+        InboundContactsMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "contacts";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The customers that it is about, in WhatsApp's own form. */
+            contacts: {
+                [key: string]: unknown;
+            }[];
+        } & {
+            [key: string]: unknown;
+        };
+        InboundDocumentMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "document";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The document of the message. */
+            document: components["schemas"]["InboundMedia"];
+        } & {
+            [key: string]: unknown;
+        };
+        InboundImageMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "image";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The image of the message. */
+            image: components["schemas"]["InboundMedia"];
+        } & {
+            [key: string]: unknown;
+        };
+        InboundInteractiveMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "interactive";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The interactive content of the message. */
+            interactive: {
+                /**
+                 * @description Which kind it is; the member of the same name holds the content, where there is one.
+                 * @example button_reply
+                 * @example list_reply
+                 * @example nfm_reply
+                 */
+                type: string;
+                /** @description The button that the customer pressed. */
+                button_reply?: components["schemas"]["ChosenReply"];
+                /** @description The row that the customer chose. */
+                list_reply?: components["schemas"]["ChosenReply"];
+                /** @description What the customer answered in a flow. */
+                nfm_reply?: {
+                    [key: string]: unknown;
+                };
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        InboundLocationMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "location";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description A place. */
+            location: {
+                /** @description Degrees north. */
+                latitude?: number;
+                /** @description Degrees east. */
+                longitude?: number;
+                /** @description Its name. */
+                name?: string;
+                /** @description The postal address, one text. */
+                address?: string;
+                /** @description An address. */
+                url?: string;
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of WhatsApp needs a token that nobody has. */
+        InboundMedia: {
+            /** @description Its id. */
+            id: string;
+            /** @description The media type, such as `image/jpeg`. */
+            mime_type?: string;
+            /** @description SHA-256 of the file. */
+            sha256?: string;
+            /** @description The text below the file. */
+            caption?: string;
+            /** @description The name that the customer sees. */
+            filename?: string;
+            /** @description Whether it is a recorded voice note. */
+            voice?: boolean;
+            /** @description Whether the sticker moves. */
+            animated?: boolean;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The member named like `type` holds the content. More types exist and new ones come. */
+        InboundMessage: components["schemas"]["InboundTextMessage"] | components["schemas"]["InboundImageMessage"] | components["schemas"]["InboundVideoMessage"] | components["schemas"]["InboundAudioMessage"] | components["schemas"]["InboundDocumentMessage"] | components["schemas"]["InboundStickerMessage"] | components["schemas"]["InboundLocationMessage"] | components["schemas"]["InboundContactsMessage"] | components["schemas"]["InboundInteractiveMessage"] | components["schemas"]["InboundButtonMessage"] | components["schemas"]["InboundOrderMessage"] | components["schemas"]["InboundReactionMessage"] | components["schemas"]["InboundSystemMessage"] | components["schemas"]["OtherInboundMessage"];
         InboundMessageData: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description Of which of your numbers it is. */
             metadata?: components["schemas"]["EventMetadata"];
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
+            /** @description The message. */
             message: components["schemas"]["InboundMessage"];
         } & {
             [key: string]: unknown;
         };
+        InboundOrderMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "order";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The products that the customer ordered. */
+            order: {
+                /** @description The id of the product catalogue. */
+                catalog_id?: string;
+                /** @description The text. */
+                text?: string;
+                /** @description The products. */
+                product_items?: {
+                    [key: string]: unknown;
+                }[];
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        InboundReactionMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "reaction";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description A reaction to a message. */
+            reaction: {
+                /** @description The wamid of the message. */
+                message_id?: string;
+                /** @description Absent or empty when the reaction was taken back. */
+                emoji?: string;
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        InboundStickerMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "sticker";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The sticker of the message. */
+            sticker: components["schemas"]["InboundMedia"];
+        } & {
+            [key: string]: unknown;
+        };
+        InboundSystemMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "system";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description What WhatsApp says of the customer, such as a new number. */
+            system: {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        InboundTextMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "text";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The text. */
+            text: {
+                /** @description The text. */
+                body: string;
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        InboundVideoMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
+            type: "video";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The video of the message. */
+            video: components["schemas"]["InboundMedia"];
+        } & {
+            [key: string]: unknown;
+        };
         InteractiveAction: {
+            /** @description Its name. */
             name?: string;
             /** @description The text that opens a list. */
             button?: string;
+            /** @description The buttons, in their order. */
             buttons?: components["schemas"]["ReplyButton"][];
+            /** @description The sections of the list. */
             sections?: components["schemas"]["ListSection"][];
+            /** @description The cards of a carousel, in their order. */
             cards?: {
                 [key: string]: unknown;
             }[];
+            /** @description The values, in their order. */
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description The id of the product catalogue. */
             catalog_id?: string;
+            /** @description Your id of the product. */
             product_retailer_id?: string;
         } & {
             [key: string]: unknown;
@@ -4261,9 +5993,13 @@ export interface components {
         InteractiveContent: {
             /** @description `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `carousel`, `order_details` or `order_status`. */
             type: string;
+            /** @description What stands above the text. */
             header?: components["schemas"]["InteractiveHeader"];
+            /** @description The text. */
             body?: components["schemas"]["InteractiveText"];
+            /** @description The small text below. */
             footer?: components["schemas"]["InteractiveText"];
+            /** @description What is done. */
             action: components["schemas"]["InteractiveAction"];
         } & {
             [key: string]: unknown;
@@ -4271,9 +6007,13 @@ export interface components {
         InteractiveHeader: {
             /** @description `text`, `image`, `video` or `document`. */
             type: string;
+            /** @description The text. */
             text?: string;
+            /** @description The image of the message. */
             image?: components["schemas"]["ImageContent"];
+            /** @description The video of the message. */
             video?: components["schemas"]["VideoContent"];
+            /** @description The document of the message. */
             document?: components["schemas"]["DocumentContent"];
         } & {
             [key: string]: unknown;
@@ -4292,134 +6032,253 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
+            /** @description The interactive content of the message. */
             interactive: components["schemas"]["InteractiveContent"];
         } & {
             [key: string]: unknown;
         };
         InteractiveText: {
+            /** @description The text. */
             text: string;
         } & {
             [key: string]: unknown;
         };
         Interval: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description From where.
+             */
             from: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description To where.
+             */
             to: string;
         };
         Invoice: {
+            /** @description Its id. */
             id: string;
+            /** @description The number that it is filed under. */
             number: string;
+            /** @description The month, `YYYY-MM`. */
             period: string;
+            /** @description Where it stands. */
             status: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was issued, ISO 8601 in UTC.
+             */
             issued_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when it is to be paid, ISO 8601 in UTC.
+             */
             due_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was paid, ISO 8601 in UTC; null before.
+             */
             paid_at: string | null;
-            /** @default INR */
-            currency: string;
+            /**
+             * @description The currency, three letters of ISO 4217, such as `INR`.
+             * @default INR
+             */
+            currency?: string;
+            /** @description Numbers that are charged. */
             active_numbers: number;
+            /** @description The sum with tax, in paise. */
             total_paise: number;
+            /** @description What is still to be paid, in paise. */
             amount_due_paise: number;
+            /** @description Who bills. */
             seller: components["schemas"]["Seller"];
+            /** @description Who is billed, as on the day of the invoice. */
             buyer: components["schemas"]["Buyer"];
+            /** @description The state that the supply is taxed in. */
             place_of_supply: string;
+            /** @description The tax office's kind of supply. */
             supply_type: string;
+            /** @description The sentence that the law asks for on this kind of invoice. */
             endorsement: string;
+            /** @description What it takes the place of; null otherwise. */
             replaces?: string | null;
-            /** @default false */
-            reverse_charge: boolean;
+            /**
+             * @description Whether the buyer pays the tax.
+             * @default false
+             */
+            reverse_charge?: boolean;
+            /** @description The numbers. */
             numbers: components["schemas"]["InvoicedNumber"][];
+            /** @description The lines of the invoice. */
             lines: components["schemas"]["InvoiceLine"][];
+            /** @description The sum without tax, in paise. */
             subtotal_paise: number;
+            /** @description The taxes, each with its rate and amount. */
             taxes: components["schemas"]["Tax"][];
+            /** @description What rounding to rupees changes, in paise. */
             round_off_paise: number;
+            /** @description The sum in words. */
             total_in_words: string;
+            /** @description What was paid, in paise, tax deducted at source included. */
             amount_paid_paise: number;
+            /** @description Tax that the buyer deducts at source, in paise. */
+            tds_paise: number;
+            /** @description What credit notes take off, in paise. */
             credited_paise: number;
+            /** @description Credit notes on this invoice. */
             credit_notes: components["schemas"]["InvoiceCredit"][];
+            /** @description The attempts to debit. */
             attempts: components["schemas"]["Attempt"][];
+            /** @description The registration number of the e-invoice; null without one. */
             irn: string | null;
         };
         InvoiceCredit: {
+            /** @description Its id. */
             id: string;
+            /** @description The number that it is filed under. */
             number: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was issued, ISO 8601 in UTC.
+             */
             issued_at: string;
+            /** @description The sum with tax, in paise. */
             total_paise: number;
+            /** @description Why. */
             reason: string;
         };
         InvoiceLine: {
+            /** @description A text for people. */
             description: string;
+            /** @description The tax office's code of the service. */
             sac: string;
+            /** @description How many. */
             quantity: number;
+            /** @description The price of one, in paise. */
             unit_paise: number;
+            /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
+            /** @description The rate of GST in percent. */
+            gst_percent: number;
+            /**
+             * Format: uuid
+             * @description The id of the version of the terms that the line was priced by; null for the first terms.
+             */
+            plan_version: string | null;
         };
         InvoiceSummary: {
+            /** @description Its id. */
             id: string;
+            /** @description The number that it is filed under. */
             number: string;
+            /** @description The month, `YYYY-MM`. */
             period: string;
+            /** @description Where it stands. */
             status: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was issued, ISO 8601 in UTC.
+             */
             issued_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when it is to be paid, ISO 8601 in UTC.
+             */
             due_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was paid, ISO 8601 in UTC; null before.
+             */
             paid_at: string | null;
-            /** @default INR */
-            currency: string;
+            /**
+             * @description The currency, three letters of ISO 4217, such as `INR`.
+             * @default INR
+             */
+            currency?: string;
+            /** @description Numbers that are charged. */
             active_numbers: number;
+            /** @description The sum with tax, in paise. */
             total_paise: number;
+            /** @description What is still to be paid, in paise. */
             amount_due_paise: number;
         };
         InvoicedNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string;
+            /** @description Seconds of the period in which the number was connected. */
             connected_seconds: number;
+            /** @description When the number was connected. */
             intervals: components["schemas"]["Interval"][];
         };
         LastMail: {
-            /** Format: email */
+            /**
+             * Format: email
+             * @description To where.
+             */
             to: string;
+            /** @description The subject of the mail. */
             subject: string;
+            /** @description The links in the mail. */
             links: string[];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was sent, ISO 8601 in UTC; null before.
+             */
             sent_at: string;
         };
         LastSnapshot: {
+            /** @description The month, `YYYY-MM`. */
             period: string;
+            /** @description Numbers that are charged. */
             active_numbers: number;
+            /** @description The sum with tax, in paise. */
             total_paise: number;
         };
         /** @description The template that the customer was sent last. */
         LastTemplate: {
+            /** @description Its id. */
             id: string;
+            /** @description Its name. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language: string | null;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @enum {string}
+             */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
         };
         Ledger: {
-            /** Format: date */
+            /**
+             * Format: date
+             * @description The day, `YYYY-MM-DD` in UTC.
+             */
             day: string;
+            /** @description The hour of the day, 0 to 23 in UTC; null for the whole day. */
             hour: number | null;
+            /** @description Events. */
             events: components["schemas"]["LedgerEvents"];
+            /** @description By webhook endpoint. */
             endpoints: components["schemas"]["LedgerEndpoint"][];
+            /** @description What was sent. */
             sends: components["schemas"]["LedgerSends"];
             /** @description Every endpoint is balanced and nothing was doubled. */
             balanced: boolean;
@@ -4452,13 +6311,13 @@ export interface components {
             without_endpoint: number;
         };
         LedgerSends: {
-            /** @description Messages that the upstream accepted, single and of batches. */
+            /** @description Messages that WhatsApp accepted, single and of batches. */
             accepted: number;
             /** @description Batch items that were refused. */
             failed: number;
             /** @description Batch items whose answer was lost; they are never sent again. */
             outcome_unknown: number;
-            /** @description Single sends that the upstream refused, by the request log; null for a time that it does not cover. */
+            /** @description Single sends that WhatsApp refused, by the request log; null for a time that it does not cover. */
             refused: number | null;
             /** @description Single sends that ended as `meta_unreachable`, by the request log; null as `refused`. */
             unanswered: number | null;
@@ -4466,6 +6325,7 @@ export interface components {
             doubled: number;
         };
         ListRow: {
+            /** @description Its id. */
             id: string;
             /** @description Up to 24 characters. */
             title: string;
@@ -4475,8 +6335,11 @@ export interface components {
             [key: string]: unknown;
         };
         ListSection: {
+            /** @description A short name. */
             title?: string;
+            /** @description The rows. */
             rows?: components["schemas"]["ListRow"][];
+            /** @description The products. */
             product_items?: {
                 [key: string]: unknown;
             }[];
@@ -4484,13 +6347,19 @@ export interface components {
             [key: string]: unknown;
         };
         Live: {
+            /** @description Whether all is well. */
             ok: boolean;
+            /** @description The version of the service. */
             sha: string;
         };
         LocationContent: {
+            /** @description Degrees north. */
             latitude: number | string;
+            /** @description Degrees east. */
             longitude: number | string;
+            /** @description Its name. */
             name?: string;
+            /** @description The postal address, one text. */
             address?: string;
         } & {
             [key: string]: unknown;
@@ -4509,42 +6378,59 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
+            /** @description A place. */
             location: components["schemas"]["LocationContent"];
         } & {
             [key: string]: unknown;
         };
         Mandate: {
+            /** @description Its id. */
             id: string;
+            /** @description Where it stands. */
             status: string;
-            /** @enum {string} */
-            method: "upi" | "card" | "emandate";
-            instrument: string | null;
-            max_amount_paise: number;
-            /** Format: date-time */
-            expires_at: string | null;
-        };
-        MandateRequest: {
-            return_url?: string | null;
             /**
-             * @default upi
+             * @description How it is debited. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
              * @enum {string}
              */
             method: "upi" | "card" | "emandate";
-            /** @default 1500000 */
+            /** @description The bank account or card, shortened. */
+            instrument: string | null;
+            /** @description The most that one debit may take, in paise. */
             max_amount_paise: number;
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
+            expires_at: string | null;
+        };
+        MandateRequest: {
+            /** @description Where your customer comes back to. */
+            return_url?: string | null;
+            /**
+             * @description The method. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
+             * @default upi
+             * @enum {string}
+             */
+            method?: "upi" | "card" | "emandate";
+            /**
+             * @description The most that one debit may take, in paise.
+             * @default 1500000
+             */
+            max_amount_paise?: number;
         };
         /**
-         * @description The upstream's description; its `url` needs a token that nobody but the service has.
+         * @description WhatsApp's description; its `url` needs a token that nobody but the service has.
          * @example {
          *       "messaging_product": "whatsapp",
          *       "mime_type": "image/jpeg",
@@ -4554,55 +6440,103 @@ export interface components {
          *     }
          */
         MediaDescription: {
+            /** @description Its id. */
             id?: string;
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description The media type, such as `image/jpeg`. */
             mime_type?: string;
+            /** @description SHA-256 of the file. */
             sha256?: string;
+            /** @description Its size in bytes. */
             file_size?: number | string;
+            /** @description An address. */
             url?: string;
         } & {
             [key: string]: unknown;
         };
         MediaRequest: {
-            /** Format: binary */
+            /**
+             * Format: binary
+             * @description The file itself.
+             */
             file: string;
             /** @description The media type, when the file part names none. */
             type?: string;
+            /** @description The number that the file is for, its phone_number_id or E.164. */
             from: string;
         };
         /** @description How far a message came, without its content. */
         Message: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
-            /** @enum {string} */
+            /**
+             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @enum {string}
+             */
             direction: "inbound" | "outbound";
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @enum {string}
+             */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
+            /** @description The code of what went wrong; null when nothing did. */
             error_code?: number | null;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id?: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id?: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id?: string | null;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type?: string | null;
+            /** @description The template of the message. */
             readonly template: components["schemas"]["SentTemplate"] | null;
+            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             readonly batch_id: string | null;
+            /** @description Its place in the batch, from 0. */
             idx?: number | null;
+            /** @description The event: `evt_` and 26 characters. */
             readonly event_id: string | null;
+            /** @description What WhatsApp says of the price. */
             readonly pricing: components["schemas"]["Pricing"] | null;
+            /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
+            /** @description Milliseconds that WhatsApp took; null where they were not measured. */
             upstream_ms?: number | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
+             */
             accepted_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was sent, ISO 8601 in UTC; null before.
+             */
             sent_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it reached the phone, ISO 8601 in UTC; null before.
+             */
             delivered_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was read, ISO 8601 in UTC; null before.
+             */
             read_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it failed, ISO 8601 in UTC; null otherwise.
+             */
             failed_at?: string | null;
         };
         /**
@@ -4626,185 +6560,299 @@ export interface components {
         MessageBatch: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
             from: string;
-            /** @description Your name for the batch; a repeated one returns the batch that has it. */
-            client_ref: string;
+            /** @description Your name of the batch. A repeated one returns the batch that has it, whatever the messages are. */
+            client_ref?: string;
+            /** @description The messages. */
             messages: components["schemas"]["BatchMessage"][];
-        } & {
-            [key: string]: unknown;
         };
         /** @description The event `message.echo`. */
         MessageEchoEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.echo";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["EchoedMessageData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
-        /** @description The upstream's error in its own words; past retention its code alone. */
+        /** @description WhatsApp's error in its own words, past retention its code alone; and what is known of the code. */
         MessageError: {
+            /** @description WhatsApp's error code, such as `131047`. */
             code: number | null;
+            /** @description WhatsApp's short name of the error. */
             title: string | null;
+            /** @description WhatsApp's sentence. */
             message: string | null;
+            /** @description WhatsApp's particulars of this case. */
             details: string | null;
+            /** @description What went wrong and what repairs it; null for an unknown code. */
+            readonly hint: string | null;
+            /**
+             * Format: uri
+             * @description The page about this code; null for an unknown code.
+             */
+            readonly doc_url: string | null;
         };
         MessageErrorData: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description Of which of your numbers it is. */
             metadata?: components["schemas"]["EventMetadata"];
+            /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["UpstreamProblem"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.error`. */
         MessageErrorEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.error";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["MessageErrorData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description An event of the message, and every delivery of it. */
         MessageEvent: {
+            /** @description Its id. */
             id: string;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: components["schemas"]["EventType"];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
+            /** @description Its deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
         /** @description Messages that were sent or received in the hour or day, and how far they have come by now. */
         MessageFigures: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The beginning of the interval, ISO 8601 in UTC.
+             */
             start: string;
+            /** @description Meta's id of your number. */
             phone_number_id?: string;
             /** @description Empty for messages without a template. */
             template?: string;
-            /** @enum {string} */
+            /**
+             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @enum {string}
+             */
             direction?: "inbound" | "outbound";
+            /** @description How many came in. */
             received: number;
+            /** @description How many were sent. */
             sent: number;
+            /** @description How many were delivered. */
             delivered: number;
+            /** @description How many were read. */
             read: number;
+            /** @description How many failed. */
             failed: number;
+            /** @description How many failed by each of WhatsApp's error codes. */
             failed_by_code: {
                 [key: string]: number;
             };
+            /** @description How many have an outcome that is not known. */
             unknown: number;
             /** @description Messages by pricing category. */
             pricing: {
                 [key: string]: number;
             };
+            /** @description Half of the messages reached the phone within this many seconds. */
             median_seconds_to_delivered: number | null;
+            /** @description Half of the messages that were read were read within this many seconds. */
             median_seconds_to_read: number | null;
         };
         /** @description The event `message.inbound`. */
         MessageInboundEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.inbound";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["InboundMessageData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         MessageList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["Message"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         /** @description The event `message.outbound`. */
         MessageOutboundEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.outbound";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["OutboundMessageData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
-        /** @description One report of the upstream, in the order in which the reports were stored. */
+        /** @description One report of WhatsApp, in the order in which the reports were stored. */
         MessageReport: {
-            /** @description The upstream's word, e.g. `delivered` or `played`. */
+            /** @description WhatsApp's word, e.g. `delivered` or `played`. */
             status: string | null;
             /**
              * Format: date-time
              * @description When it happened; past retention, when it was stored.
              */
             at: string;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["MessageError"] | null;
+            /** @description The event: `evt_` and 26 characters. */
             event_id: string;
         };
         MessageStatus: {
             /** @description The wamid of your message. */
             id: string;
             /**
+             * @description Where it stands.
              * @example sent
              * @example delivered
              * @example read
@@ -4812,55 +6860,88 @@ export interface components {
              * @example failed
              */
             status: string;
+            /** @description Seconds since 1970, as text. */
             timestamp?: string;
+            /** @description The customer's number in digits. */
             recipient_id?: string;
+            /** @description The customer's business-scoped user id. */
             recipient_user_id?: string;
+            /** @description The text that the message carried for you, up to 512 characters. */
             biz_opaque_callback_data?: string;
+            /** @description WhatsApp's conversation that the message belongs to, in its own members. */
             conversation?: {
                 [key: string]: unknown;
             };
+            /** @description What WhatsApp says of the price. */
             pricing?: {
+                /** @description Whether WhatsApp charges the message. */
                 billable?: boolean;
+                /** @description How WhatsApp counts: `PMP` is by message. */
                 pricing_model?: string;
+                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
                 type?: string;
+                /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
             } & {
                 [key: string]: unknown;
             };
+            /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
         } & {
             [key: string]: unknown;
         };
         MessageStatusData: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description Of which of your numbers it is. */
             metadata?: components["schemas"]["EventMetadata"];
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
+            /** @description Where it stands. */
             status: components["schemas"]["MessageStatus"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.status`. */
         MessageStatusEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.status";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["MessageStatusData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -4881,13 +6962,17 @@ export interface components {
         MessageTemplate: {
             /** @description Lower case letters, digits and `_`. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language: string;
             /** @description `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string;
             /** @description `POSITIONAL` or `NAMED`. */
             parameter_format?: string;
+            /** @description The parts of the template, in Meta's own form. */
             components: components["schemas"]["TemplateComponent"][];
+            /** @description Seconds for which WhatsApp tries to deliver it. */
             message_send_ttl_seconds?: number;
+            /** @description The template of Meta's library that it is made from. */
             library_template_name?: string;
             /** @description The business account; needed when there are several. Not passed on. */
             waba_id?: string;
@@ -4898,54 +6983,92 @@ export interface components {
         };
         /** @description The event `meta.other`. */
         MetaOtherEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "meta.other";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: {
                 [key: string]: unknown;
             };
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         MigrateRequest: {
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
+            /** @description The country code of the number without `+`, such as `91`. */
             cc: string;
+            /** @description The phone number without its country code. */
             phone_number: string;
         };
         MirrorHealth: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ran last, ISO 8601 in UTC.
+             */
             last_run_at: string | null;
+            /** @description Entries that differed and were written again. */
             keys_rewritten: number;
         };
         NextCharge: {
+            /** @description The month, `YYYY-MM`. */
             period: string;
-            /** Format: date */
+            /**
+             * Format: date
+             * @description The day of the next invoice.
+             */
             invoice_on: string;
+            /** @description The numbers. */
             numbers: number;
+            /** @description The lines of the invoice. */
             lines: components["schemas"]["ChargeLine"][];
+            /** @description The taxes, each with its rate and amount. */
             taxes: components["schemas"]["Tax"][];
+            /** @description The sum without tax, in paise. */
             subtotal_paise: number;
+            /** @description Tax in paise. */
             tax_paise: number;
+            /** @description The sum with tax, in paise. */
             total_paise: number;
-            /** @default true */
-            estimate: boolean;
+            /**
+             * @description Whether the sum can still change.
+             * @default true
+             */
+            estimate?: boolean;
         };
         /**
          * @example {
@@ -4959,115 +7082,192 @@ export interface components {
             [key: string]: unknown;
         };
         NumberConnectionData: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The state before. */
             from: string;
+            /** @description The state from now on. */
             to: string;
+            /** @description More about it; null when there is nothing to say. */
             detail: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.connection`. */
         NumberConnectionEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.connection";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["NumberConnectionData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         NumberHealth: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description Whether messages can be sent from the number. */
             connection_state: string;
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail: string | null;
+            /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
             can_send_message: string | null;
+            /** @description The parts that Meta looked at, such as the number, the account and the app. */
             entities: components["schemas"]["HealthEntity"][];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When Meta was asked, ISO 8601 in UTC.
+             */
             checked_at: string;
         };
         NumberNameData: {
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description What Meta decided. */
             decision?: string;
+            /** @description The display name that was asked for. */
             requested_verified_name?: string;
+            /** @description Why Meta rejected it; null otherwise. */
             rejection_reason?: string | null;
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.name`. */
         NumberNameEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.name";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["NumberNameData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         NumberQualityData: {
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description What happened. */
             event?: string;
+            /** @description The messaging limit before, such as `TIER_250`. */
             old_limit?: string;
+            /** @description The messaging limit now, such as `TIER_250`. */
             current_limit?: string;
+            /** @description How many customers the business may begin to write to in 24 hours. */
             max_daily_conversations_per_business?: string | number;
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.quality`. */
         NumberQualityEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.quality";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["NumberQualityData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -5076,63 +7276,163 @@ export interface components {
         OneMessage: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
-            /** @enum {string} */
+            /**
+             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @enum {string}
+             */
             direction: "inbound" | "outbound";
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @enum {string}
+             */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
+            /** @description The code of what went wrong; null when nothing did. */
             error_code?: number | null;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id?: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id?: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id?: string | null;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type?: string | null;
+            /** @description The template of the message. */
             readonly template: components["schemas"]["SentTemplate"] | null;
+            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             readonly batch_id: string | null;
+            /** @description Its place in the batch, from 0. */
             idx?: number | null;
+            /** @description The event: `evt_` and 26 characters. */
             readonly event_id: string | null;
+            /** @description What WhatsApp says of the price. */
             readonly pricing: components["schemas"]["Pricing"] | null;
+            /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
+            /** @description Milliseconds that WhatsApp took; null where they were not measured. */
             upstream_ms?: number | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
+             */
             accepted_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was sent, ISO 8601 in UTC; null before.
+             */
             sent_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it reached the phone, ISO 8601 in UTC; null before.
+             */
             delivered_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was read, ISO 8601 in UTC; null before.
+             */
             read_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it failed, ISO 8601 in UTC; null otherwise.
+             */
             failed_at?: string | null;
+            /** @description Who wrote it. */
             from: string | null;
+            /** @description Who got it. */
             to: string | null;
+            /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["MessageError"] | null;
+            /** @description Whether the body is still kept. */
             payload_available: boolean;
+            /** @description What you sent. */
             request: {
                 [key: string]: unknown;
             } | null;
+            /** @description WhatsApp's answer, byte for byte; null without one. */
             response: {
                 [key: string]: unknown;
             } | null;
+            /** @description The message. */
             message: {
                 [key: string]: unknown;
             } | null;
+            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses: components["schemas"]["MessageReport"][];
+            /** @description Events. */
             events: components["schemas"]["MessageEvent"][];
+        };
+        /** @description The member named like `type` holds the content. More types exist and new ones come. */
+        OtherInboundMessage: {
+            /** @description The customer's phone number; absent when it is not known. */
+            from?: string;
+            /** @description The customer's business-scoped user id. */
+            from_user_id?: string;
+            /** @description The wamid. */
+            id: string;
+            /** @description Seconds since 1970. */
+            timestamp?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @enum {string}
+             */
+            type: "edit" | "revoke" | "request_welcome" | "unsupported" | "unknown";
+            /** @description What went wrong, in WhatsApp's own form. */
+            errors?: components["schemas"]["UpstreamProblem"][];
+            /** @description The message that the customer answered, or that the message was forwarded. */
+            context?: {
+                /** @description From where. */
+                from?: string;
+                /** @description Its id. */
+                id?: string;
+                /** @description Whether the customer forwarded it. */
+                forwarded?: boolean;
+                /** @description Whether it was forwarded often. */
+                frequently_forwarded?: boolean;
+            } & {
+                [key: string]: unknown;
+            };
+            /** @description The advertisement or post from which the customer wrote. */
+            referral?: {
+                /** @description The address of the advertisement or post. */
+                source_url?: string;
+                /** @description Meta's id of the advertisement or post. */
+                source_id?: string;
+                /** @description `ad` or `post`. */
+                source_type?: string;
+                /** @description The headline. */
+                headline?: string;
+                /** @description The text. */
+                body?: string;
+                /** @description The kind of the medium. */
+                media_type?: string;
+                /** @description Meta's id of the click on the advertisement. */
+                ctwa_clid?: string;
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
         };
         OutboundMessageData: {
             /** @description The body that was sent. */
             request: {
                 [key: string]: unknown;
             };
-            /** @description The upstream's answer. */
+            /** @description WhatsApp's answer. */
             response: {
                 [key: string]: unknown;
             } | null;
             /** @description Null when the outcome is unknown. */
             http_status: number | null;
+            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             batch_id?: string | null;
             /** @description The item's place in its batch. */
             idx?: number | null;
@@ -5143,86 +7443,176 @@ export interface components {
         OutgoingMessage: components["schemas"]["TextMessage"] | components["schemas"]["ImageMessage"] | components["schemas"]["VideoMessage"] | components["schemas"]["AudioMessage"] | components["schemas"]["DocumentMessage"] | components["schemas"]["StickerMessage"] | components["schemas"]["LocationMessage"] | components["schemas"]["ContactsMessage"] | components["schemas"]["ReactionMessage"] | components["schemas"]["InteractiveMessage"] | components["schemas"]["TemplateMessage"];
         /** @description The day to which each partitioned table has partitions. */
         PartitionsThrough: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the request log has partitions, a date.
+             */
             api_requests: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Events.
+             */
             events: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when bodies of events have partitions, a date.
+             */
             event_payloads: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when deliveries have partitions, a date.
+             */
             webhook_deliveries: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The messages.
+             */
             messages: string | null;
         };
         Payment: {
+            /** @description Its id. */
             id: string;
+            /** @description Where it stands. */
             status: string;
+            /** @description The attempt to charge. */
             attempt: components["schemas"]["PaymentAttempt"];
+            /** @description Where it can be paid. */
             payment_url: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string;
         };
         PaymentAttempt: {
+            /** @description Its id. */
             id: string;
+            /** @description Which kind it is. */
             kind: string;
+            /** @description Where it stands. */
             status: string;
         };
         PhoneNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description The display name that Meta approved. */
             verified_name?: string | null;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** @enum {string} */
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
             connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail?: string | null;
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating?: string | null;
+            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
             messaging_limit_tier?: string | null;
+            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level?: string | null;
+            /** @description What Meta decided about the display name, such as `APPROVED`. */
             name_status?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the number was registered, ISO 8601 in UTC.
+             */
             registered_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the last event of the number came, ISO 8601 in UTC.
+             */
             last_event_at?: string | null;
         };
         Plan: {
+            /** @description The code. */
             code: string;
+            /** @description The currency, three letters of ISO 4217, such as `INR`. */
             currency: string;
+            /** @description Monthly price of the first number in paise, without GST. */
             first_number_paise: number;
+            /** @description Monthly price of each further number in paise, without GST. */
             additional_number_paise: number;
+            /** @description The rate of GST in percent. */
             gst_percent: number;
+            /** @description Whether prices include tax. */
             tax_inclusive: boolean;
+            /** @description How many numbers the base price includes. */
+            included_numbers: number;
+            /** @description Days from an invoice to its due date. */
+            due_days: number;
+            /**
+             * Format: uuid
+             * @description The id of the version of the terms; null for the first terms.
+             */
+            version: string | null;
         };
-        /** @description What the upstream charges for the message, as its statuses said. */
+        /** @description What WhatsApp charges for the message, as its statuses said. */
         Pricing: {
+            /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string | null;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: string | null;
+            /** @description Whether WhatsApp charges the message. */
             billable: boolean | null;
         };
         Profile: {
+            /** @description The name of the business as the tax office knows it. */
             legal_name: string | null;
+            /** @description The kind of the tax id, such as `gstin` or `pan`. */
             tax_id_type: string | null;
+            /** @description The tax id; null where the country has none. */
             tax_id: string | null;
+            /** @description The state of India in the tax office's two digits, such as `29`. */
             state_code: string | null;
+            /** @description The postal address, one text. */
             address: string | null;
+            /** @description The city. */
             city: string | null;
+            /** @description The PIN of six digits. */
             pin: string | null;
+            /** @description The phone number. */
             phone: string | null;
+            /** @description The country, two letters of ISO 3166, such as `IN`. */
             country: string;
+            /** @description Tax that the buyer deducts at source, in percent of the taxable value; 0 for none. */
+            tds_percent: number;
+            /** @description Whether nothing is missing for an invoice. */
             readonly complete: boolean;
+            /** @description What is missing. */
             readonly missing: string[];
         };
         ProfileRequest: {
+            /** @description The name of the business as the tax office knows it. */
             legal_name?: string;
+            /** @description The postal address, one text. */
             address?: string;
+            /** @description The city. */
             city?: string;
+            /** @description The PIN of six digits. */
             pin?: string;
-            /** @enum {string} */
+            /**
+             * @description The state of India in the tax office's two digits, such as `29`. `01`: Jammu and Kashmir; `02`: Himachal Pradesh; `03`: Punjab; `04`: Chandigarh; `05`: Uttarakhand; `06`: Haryana; `07`: Delhi; `08`: Rajasthan; `09`: Uttar Pradesh; `10`: Bihar; `11`: Sikkim; `12`: Arunachal Pradesh; `13`: Nagaland; `14`: Manipur; `15`: Mizoram; `16`: Tripura; `17`: Meghalaya; `18`: Assam; `19`: West Bengal; `20`: Jharkhand; `21`: Odisha; `22`: Chhattisgarh; `23`: Madhya Pradesh; `24`: Gujarat; `26`: Dadra and Nagar Haveli and Daman and Diu; `27`: Maharashtra; `29`: Karnataka; `30`: Goa; `31`: Lakshadweep; `32`: Kerala; `33`: Tamil Nadu; `34`: Puducherry; `35`: Andaman and Nicobar Islands; `36`: Telangana; `37`: Andhra Pradesh; `38`: Ladakh.
+             * @enum {string}
+             */
             state_code?: "01" | "02" | "03" | "04" | "05" | "06" | "07" | "08" | "09" | "10" | "11" | "12" | "13" | "14" | "15" | "16" | "17" | "18" | "19" | "20" | "21" | "22" | "23" | "24" | "26" | "27" | "29" | "30" | "31" | "32" | "33" | "34" | "35" | "36" | "37" | "38";
+            /** @description The tax id; null where the country has none. */
             tax_id?: string;
+            /** @description The phone number. */
             phone?: string;
+            /** @description The country, two letters of ISO 3166, such as `IN`. */
             country?: string;
+            /**
+             * @description Tax that the buyer deducts at source, in percent of the taxable value; 0 for none. `0`: none; `2`: as from a technical service; `10`: as from a professional service.
+             * @enum {integer}
+             */
+            tds_percent?: 0 | 2 | 10;
         };
         Queued: {
+            /** @description How many were queued. */
             queued: number;
         };
         /** @description The message that this one answers. */
@@ -5254,16 +7644,18 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
+            /** @description A reaction to a message. */
             reaction: components["schemas"]["ReactionContent"];
         } & {
             [key: string]: unknown;
@@ -5275,7 +7667,10 @@ export interface components {
             message_id: string;
             /** @description Shows that you are writing, for 25 seconds or until the answer is sent. */
             typing_indicator?: {
-                /** @constant */
+                /**
+                 * @description Which kind it is; the member of the same name holds the content, where there is one.
+                 * @constant
+                 */
                 type: "text";
             } & {
                 [key: string]: unknown;
@@ -5284,106 +7679,230 @@ export interface components {
             [key: string]: unknown;
         };
         Ready: {
+            /** @description Whether all is well. */
             ok: boolean;
+            /** @description The version of the service. */
             sha: string;
-            /** @enum {string} */
+            /**
+             * @description Whether the database answers. `ok`: it answers; `error`: it does not.
+             * @enum {string}
+             */
             db: "ok" | "error";
-            /** @enum {string} */
+            /**
+             * @description Whether the database has the schema of this version. `ok`: it answers; `error`: it does not.
+             * @enum {string}
+             */
             migrations: "ok" | "error";
-            /** @enum {string} */
+            /**
+             * @description Whether the tables have partitions for the next days. `ok`: it answers; `error`: it does not.
+             * @enum {string}
+             */
             partitions: "ok" | "error";
         };
         RedeemedDeviceLogin: {
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `waiting`: nobody has decided yet; `confirmed`: a person confirmed it; `denied`: a person denied it; `expired`: it was not confirmed in time.
+             * @enum {string}
+             */
             status: "waiting" | "confirmed" | "denied" | "expired";
             /** @description Present once, when the status is `confirmed`. */
             api_key: components["schemas"]["DeviceKey"] | null;
         };
         RefreshedPhoneNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number?: string;
+            /** @description The display name that Meta approved. */
             verified_name?: string | null;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** @enum {string} */
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
             connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail?: string | null;
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating?: string | null;
+            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
             messaging_limit_tier?: string | null;
+            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level?: string | null;
+            /** @description What Meta decided about the display name, such as `APPROVED`. */
             name_status?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the number was registered, ISO 8601 in UTC.
+             */
             registered_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the last event of the number came, ISO 8601 in UTC.
+             */
             last_event_at?: string | null;
+            /** @description What Meta answered just now, in its own form. */
             meta_snapshot?: unknown;
         };
         RegisterRequest: {
+            /** @description The PIN of six digits. */
             pin?: string | null;
         };
         Reinstated: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
         };
         RejectRequest: {
+            /** @description Why. */
             reason: string;
         };
         Rejected: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            /** @description Why the business was rejected; null otherwise. */
             rejected_reason?: string | null;
         };
         ReleasedAccount: {
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
+            /** @description Ids of your numbers; null is all of them. */
             phone_number_ids: string[];
+            /** @description It was given back. */
             released: boolean;
         };
         ReleasedNumber: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description It was given back. */
             released: boolean;
+        };
+        RepeatedBatch: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @enum {string}
+             */
+            status?: "queued" | "completed" | "cancelled";
+            /** @description How many messages there are. */
+            total: number;
+            /** @description How many messages WhatsApp accepted. */
+            accepted?: number;
+            /** @description How many failed. */
+            failed?: number;
+            /** @description Messages a second at most. */
+            rate_per_sec: number;
+            /** @description Your name of the batch; null when you gave none. */
+            client_ref?: string | null;
+            /**
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @enum {string|null}
+             */
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description When it began, ISO 8601 in UTC; null before.
+             */
+            started_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
+            completed_at?: string | null;
+            /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
+            readonly same_messages: boolean;
         };
         /** @description What a replay would queue: how much, since when, and how long its release takes at least. */
         ReplayPreview: {
+            /** @description How many there are. */
             count: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+             */
             oldest: string | null;
+            /** @description About how long it will take, in seconds. */
             expected_seconds: number;
         };
         /** @description The body of an endpoint replay; `from` is a word of Python, so the fields are named by hand. */
         ReplayRequest: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The beginning of the range, ISO 8601.
+             */
             from: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The end of the range, ISO 8601, not included.
+             */
             to: string;
             /**
+             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
              * @default [
              *       "failed",
              *       "dead"
              *     ]
              */
-            status: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
+            status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[] | null;
-            /** @default false */
-            preview: boolean;
+            /**
+             * @description Whether to count alone, and repeat nothing.
+             * @default false
+             */
+            preview?: boolean;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Replayed: {
+            /** @description Its id. */
             id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @enum {string}
+             */
             status?: "pending" | "delivered" | "failed" | "dead";
+            /** @description How many attempts were made. */
             attempts?: number;
+            /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status?: number | null;
+            /** @description How long the last answer took, in milliseconds. */
             last_response_ms?: number | null;
+            /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
+            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             readonly replay_of: string | null;
         };
         ReplyButton: {
-            /** @constant */
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
             type: "reply";
+            /** @description The id and title of the button. */
             reply: {
+                /** @description Its id. */
                 id: string;
                 /** @description Up to 20 characters. */
                 title: string;
@@ -5402,11 +7921,13 @@ export interface components {
              * @description When it arrived.
              */
             created_at: string;
+            /** @description The HTTP method. */
             method: string;
             /** @description The pattern of its path; null for a path that no route has. */
             route: string | null;
+            /** @description Where it stands. */
             status: number;
-            /** @description The service's code, or the upstream's number as text. */
+            /** @description The service's code, or WhatsApp's number as text. */
             error_code: string | null;
             /** @description First characters of the API key; null for a console token. */
             key_prefix: string | null;
@@ -5419,51 +7940,90 @@ export interface components {
             service_ms: number;
             /**
              * Format: double
-             * @description Milliseconds of waiting for the upstream.
+             * @description Milliseconds of waiting for WhatsApp.
              */
             upstream_ms: number;
         };
         RequestCodeRequest: {
-            /** @enum {string} */
+            /**
+             * @description How the verification code is sent. `SMS`: a text message; `VOICE`: a call.
+             * @enum {string}
+             */
             code_method: "SMS" | "VOICE";
+            /** @description The language of the code's message, such as `en`. */
             language: string;
         };
         RequestList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["Request"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         ReturnUrlRequest: {
+            /** @description Where your customer comes back to. */
             return_url?: string | null;
         };
         RevokedKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             */
             revoked_at: string;
         };
         RotateSecretRequest: {
-            /** @default 24 */
-            overlap_hours: number;
+            /**
+             * @description Hours for which the old secret signs as well, 0 to 168.
+             * @default 24
+             */
+            overlap_hours?: number;
         };
         RotatedKey: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
+            /** @description Its name. */
             name: string;
-            /** @enum {string} */
+            /**
+             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
             environment: "live" | "test";
+            /** @description The first characters, to tell it from others. */
             prefix: string;
+            /** @description The whole key, shown this once. */
             key: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description What it takes the place of; null otherwise.
+             */
             replaces: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the old key works, ISO 8601 in UTC.
+             */
             old_key_expires_at: string;
         };
         RotatedSecret: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret: string;
+            /** @description The first characters of the secret. */
             secret_prefix: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             */
             previous_secret_expires_at?: string | null;
         };
         /**
@@ -5478,20 +8038,28 @@ export interface components {
             [key: string]: unknown;
         };
         SampleRequest: {
-            /** Format: binary */
+            /**
+             * Format: binary
+             * @description The file itself.
+             */
             file: string;
             /** @description The media type, when the file part names none. */
             type?: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string;
         };
         Seller: {
+            /** @description Its name. */
             name: string;
+            /** @description The GST number; null for a buyer without one. */
             gstin: string;
+            /** @description The postal address, one text. */
             address: string;
+            /** @description The state of India in the tax office's two digits, such as `29`. */
             state_code: string;
         };
         /**
-         * @description The upstream took the message; whether it arrives is told by `message.status` events.
+         * @description WhatsApp took the message; whether it arrives is told by `message.status` events.
          * @example {
          *       "messaging_product": "whatsapp",
          *       "contacts": [
@@ -5508,19 +8076,26 @@ export interface components {
          *     }
          */
         SentMessage: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: ({
+                /** @description The recipient as you wrote it. */
                 input?: string;
+                /** @description The customer's number in digits with its country code, such as `919812345678`. */
                 wa_id?: string;
+                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
                 user_id?: string;
             } & {
                 [key: string]: unknown;
             })[];
+            /** @description The messages. */
             messages: ({
                 /** @description The wamid. */
                 id: string;
                 /** @description Of templates alone. */
                 message_status?: string;
+                /** @description The group. */
                 group_id?: string;
             } & {
                 [key: string]: unknown;
@@ -5529,16 +8104,21 @@ export interface components {
             [key: string]: unknown;
         };
         SentTemplate: {
+            /** @description Its name. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language: string | null;
         };
         ServiceError: {
             /** @description The service's own name. */
             source: string;
+            /** @description What went wrong; null when nothing did. */
             error: {
+                /** @description The code. */
                 code: components["schemas"]["ErrorCode"];
                 /** @description What is wrong. */
                 message: string;
+                /** @description Particulars, of a form that depends on the case; null when there are none. */
                 details: {
                     [key: string]: unknown;
                 } | null;
@@ -5550,11 +8130,51 @@ export interface components {
                  */
                 doc_url: string;
             };
+            /** @description The id of the request, for questions to support: `req_` and 26 characters. */
             request_id: string | null;
+        };
+        SignedUpNumber: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
+            display_phone_number?: string;
+            /** @description The display name that Meta approved. */
+            verified_name?: string | null;
+            /** @description Meta's id of the WhatsApp Business account. */
+            waba_id: string;
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
+            connection_state?: "pending" | "connected" | "disconnected";
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            connection_detail?: string | null;
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            quality_rating?: string | null;
+            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            messaging_limit_tier?: string | null;
+            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
+            throughput_level?: string | null;
+            /** @description What Meta decided about the display name, such as `APPROVED`. */
+            name_status?: string | null;
+            /**
+             * Format: date-time
+             * @description When the number was registered, ISO 8601 in UTC.
+             */
+            registered_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When the last event of the number came, ISO 8601 in UTC.
+             */
+            last_event_at?: string | null;
+            /** @description The PIN that was made for the registration, once. */
+            pin?: string;
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         StickerContent: {
+            /** @description The media id of an upload. */
             id?: string;
+            /** @description A public https address of the file. */
             link?: string;
         } & {
             [key: string]: unknown;
@@ -5573,16 +8193,18 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
+            /** @description The sticker of the message. */
             sticker: components["schemas"]["StickerContent"];
         } & {
             [key: string]: unknown;
@@ -5595,48 +8217,77 @@ export interface components {
          *     }
          */
         SubmittedTemplate: {
+            /** @description Its id. */
             id: string;
+            /** @description Where it stands. */
             status?: string;
-            /** @description The category that the upstream chose. */
+            /** @description The category that WhatsApp chose. */
             category?: string;
         } & {
             [key: string]: unknown;
         };
         SuspendRequest: {
-            /** @enum {string} */
+            /**
+             * @description Why. `abuse`: abuse; `admin`: another reason.
+             * @enum {string}
+             */
             reason: "abuse" | "admin";
-            /** @default  */
-            note: string;
+            /**
+             * @description A note for colleagues.
+             * @default
+             */
+            note?: string;
         };
         Suspended: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            /** @description Why the account is suspended; null otherwise. */
             suspended_reason?: string | null;
         };
         Sync: {
-            /** @description Templates that the upstream has. */
+            /** @description Templates that WhatsApp has. */
             synced: number;
+            /** @description How many are new. */
             added: number;
+            /** @description How many changed. */
             updated: number;
+            /** @description How many are gone. */
             removed: number;
             /** @description Business accounts that could not be read; only there when some could not. */
             failed?: string[];
         };
         Tax: {
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: string;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description The rate in percent.
+             */
             percent: number;
+            /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
         };
-        /** @description The upstream's template object as it was last heard of: these members, where it has them, and all others. */
+        /** @description WhatsApp's template object as it was last heard of: these members, where it has them, and all others. */
         Template: {
+            /** @description Its id. */
             id: string;
+            /** @description Its name. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language?: string;
+            /** @description Where it stands. */
             status?: string;
+            /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category?: string;
+            /** @description The parts of the template, in Meta's own form. */
             components?: {
                 [key: string]: unknown;
             }[];
@@ -5644,48 +8295,77 @@ export interface components {
         TemplateButton: {
             /** @description `QUICK_REPLY`, `URL`, `PHONE_NUMBER`, `COPY_CODE`, `OTP`, `FLOW` and others. */
             type: string;
+            /** @description The text. */
             text?: string;
+            /** @description An address. */
             url?: string;
+            /** @description The phone number without its country code. */
             phone_number?: string;
             /** @description The sample values for the review. */
             example?: unknown;
+            /** @description How the customer gets the code into your app. */
             otp_type?: string;
         } & {
             [key: string]: unknown;
         };
         TemplateCategoryData: {
+            /** @description The id of the template at Meta. */
             message_template_id?: number | string;
+            /** @description The name of the template. */
             message_template_name?: string;
+            /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
+            /** @description The category before. */
             previous_category?: string;
+            /** @description The category from now on. */
             new_category?: string;
+            /** @description The category that Meta holds to be right. */
             correct_category?: string;
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.category`. */
         TemplateCategoryEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.category";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["TemplateCategoryData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -5695,15 +8375,21 @@ export interface components {
             type: string;
             /** @description Of a header: `TEXT`, `IMAGE`, `VIDEO`, `DOCUMENT` or `LOCATION`. */
             format?: string;
+            /** @description The text. */
             text?: string;
+            /** @description Example values that Meta's review sees. */
             example?: {
                 [key: string]: unknown;
             };
+            /** @description The buttons, in their order. */
             buttons?: components["schemas"]["TemplateButton"][];
+            /** @description The cards of a carousel, in their order. */
             cards?: {
                 [key: string]: unknown;
             }[];
+            /** @description Adds WhatsApp's sentence that the code is not to be shared. */
             add_security_recommendation?: boolean;
+            /** @description Minutes after which the code is shown as expired, 1 to 90. */
             code_expiration_minutes?: number;
         } & {
             [key: string]: unknown;
@@ -5716,7 +8402,9 @@ export interface components {
             sub_type?: string;
             /** @description The place of a button. */
             index?: string | number;
+            /** @description The values, in their order. */
             parameters?: components["schemas"]["TemplateParameter"][];
+            /** @description The cards of a carousel, in their order. */
             cards?: {
                 [key: string]: unknown;
             }[];
@@ -5724,13 +8412,18 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateContent: {
+            /** @description Its name. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language: {
+                /** @description The code. */
                 code: string;
+                /** @description Always `deterministic`. */
                 policy?: string;
             } & {
                 [key: string]: unknown;
             };
+            /** @description The parts of the template, in Meta's own form. */
             components?: components["schemas"]["TemplateComponentValues"][];
         } & {
             [key: string]: unknown;
@@ -5746,9 +8439,13 @@ export interface components {
          *     }
          */
         TemplateEdit: {
+            /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category?: string;
+            /** @description The parts of the template, in Meta's own form. */
             components?: components["schemas"]["TemplateComponent"][];
+            /** @description How variables are written: `POSITIONAL` or `NAMED`. */
             parameter_format?: string;
+            /** @description Seconds for which WhatsApp tries to deliver it. */
             message_send_ttl_seconds?: number;
         } & {
             [key: string]: unknown;
@@ -5768,17 +8465,26 @@ export interface components {
          *     }
          */
         TemplateLibrary: {
+            /** @description The entries, in their order. */
             data: ({
+                /** @description Its id. */
                 id?: string;
+                /** @description Its name. */
                 name?: string;
+                /** @description The language, such as `en_US`. */
                 language?: string;
+                /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
+                /** @description What it is about. */
                 topic?: string;
+                /** @description What it is for. */
                 usecase?: string;
+                /** @description The text. */
                 body?: string;
             } & {
                 [key: string]: unknown;
             })[];
+            /** @description Meta's cursors. */
             paging?: {
                 [key: string]: unknown;
             };
@@ -5799,16 +8505,18 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
+            /** @description The template of the message. */
             template: components["schemas"]["TemplateContent"];
         } & {
             [key: string]: unknown;
@@ -5816,21 +8524,31 @@ export interface components {
         TemplateParameter: {
             /** @description `text`, `currency`, `date_time`, `image`, `video`, `document`, `payload` and others. */
             type: string;
+            /** @description The text. */
             text?: string;
             /** @description Of a template with named parameters. */
             parameter_name?: string;
+            /** @description The text that you gave the button. */
             payload?: string;
+            /** @description The code that the button copies. */
             coupon_code?: string;
+            /** @description The image of the message. */
             image?: components["schemas"]["ImageContent"];
+            /** @description The video of the message. */
             video?: components["schemas"]["VideoContent"];
+            /** @description The document of the message. */
             document?: components["schemas"]["DocumentContent"];
+            /** @description A place. */
             location?: components["schemas"]["LocationContent"];
+            /** @description The currency, three letters of ISO 4217, such as `INR`. */
             currency?: {
                 [key: string]: unknown;
             };
+            /** @description A date and time as WhatsApp's object. */
             date_time?: {
                 [key: string]: unknown;
             };
+            /** @description What is done. */
             action?: {
                 [key: string]: unknown;
             };
@@ -5838,130 +8556,214 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateQualityData: {
+            /** @description The quality before, such as `GREEN`. */
             previous_quality_score?: string;
+            /** @description The quality from now on, such as `GREEN`. */
             new_quality_score?: string;
+            /** @description The id of the template at Meta. */
             message_template_id?: number | string;
+            /** @description The name of the template. */
             message_template_name?: string;
+            /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
+            /** @description The field of Meta's notification. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.quality`. */
         TemplateQualityEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.quality";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["TemplateQualityData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         TemplateStatusData: {
             /**
+             * @description What happened.
              * @example APPROVED
              * @example REJECTED
              * @example PAUSED
              * @example DISABLED
              */
             event?: string;
+            /** @description The id of the template at Meta. */
             message_template_id?: number | string;
+            /** @description The name of the template. */
             message_template_name?: string;
+            /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
+            /** @description The category of the template. */
             message_template_category?: string;
+            /** @description Why. */
             reason?: string | null;
+            /** @description Meta's reasons for the rejection. */
             rejection_info?: {
                 [key: string]: unknown;
             };
-            /** @description The upstream's field. */
+            /** @description WhatsApp's field. */
             field?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.status`. */
         TemplateStatusEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.status";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["TemplateStatusData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         Tenant: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             readonly id: string;
+            /** @description Its name. */
             name: string;
+            /** @description Your own id of the business, unique among yours; null when you gave none. */
             external_ref?: string | null;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @enum {string}
+             */
             status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            /** @description Whether the business is wholly in the sandbox. */
             sandbox?: boolean;
-            /** @enum {integer} */
+            /**
+             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @enum {integer}
+             */
             retention_days?: 30 | 90 | 180 | 365;
-            /** @enum {string|null} */
+            /**
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @enum {string|null}
+             */
             billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             */
             trial_ends_at?: string | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             readonly created_at: string;
+            /** @description What of the first steps is done. */
             readonly checklist: components["schemas"]["Checklist"];
+            /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email?: (string | null) | string;
         };
         TenantChangeRequest: {
+            /** @description Its name. */
             name?: string;
-            /** Format: email */
+            /**
+             * Format: email
+             * @description Where invoices and reminders go; null is the owner's address.
+             */
             billing_email?: string | null;
-            /** @enum {integer} */
+            /**
+             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @enum {integer}
+             */
             retention_days?: 30 | 90 | 180 | 365;
         };
         TenantCreateRequest: {
+            /** @description Its name. */
             name: string;
+            /** @description Your own id of the business, unique among yours; null when you gave none. */
             external_ref?: string | null;
             /**
+             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @default 90
              * @enum {integer}
              */
-            retention_days: 30 | 90 | 180 | 365;
+            retention_days?: 30 | 90 | 180 | 365;
         };
         TestInbound: {
             /** @description The message id that the event carries as `wamid`. */
             id: string;
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The customer's phone number or business-scoped user id. */
             customer: string;
         };
-        /** @description The members that the contract names; the message's own object comes beside them, in the upstream's form. */
+        /** @description The members that the contract names; the message's own object comes beside them, in WhatsApp's form. */
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
@@ -5969,25 +8771,28 @@ export interface components {
             phone_number_id?: string;
             /** @description `text` if left out. */
             type?: string;
-            /** @description A plain string, or the upstream's object. */
+            /** @description A plain string, or WhatsApp's object. */
             text?: unknown;
             /** @description The customer's profile name, remembered. */
             name?: string;
             /** @description The customer's user name, remembered. */
             username?: string;
             /**
-             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered.
+             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered. `both`: phone number and user id; `phone`: the phone number alone; `user_id`: the user id alone.
              * @enum {string}
              */
             identity?: "both" | "phone" | "user_id";
             /** @description The ad or post that the customer came from. */
             referral?: unknown;
-            /** @description The message that is answered: its id, or the upstream's object. */
+            /** @description The message that is answered: its id, or WhatsApp's object. */
             context?: unknown;
         };
         TestMessage: {
+            /** @description Its id. */
             id: string;
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description The customer's phone number or business-scoped user id. */
             customer: string;
             /** @description `inbound` or `outbound`. */
             direction: string;
@@ -6003,61 +8808,91 @@ export interface components {
             change: string | null;
         };
         TestNumberEvent: {
+            /** @description Meta's id of your number. */
             phone_number_id: string;
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string;
+            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string;
+            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string;
+            /** @description What Meta decided about the display name, such as `APPROVED`. */
             name_status: string;
         };
         TestNumberEventRequest: {
             /** @description The first number if left out. */
             phone_number_id?: string;
-            /** @enum {string} */
+            /**
+             * @description What happened. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed.
+             * @enum {string}
+             */
             event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED";
         };
         TestRecipient: {
+            /** @description The recipient's number. */
             to: string;
+            /** @description What this recipient or text makes the sandbox do. */
             behaviour: string;
-            /** @description The upstream's code, if it fails. */
+            /** @description WhatsApp's code, if it fails. */
             code: number | null;
         };
         TestStatus: {
+            /** @description Its id. */
             id: string;
+            /** @description Where it stands. */
             status: string;
         };
         TestStatusRequest: {
             /** @description Of a message that a test number sent. */
             message_id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
+             * @enum {string}
+             */
             status: "sent" | "delivered" | "read" | "played" | "failed";
-            /** @description Of `failed`: the upstream's code, 131026 if left out. */
+            /** @description Of `failed`: WhatsApp's code, 131026 if left out. */
             code?: number;
         };
         TestTemplate: {
+            /** @description Its id. */
             id: string;
+            /** @description Its name. */
             name: string;
+            /** @description The language, such as `en_US`. */
             language: string;
+            /** @description Where it stands. */
             status: string;
+            /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string;
+            /** @description The quality, such as `GREEN`. */
             quality: string;
         };
         /** @description One decision about a template. */
         TestTemplateRequest: {
             /** @description The template's id. */
             template_id: string;
-            /** @enum {string} */
+            /**
+             * @description What happened. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being looked at again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
+             * @enum {string}
+             */
             event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
             /**
-             * @description Of an event.
+             * @description Of an event. `NONE`: no reason; `ABUSIVE_CONTENT`: abusive content; `CATEGORY_NOT_AVAILABLE`: the category is not available; `INCORRECT_CATEGORY`: a wrong category; `INVALID_FORMAT`: a wrong form; `PROMOTIONAL`: advertising in another category; `SCAM`: fraud; `TAG_CONTENT_MISMATCH`: language or category does not fit the content.
              * @enum {string}
              */
             reason?: "NONE" | "ABUSIVE_CONTENT" | "CATEGORY_NOT_AVAILABLE" | "INCORRECT_CATEGORY" | "INVALID_FORMAT" | "PROMOTIONAL" | "SCAM" | "TAG_CONTENT_MISMATCH";
-            /** @enum {string} */
+            /**
+             * @description The quality, such as `GREEN`. `UNKNOWN`: not rated yet; `GREEN`: high; `YELLOW`: medium; `RED`: low.
+             * @enum {string}
+             */
             quality?: "UNKNOWN" | "GREEN" | "YELLOW" | "RED";
-            /** @enum {string} */
+            /**
+             * @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. `AUTHENTICATION`: codes; `MARKETING`: advertising; `UTILITY`: what the customer asked for.
+             * @enum {string}
+             */
             category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
             /**
-             * @description The upstream's warning a day before the change.
+             * @description WhatsApp's warning a day before the change. `AUTHENTICATION`: codes; `MARKETING`: advertising; `UTILITY`: what the customer asked for.
              * @enum {string}
              */
             correct_category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
@@ -6065,6 +8900,7 @@ export interface components {
         TestText: {
             /** @description The last line of a text, of a caption, or of the text above buttons. */
             text: string;
+            /** @description What this recipient or text makes the sandbox do. */
             behaviour: string;
         };
         TextContent: {
@@ -6089,84 +8925,129 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
+            /** @description The text. */
             text: components["schemas"]["TextContent"];
         } & {
             [key: string]: unknown;
         };
         TokenData: {
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             */
             expires_at: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `token.expiring`. */
         TokenExpiringEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.expiring";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["TokenData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `token.invalid`. */
         TokenInvalidEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.invalid";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["TokenData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         TokensHealth: {
+            /** @description How many end soon. */
             expiring: number;
+            /** @description How many do not work. */
             invalid: number;
         };
         TwoStepRequest: {
+            /** @description The PIN of six digits. */
             pin: string;
         };
         /**
@@ -6180,16 +9061,35 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description The upstream's own error body with `source` added. */
+        /** @description WhatsApp's own error body. Beside it stand `source`, and what is known of its code. */
         UpstreamError: {
-            /** @constant */
+            /**
+             * @description Meta answered, not this service.
+             * @constant
+             */
             source: "meta";
+            /** @description What went wrong and what repairs it, where the code is known. */
+            hint?: string;
+            /**
+             * Format: uri
+             * @description The page about this code, where it is known.
+             */
+            doc_url?: string;
+            /** @description The id of the request, for questions to support. */
+            request_id?: string | null;
+            /** @description The error, byte for byte as Meta wrote it. */
             error?: {
+                /** @description The code and Meta's short name of the error. */
                 message?: string;
+                /** @description Meta's kind of error, e.g. `OAuthException`. */
                 type?: string;
+                /** @description Meta's error code; act on it. */
                 code?: number;
+                /** @description A closer code, where Meta gives one. */
                 error_subcode?: number;
+                /** @description Particulars; its `details` is the most useful sentence. */
                 error_data?: unknown;
+                /** @description Meta's id of the call, for Meta's support. */
                 fbtrace_id?: string;
             } & {
                 [key: string]: unknown;
@@ -6197,16 +9097,22 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description An error in the upstream's words. */
+        /** @description An error in WhatsApp's words. */
         UpstreamProblem: {
+            /** @description The code. */
             code?: number;
+            /** @description A short name. */
             title?: string;
+            /** @description The message. */
             message?: string;
+            /** @description Particulars in Meta's own form. */
             error_data?: {
+                /** @description Particulars, of a form that depends on the case; null when there are none. */
                 details?: string;
             } & {
                 [key: string]: unknown;
             };
+            /** @description Meta's page about it. */
             href?: string;
         } & {
             [key: string]: unknown;
@@ -6217,16 +9123,22 @@ export interface components {
          *     }
          */
         UpstreamSuccess: {
+            /** @description Meta did it. */
             success: boolean;
         } & {
             [key: string]: unknown;
         };
         Usage: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Its name. */
             name: string;
+            /** @description Your own id of the business, unique among yours; null when you gave none. */
             external_ref: string | null;
-            /** @description Messages that the upstream accepted. */
+            /** @description Messages that WhatsApp accepted. */
             sent: number;
             /** @description Messages from customers. */
             received: number;
@@ -6240,23 +9152,35 @@ export interface components {
             delivered: number;
         };
         UsageList: {
+            /** @description The entries, in their order. */
             data: components["schemas"]["Usage"][];
+            /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         UserPreferenceData: {
+            /** @description Always `whatsapp`. */
             messaging_product?: string;
+            /** @description Of which of your numbers it is. */
             metadata?: components["schemas"]["EventMetadata"];
+            /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
+            /** @description What the customer decided. */
             preference: {
+                /** @description The customer's number in digits with its country code, such as `919812345678`. */
                 wa_id?: string;
+                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
                 user_id?: string;
+                /** @description More about it; null when there is nothing to say. */
                 detail?: string;
+                /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
                 /**
+                 * @description `stop` or `resume`.
                  * @example stop
                  * @example resume
                  */
                 value?: string;
+                /** @description Seconds since 1970, as text. */
                 timestamp?: number;
             } & {
                 [key: string]: unknown;
@@ -6266,53 +9190,88 @@ export interface components {
         };
         /** @description The event `user.preferences`. */
         UserPreferencesEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "user.preferences";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["UserPreferenceData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         Verified: {
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
             id: string;
-            /** @enum {string} */
+            /**
+             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @enum {string}
+             */
             status: "pending" | "active" | "paused" | "disabled";
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             */
             verified_at: string;
+            /** @description How long the answer took, in milliseconds. */
             response_ms: number;
         };
         VerifyCodeRequest: {
+            /** @description The code that Meta sent to the number. */
             code: string;
         };
         /** @description Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`. */
         VerifyPing: {
-            /** @constant */
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @constant
+             */
             type: "webhook.verify";
+            /** @description The text that the endpoint answers the ping with. */
             challenge: string;
         } & {
             [key: string]: unknown;
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         VideoContent: {
+            /** @description The media id of an upload. */
             id?: string;
+            /** @description A public https address of the file. */
             link?: string;
             /** @description Up to 1,024 characters. */
             caption?: string;
@@ -6333,112 +9292,173 @@ export interface components {
             messaging_product?: "whatsapp";
             /** @description `individual` unless it says `group`. */
             recipient_type?: string;
+            /** @description The message that this one answers. */
             context?: components["schemas"]["QuotedMessage"];
             /** @description Up to 512 characters that come back in every status of this message. */
             biz_opaque_callback_data?: string;
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
+            /** @description The video of the message. */
             video: components["schemas"]["VideoContent"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.disabled`. */
         WebhookDisabledEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.disabled";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["EndpointDisabledData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.failing`. */
         WebhookFailingEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.failing";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["EndpointFailingData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description Deliveries, replays aside, of the events of the hour or day. */
         WebhookFigures: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description The beginning of the interval, ISO 8601 in UTC.
+             */
             start: string;
+            /** @description How many were delivered. */
             delivered: number;
             /** @description Given up. */
             failed: number;
             /** @description Waiting, or to be tried again, when the hour was counted. */
             open: number;
+            /** @description 95 of 100 answers came within this many milliseconds. */
             p95_ms: number | null;
         };
         /** @description The event `webhook.recovered`. */
         WebhookRecoveredEvent: {
+            /** @description Its id. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.recovered";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
             created_at: string;
-            /** Format: uuid */
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
             tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
+            /** @description Meta's id of your number. */
             phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
             display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
+            /** @description The entries, in their order. */
             data: components["schemas"]["EndpointRecoveredData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
     };
     responses: {
-        /** @description `meta_unreachable`: no usable answer of the upstream; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
+        /** @description `meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
         BadGateway: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -6452,7 +9472,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "meta_unreachable",
-                 *         "message": "The upstream platform gave no usable answer.",
+                 *         "message": "WhatsApp gave no usable answer.",
                  *         "details": null,
                  *         "hint": "A read may be repeated. A change may have been made: read its state before repeating it.",
                  *         "doc_url": "https://gateway.example/errors#meta_unreachable"
@@ -6463,7 +9483,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `meta_unreachable`: no usable answer of the upstream; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
+        /** @description `meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
         BadGatewayOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -6477,7 +9497,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "meta_unreachable",
-                 *         "message": "The upstream platform gave no usable answer.",
+                 *         "message": "WhatsApp gave no usable answer.",
                  *         "details": null,
                  *         "hint": "A read may be repeated. A change may have been made: read its state before repeating it.",
                  *         "doc_url": "https://gateway.example/errors#meta_unreachable"
@@ -6838,7 +9858,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
             };
         };
-        /** @description `rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says. */
+        /** @description `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says. */
         TooManyRequests: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -6864,7 +9884,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `rate_limited`, `too_many_in_flight`, or the upstream's own throttling; wait as `Retry-After` says. */
+        /** @description `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says. */
         TooManyRequestsOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -7092,7 +10112,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
             };
         };
-        /** @description The upstream's own error, passed through with its status. */
+        /** @description WhatsApp's own error, passed through with its status. */
         UpstreamFailedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -7117,7 +10137,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
             };
         };
-        /** @description The upstream's own error, passed through with its status. */
+        /** @description WhatsApp's own error, passed through with its status. */
         UpstreamRefusedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -7198,7 +10218,7 @@ export interface components {
     headers: {
         /** @description The id of this request, for questions to support. */
         "X-Service-Request-Id": string;
-        /** @description `wb`: milliseconds in the service. `meta`: milliseconds at the upstream. */
+        /** @description `wb`: milliseconds in the service. `meta`: milliseconds at WhatsApp. */
         "Server-Timing": string;
         /** @description Whose error it is: `meta` or the service's own name. */
         "X-Service-Error-Source": string;
@@ -7210,7 +10230,7 @@ export interface components {
         "RateLimit-Remaining": number;
         /** @description Seconds until the bucket is full again. */
         "RateLimit-Reset": number;
-        /** @description `true`: the stored answer of an earlier request with this Idempotency-Key. */
+        /** @description `true`: the answer of an earlier request with this Idempotency-Key or `client_ref`. */
         "Idempotent-Replayed": "true";
     };
     pathItems: never;
@@ -7225,6 +10245,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of the WhatsApp Business account. */
                 waba_id: string;
             };
             cookie?: never;
@@ -7274,9 +10295,13 @@ export interface operations {
     admin_list_api_keys: {
         parameters: {
             query?: {
+                /** @description The platform, a uuid. */
                 app_id?: string;
+                /** @description Keys that begin so. */
                 prefix?: string;
+                /** @description The business, a uuid. */
                 tenant_id?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -7309,6 +10334,14 @@ export interface operations {
                      *           "last_used_at": "2026-11-01T07:06:41.120Z",
                      *           "expires_at": null,
                      *           "revoked_at": null,
+                     *           "scopes": [
+                     *             "text"
+                     *           ],
+                     *           "phone_number_ids": [
+                     *             "200300400500600"
+                     *           ],
+                     *           "created_by_user_id": 1,
+                     *           "created_by_key_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *           "app_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *         }
@@ -7339,6 +10372,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -7382,6 +10416,7 @@ export interface operations {
     admin_list_apps: {
         parameters: {
             query?: {
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -7487,12 +10522,14 @@ export interface operations {
     admin_list_app_keys: {
         parameters: {
             query?: {
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: never;
             path: {
+                /** @description The platform, a uuid. */
                 app_id: string;
             };
             cookie?: never;
@@ -7520,7 +10557,15 @@ export interface operations {
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "last_used_at": "2026-11-01T07:06:41.120Z",
                      *           "expires_at": null,
-                     *           "revoked_at": null
+                     *           "revoked_at": null,
+                     *           "scopes": [
+                     *             "text"
+                     *           ],
+                     *           "phone_number_ids": [
+                     *             "200300400500600"
+                     *           ],
+                     *           "created_by_user_id": 1,
+                     *           "created_by_key_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -7549,6 +10594,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The platform, a uuid. */
                 app_id: string;
             };
             cookie?: never;
@@ -7605,7 +10651,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The platform, a uuid. */
                 app_id: string;
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -7651,7 +10699,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The platform, a uuid. */
                 app_id: string;
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -7700,8 +10750,11 @@ export interface operations {
     admin_list_audit: {
         parameters: {
             query?: {
+                /** @description Entries of this action, such as `tenant.approve`. */
                 action?: string;
+                /** @description The business, a uuid. */
                 tenant_id?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -7876,6 +10929,7 @@ export interface operations {
     admin_last_mail: {
         parameters: {
             query: {
+                /** @description The address that the mail went to. */
                 email: string;
             };
             header?: never;
@@ -7925,7 +10979,7 @@ export interface operations {
                 /**
                  * @description * `pending` - Pending
                  *     * `connected` - Connected
-                 *     * `disconnected` - Disconnected
+                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
                  */
                 connection_state?: "pending" | "connected" | "disconnected";
             };
@@ -7990,9 +11044,10 @@ export interface operations {
                  *     * `suspended` - Suspended
                  *     * `moving` - Moving
                  *     * `arriving` - Arriving
-                 *     * `moved` - Moved
+                 *     * `moved` - Moved `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
                  */
                 status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -8071,6 +11126,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The business, a uuid. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -8119,6 +11175,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The business, a uuid. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -8164,6 +11221,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The business, a uuid. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -8219,6 +11277,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The business, a uuid. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -8272,12 +11331,13 @@ export interface operations {
     get_analytics: {
         parameters: {
             query: {
+                /** @description Messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
                 direction?: "inbound" | "outbound";
                 /** @description ISO 8601 date-time, inclusive. */
                 from: string;
                 /** @description Separated by commas: `phone_number_id`, `template`, `direction`. */
                 group_by?: string;
-                /** @description `day` unless given. */
+                /** @description `day` unless given. `day`: by day; `hour`: by hour. */
                 interval?: "day" | "hour";
                 /** @description Messages of this number alone. */
                 phone_number_id?: string;
@@ -8356,6 +11416,7 @@ export interface operations {
     list_api_keys: {
         parameters: {
             query?: {
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -8390,7 +11451,15 @@ export interface operations {
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "last_used_at": "2026-11-01T07:06:41.120Z",
                      *           "expires_at": null,
-                     *           "revoked_at": null
+                     *           "revoked_at": null,
+                     *           "scopes": [
+                     *             "text"
+                     *           ],
+                     *           "phone_number_ids": [
+                     *             "200300400500600"
+                     *           ],
+                     *           "created_by_user_id": 1,
+                     *           "created_by_key_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -8455,7 +11524,15 @@ export interface operations {
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "last_used_at": "2026-11-01T07:06:41.120Z",
                      *       "expires_at": null,
-                     *       "revoked_at": null
+                     *       "revoked_at": null,
+                     *       "scopes": [
+                     *         "text"
+                     *       ],
+                     *       "phone_number_ids": [
+                     *         "200300400500600"
+                     *       ],
+                     *       "created_by_user_id": 1,
+                     *       "created_by_key_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *     }
                      */
                     "application/json": components["schemas"]["CreatedApiKey"];
@@ -8484,6 +11561,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -8532,6 +11610,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -8611,7 +11690,10 @@ export interface operations {
                      *         "first_number_paise": 1,
                      *         "additional_number_paise": 1,
                      *         "gst_percent": 1,
-                     *         "tax_inclusive": true
+                     *         "tax_inclusive": true,
+                     *         "included_numbers": 1,
+                     *         "due_days": 1,
+                     *         "version": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *       },
                      *       "active_numbers": 1,
                      *       "numbers": [
@@ -8665,6 +11747,7 @@ export interface operations {
                      *         "pin": "482913",
                      *         "phone": "+919812345678",
                      *         "country": "IN",
+                     *         "tds_percent": 1,
                      *         "complete": true,
                      *         "missing": [
                      *           "text"
@@ -8696,6 +11779,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The credit note's id. */
                 credit_note_id: string;
             };
             cookie?: never;
@@ -8731,6 +11815,7 @@ export interface operations {
     list_invoices: {
         parameters: {
             query?: {
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -8801,6 +11886,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The invoice's id. */
                 invoice_id: string;
             };
             cookie?: never;
@@ -8870,7 +11956,9 @@ export interface operations {
                      *           "sac": "text",
                      *           "quantity": 1,
                      *           "unit_paise": 1,
-                     *           "amount_paise": 1
+                     *           "amount_paise": 1,
+                     *           "gst_percent": 1,
+                     *           "plan_version": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *         }
                      *       ],
                      *       "subtotal_paise": 1,
@@ -8884,6 +11972,7 @@ export interface operations {
                      *       "round_off_paise": 1,
                      *       "total_in_words": "text",
                      *       "amount_paid_paise": 1,
+                     *       "tds_paise": 1,
                      *       "credited_paise": 1,
                      *       "credit_notes": [
                      *         {
@@ -8936,6 +12025,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The invoice's id. */
                 invoice_id: string;
             };
             cookie?: never;
@@ -9077,7 +12167,8 @@ export interface operations {
                  *       "state_code": "01",
                  *       "tax_id": "text",
                  *       "phone": "+919812345678",
-                 *       "country": "IN"
+                 *       "country": "IN",
+                 *       "tds_percent": 0
                  *     }
                  */
                 "application/json": components["schemas"]["ProfileRequest"];
@@ -9105,6 +12196,7 @@ export interface operations {
                      *       "pin": "482913",
                      *       "phone": "+919812345678",
                      *       "country": "IN",
+                     *       "tds_percent": 1,
                      *       "complete": true,
                      *       "missing": [
                      *         "text"
@@ -9195,6 +12287,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The connect session: `cs_` and 26 characters. */
                 session_id: string;
             };
             cookie?: never;
@@ -9503,15 +12596,21 @@ export interface operations {
                 cursor?: string;
                 /** @description ISO 8601 date-time, inclusive. */
                 from?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
+                /** @description Meta's id of your number. */
                 phone_number_id?: string;
                 /** @description ISO 8601 date-time, exclusive. */
                 to?: string;
                 /** @description Event types, separated by commas. */
                 type?: string;
+                /** @description The customer's business-scoped user id. */
                 user_id?: string;
+                /** @description The customer's number in digits with its country code; spaces and `+` are left out. */
                 wa_id?: string;
+                /** @description Meta's id of the WhatsApp Business account. */
                 waba_id?: string;
+                /** @description WhatsApp's id of the message. */
                 wamid?: string;
             };
             header?: {
@@ -9588,6 +12687,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The event: `evt_` and 26 characters. */
                 event_id: string;
             };
             cookie?: never;
@@ -9642,94 +12742,6 @@ export interface operations {
                      *             "id": "text",
                      *             "timestamp": "text",
                      *             "type": "text",
-                     *             "text": {
-                     *               "body": "text"
-                     *             },
-                     *             "image": {
-                     *               "id": "text",
-                     *               "mime_type": "text",
-                     *               "sha256": "text",
-                     *               "caption": "text",
-                     *               "filename": "text",
-                     *               "voice": true,
-                     *               "animated": true
-                     *             },
-                     *             "video": {
-                     *               "id": "text",
-                     *               "mime_type": "text",
-                     *               "sha256": "text",
-                     *               "caption": "text",
-                     *               "filename": "text",
-                     *               "voice": true,
-                     *               "animated": true
-                     *             },
-                     *             "audio": {
-                     *               "id": "text",
-                     *               "mime_type": "text",
-                     *               "sha256": "text",
-                     *               "caption": "text",
-                     *               "filename": "text",
-                     *               "voice": true,
-                     *               "animated": true
-                     *             },
-                     *             "document": {
-                     *               "id": "text",
-                     *               "mime_type": "text",
-                     *               "sha256": "text",
-                     *               "caption": "text",
-                     *               "filename": "text",
-                     *               "voice": true,
-                     *               "animated": true
-                     *             },
-                     *             "sticker": {
-                     *               "id": "text",
-                     *               "mime_type": "text",
-                     *               "sha256": "text",
-                     *               "caption": "text",
-                     *               "filename": "text",
-                     *               "voice": true,
-                     *               "animated": true
-                     *             },
-                     *             "location": {
-                     *               "latitude": 1.5,
-                     *               "longitude": 1.5,
-                     *               "name": "Asha Traders",
-                     *               "address": "text",
-                     *               "url": "https://shop.example/hook"
-                     *             },
-                     *             "contacts": [
-                     *               {}
-                     *             ],
-                     *             "interactive": {
-                     *               "type": "button_reply",
-                     *               "button_reply": {
-                     *                 "id": "text",
-                     *                 "title": "text",
-                     *                 "description": "text"
-                     *               },
-                     *               "list_reply": {
-                     *                 "id": "text",
-                     *                 "title": "text",
-                     *                 "description": "text"
-                     *               },
-                     *               "nfm_reply": {}
-                     *             },
-                     *             "button": {
-                     *               "payload": "text",
-                     *               "text": "text"
-                     *             },
-                     *             "order": {
-                     *               "catalog_id": "text",
-                     *               "text": "text",
-                     *               "product_items": [
-                     *                 {}
-                     *               ]
-                     *             },
-                     *             "reaction": {
-                     *               "message_id": "text",
-                     *               "emoji": "text"
-                     *             },
-                     *             "system": {},
                      *             "errors": [
                      *               {
                      *                 "code": 1,
@@ -9755,6 +12767,9 @@ export interface operations {
                      *               "body": "text",
                      *               "media_type": "text",
                      *               "ctwa_clid": "text"
+                     *             },
+                     *             "text": {
+                     *               "body": "text"
                      *             }
                      *           }
                      *         },
@@ -10053,7 +13068,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -10095,7 +13110,7 @@ export interface operations {
             query?: {
                 /** @description The number that the media belongs to. */
                 from?: string;
-                /** @description The upstream's description instead of the bytes. */
+                /** @description WhatsApp's description instead of the bytes. */
                 meta?: boolean;
             };
             header?: {
@@ -10103,6 +13118,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description WhatsApp's id of the file. */
                 media_id: string;
             };
             cookie?: never;
@@ -10159,13 +13175,14 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description WhatsApp's id of the file. */
                 media_id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -10205,14 +13222,19 @@ export interface operations {
     list_messages: {
         parameters: {
             query?: {
+                /** @description The batch: `bat_` and 26 characters. */
                 batch_id?: string;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
+                /** @description Messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
                 direction?: "inbound" | "outbound";
                 /** @description ISO 8601 date-time, inclusive. */
                 from?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
+                /** @description Meta's id of your number. */
                 phone_number_id?: string;
+                /** @description Entries with this status. `accepted`: WhatsApp took it; `delivered`: it reached the phone; `failed`: it was not delivered; `read`: it was read; `received`: it came in; `sent`: WhatsApp sent it; `unknown`: its outcome is not known. */
                 status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown";
                 /** @description The template's name. */
                 template?: string;
@@ -10303,6 +13325,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description 1 to 255 visible ASCII characters; a repeat with the same key within 24 hours gets the first answer and sends nothing. */
                 "Idempotency-Key"?: string;
                 /** @description The tenant to act on; required with a platform key. */
                 "X-Service-Tenant"?: string;
@@ -10372,6 +13395,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The message's id, its wamid. */
                 message_id: string;
             };
             cookie?: never;
@@ -10426,7 +13450,9 @@ export interface operations {
                      *         "code": 1,
                      *         "title": "text",
                      *         "message": "text",
-                     *         "details": "text"
+                     *         "details": "text",
+                     *         "hint": "text",
+                     *         "doc_url": "https://shop.example/"
                      *       },
                      *       "payload_available": true,
                      *       "request": {},
@@ -10442,7 +13468,9 @@ export interface operations {
                      *             "code": 1,
                      *             "title": "text",
                      *             "message": "text",
-                     *             "details": "text"
+                     *             "details": "text",
+                     *             "hint": "text",
+                     *             "doc_url": "https://shop.example/"
                      *           },
                      *           "event_id": "evt_01M6AYX330E008000000000001"
                      *         }
@@ -10497,7 +13525,9 @@ export interface operations {
                 client_ref?: string;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
+                /** @description Entries with this status. `cancelled`: was cancelled; `completed`: every message was tried; `queued`: waits or is being sent. */
                 status?: "cancelled" | "completed" | "queued";
             };
             header?: {
@@ -10598,6 +13628,7 @@ export interface operations {
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -10613,10 +13644,11 @@ export interface operations {
                      *       "waiting_for": "number_not_connected",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
-                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "same_messages": true
                      *     }
                      */
-                    "application/json": components["schemas"]["Batch"];
+                    "application/json": components["schemas"]["RepeatedBatch"];
                 };
             };
             202: {
@@ -10641,10 +13673,19 @@ export interface operations {
                      *       "waiting_for": "number_not_connected",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
-                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "warnings": [
+                     *         {
+                     *           "message": "text",
+                     *           "count": 1,
+                     *           "indexes": [
+                     *             1
+                     *           ]
+                     *         }
+                     *       ]
                      *     }
                      */
-                    "application/json": components["schemas"]["Batch"];
+                    "application/json": components["schemas"]["CreatedBatch"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];
@@ -10673,6 +13714,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -10730,6 +13772,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -10787,7 +13830,9 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
+                /** @description Entries with this status. `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `pending`: not tried yet; `skipped`: not sent. */
                 status?: "accepted" | "failed" | "pending" | "skipped";
             };
             header?: {
@@ -10795,6 +13840,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -10817,11 +13863,16 @@ export interface operations {
                      *         {
                      *           "idx": 1,
                      *           "status": "pending",
+                     *           "message_ref": "text",
                      *           "http_status": 200,
                      *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
                      *           "response": {},
                      *           "event_id": "evt_01M6AYX330E008000000000001",
-                     *           "sent_at": "2026-11-01T07:06:41.120Z"
+                     *           "sent_at": "2026-11-01T07:06:41.120Z",
+                     *           "duplicate_of": {
+                     *             "batch_id": "bat_01M6AYX330E008000000000001",
+                     *             "idx": 1
+                     *           }
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -10853,6 +13904,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -11024,7 +14076,7 @@ export interface operations {
     get_number: {
         parameters: {
             query?: {
-                /** @description Re-read from the upstream; adds its view as `meta_snapshot`. */
+                /** @description Re-read from Meta; adds its view as `meta_snapshot`. */
                 refresh?: boolean;
             };
             header?: {
@@ -11032,6 +14084,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11091,6 +14144,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11142,13 +14196,14 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11200,6 +14255,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11219,7 +14275,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11264,7 +14320,9 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The customer's number in digits, or the business-scoped user id. */
                 customer_id: string;
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11329,13 +14387,14 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11380,6 +14439,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11445,6 +14505,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11460,7 +14521,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11505,6 +14566,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11521,7 +14583,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11566,6 +14628,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11618,6 +14681,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11633,7 +14697,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11678,6 +14742,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of your number. */
                 phone_number_id: string;
             };
             cookie?: never;
@@ -11693,7 +14758,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11844,10 +14909,11 @@ export interface operations {
                      *       "throughput_level": "STANDARD",
                      *       "name_status": "APPROVED",
                      *       "registered_at": "2026-11-01T07:06:41.120Z",
-                     *       "last_event_at": "2026-11-01T07:06:41.120Z"
+                     *       "last_event_at": "2026-11-01T07:06:41.120Z",
+                     *       "pin": "482913"
                      *     }
                      */
-                    "application/json": components["schemas"]["PhoneNumber"];
+                    "application/json": components["schemas"]["SignedUpNumber"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];
@@ -11891,7 +14957,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11931,6 +14997,7 @@ export interface operations {
     list_platform_keys: {
         parameters: {
             query?: {
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -11962,7 +15029,15 @@ export interface operations {
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "last_used_at": "2026-11-01T07:06:41.120Z",
                      *           "expires_at": null,
-                     *           "revoked_at": null
+                     *           "revoked_at": null,
+                     *           "scopes": [
+                     *             "text"
+                     *           ],
+                     *           "phone_number_ids": [
+                     *             "200300400500600"
+                     *           ],
+                     *           "created_by_user_id": 1,
+                     *           "created_by_key_id": "019a3e5c-6f00-7a11-8c22-0123456789ab"
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -11991,6 +15066,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -12036,6 +15112,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The key, a uuid. */
                 key_id: string;
             };
             cookie?: never;
@@ -12092,6 +15169,7 @@ export interface operations {
                 from?: string;
                 /** @description The `prefix` of an API key. */
                 key_prefix?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description E.g. `POST`. */
                 method?: string;
@@ -12163,6 +15241,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The request: `req_` and 26 characters. */
                 request_id: string;
             };
             cookie?: never;
@@ -12223,6 +15302,7 @@ export interface operations {
                 status?: string;
                 /** @description The business account; needed when there are several. */
                 waba_id?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12318,7 +15398,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12365,13 +15445,14 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of the template. */
                 template_id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12420,6 +15501,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of the template. */
                 template_id: string;
             };
             cookie?: never;
@@ -12440,7 +15522,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12488,13 +15570,14 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description Meta's id of the template. */
                 template_id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12534,17 +15617,27 @@ export interface operations {
     browse_template_library: {
         parameters: {
             query?: {
+                /** @description Meta's cursor of the next page. */
                 after?: string;
+                /** @description Meta's cursor of the page before. */
                 before?: string;
+                /** @description Templates of this category. */
                 category?: string;
                 /** @description Names the account by one of its numbers instead. */
                 from?: string;
+                /** @description Templates for this line of business. */
                 industry?: string;
+                /** @description Templates in this language, such as `en_US`. */
                 language?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: string;
+                /** @description Templates with this name. */
                 name?: string;
+                /** @description Templates that hold this text. */
                 search?: string;
+                /** @description Templates on this topic. */
                 topic?: string;
+                /** @description Templates for this purpose. */
                 usecase?: string;
                 /** @description The business account; needed when there are several. */
                 waba_id?: string;
@@ -12558,7 +15651,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12622,7 +15715,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The upstream's answer, verbatim. */
+            /** @description Meta's answer, verbatim. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -12849,7 +15942,9 @@ export interface operations {
     list_tenants: {
         parameters: {
             query?: {
+                /** @description The business with this id of yours. */
                 external_ref?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12984,6 +16079,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The business, a uuid. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -13518,6 +16614,7 @@ export interface operations {
                 cursor?: string;
                 /** @description E.g. `2026-11-21`, not in the future. */
                 day?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description E.g. `2026-11`; the current month if neither is given. */
                 month?: string;
@@ -13574,7 +16671,9 @@ export interface operations {
     list_webhook_deliveries: {
         parameters: {
             query?: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id?: string;
+                /** @description The event: `evt_` and 26 characters. */
                 event_id?: string;
                 /** @description Event types, separated by commas. */
                 event_type?: string;
@@ -13582,9 +16681,11 @@ export interface operations {
                 from?: string;
                 /** @description HTTP status of the last attempt's answer. */
                 http_status?: number;
+                /** @description Entries with this status. `dead`: is not tried again; `delivered`: answered 2xx; `failed`: is tried again; `pending`: not tried yet. */
                 status?: "dead" | "delivered" | "failed" | "pending";
                 /** @description ISO 8601 date-time, exclusive. */
                 to?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -13655,6 +16756,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The delivery: `dlv_` and 26 characters. */
                 delivery_id: string;
             };
             cookie?: never;
@@ -13721,6 +16823,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The delivery: `dlv_` and 26 characters. */
                 delivery_id: string;
             };
             cookie?: never;
@@ -13771,6 +16874,7 @@ export interface operations {
             query?: {
                 /** @description The caller's own id of the endpoint. */
                 uid?: string;
+                /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -13800,6 +16904,7 @@ export interface operations {
                      *         {
                      *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *           "environment": "live",
+                     *           "kind": "webhook",
                      *           "url": "https://shop.example/hook",
                      *           "format": "envelope",
                      *           "description": "text",
@@ -13860,11 +16965,35 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 /**
                  * @example {
-                 *       "url": "https://shop.example/hook"
+                 *       "waba_ids": [
+                 *         "100200300400500"
+                 *       ],
+                 *       "phone_number_ids": [
+                 *         "200300400500600"
+                 *       ],
+                 *       "statuses": [
+                 *         "sent"
+                 *       ],
+                 *       "headers": {},
+                 *       "timeout_seconds": 1,
+                 *       "rate_per_second": 1,
+                 *       "ordered": true,
+                 *       "uid": "text",
+                 *       "metadata": {},
+                 *       "format": "envelope",
+                 *       "verify_token": "text",
+                 *       "kind": "webhook",
+                 *       "url": "https://shop.example/hook",
+                 *       "description": "",
+                 *       "event_types": [
+                 *         "*"
+                 *       ],
+                 *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                 *       "status": "pending"
                  *     }
                  */
                 "application/json": components["schemas"]["EndpointRequest"];
@@ -13885,6 +17014,7 @@ export interface operations {
                      * @example {
                      *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *       "environment": "live",
+                     *       "kind": "webhook",
                      *       "url": "https://shop.example/hook",
                      *       "format": "envelope",
                      *       "description": "text",
@@ -13941,6 +17071,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -13961,6 +17092,7 @@ export interface operations {
                      * @example {
                      *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *       "environment": "live",
+                     *       "kind": "webhook",
                      *       "url": "https://shop.example/hook",
                      *       "format": "envelope",
                      *       "description": "text",
@@ -14032,6 +17164,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14080,6 +17213,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14131,6 +17265,7 @@ export interface operations {
                      * @example {
                      *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *       "environment": "live",
+                     *       "kind": "webhook",
                      *       "url": "https://shop.example/hook",
                      *       "format": "envelope",
                      *       "description": "text",
@@ -14186,6 +17321,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14263,6 +17399,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14283,6 +17420,7 @@ export interface operations {
                      * @example {
                      *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *       "environment": "live",
+                     *       "kind": "webhook",
                      *       "url": "https://shop.example/hook",
                      *       "format": "envelope",
                      *       "description": "text",
@@ -14357,6 +17495,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14416,6 +17555,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -14477,6 +17617,7 @@ export interface operations {
                 "X-Service-Tenant"?: string;
             };
             path: {
+                /** @description The webhook endpoint, a uuid. */
                 endpoint_id: string;
             };
             cookie?: never;

@@ -3,7 +3,21 @@
 
 export { API_VERSION, type FileInput, type KeyedOptions, type RequestOptions } from "./calls.js";
 export { type BatchOptions, type ClientOptions, replyBody, type ReplyOptions, Whabuzz } from "./client.js";
-export { APIError, InvalidSignature, NoAnswer, WhabuzzError } from "./errors.js";
+export {
+  APIError,
+  BatchDiffers,
+  Conflict,
+  Forbidden,
+  InvalidRequest,
+  InvalidSignature,
+  NoAnswer,
+  NotFound,
+  RateLimited,
+  ServerError,
+  Unauthorized,
+  Unprocessable,
+  WhabuzzError,
+} from "./errors.js";
 export type { Content, ErrorCode, Event, EventType, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
-export { Download, Pages } from "./transport.js";
+export { Download, type Page, Pages } from "./transport.js";
 export { type HeadersLike, WebhookVerifier } from "./webhooks.js";

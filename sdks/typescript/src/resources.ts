@@ -6,22 +6,22 @@ import type { Schemas } from "./schemas.js";
 
 /** Keys of one business. */
 export class ApiKeys extends Resource {
-  /** List API keys. Keys are listed by prefix; the full key is never shown again. */
+  /** List API keys. Those of the caller's environment, by prefix; the full key is never shown again. */
   list(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
 
-  /** Create an API key. The full key is in this answer and nowhere else. */
+  /** Create an API key. The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers that it does not, or that lasts longer: 403. */
   create(body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedApiKey"]> {
     return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
   }
 
-  /** Revoke an API key. The key stops working everywhere within 30 seconds. A key may revoke itself. */
+  /** Revoke an API key. The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope `keys` too. */
   revoke(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate an API key. Makes a key in the place of this one, which keeps working for 24 hours. */
+  /** Rotate an API key. Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one. */
   rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
@@ -253,7 +253,7 @@ export class Ledger extends Resource {
 
 /** Files for messages and from messages. */
 export class Media extends Resource {
-  /** Upload a media file. Streams the file to the upstream and returns the media id for messages. */
+  /** Upload a media file. Streams the file to WhatsApp and returns the media id for messages. */
   upload(form: { file: FileInput; type?: string; from: string }, options: RequestOptions = {}): Promise<Schemas["UploadedMedia"]> {
     return this.json({ method: "POST", path: "/v1/media", form }, options);
   }
@@ -263,7 +263,7 @@ export class Media extends Resource {
     return this.download({ method: "GET", path: `/v1/media/${encodeURIComponent(mediaId)}`, query, accept: "application/octet-stream" }, options);
   }
 
-  /** Delete an uploaded media file. Deletes the file at the upstream. */
+  /** Delete an uploaded media file. Deletes the file at WhatsApp. */
   delete(mediaId: string, query: { from?: string } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/media/${encodeURIComponent(mediaId)}`, query }, options);
   }
@@ -276,12 +276,12 @@ export class Messages extends Resource {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
-  /** Send a message. The body is the upstream's messages body plus `from`. The answer is the upstream's own. */
+  /** Send a message. The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own. */
   send(body: Schemas["OutgoingMessage"], options: KeyedOptions = {}): Promise<Schemas["SentMessage"]> {
     return this.json({ method: "POST", path: "/v1/messages", body, keyed: true }, options);
   }
 
-  /** Get a message. How far it came and when, errors in the upstream's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it. */
+  /** Get a message. How far it came and when, errors in WhatsApp's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it. */
   get(messageId: string, options: RequestOptions = {}): Promise<Schemas["OneMessage"]> {
     return this.json({ method: "GET", path: `/v1/messages/${encodeURIComponent(messageId)}` }, options);
   }
@@ -292,7 +292,7 @@ export class Messages extends Resource {
   }
 
   /** Send a batch of messages. Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`. */
-  createBatch(body: Schemas["MessageBatch"], options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+  createBatch(body: Schemas["MessageBatch"], options: RequestOptions = {}): Promise<Schemas["CreatedBatch"] | Schemas["RepeatedBatch"]> {
     return this.json({ method: "POST", path: "/v1/messages/batch", body }, options);
   }
 
@@ -306,12 +306,12 @@ export class Messages extends Resource {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/cancel` }, options);
   }
 
-  /** List the items of a batch. In the order in which they were submitted, each with the upstream's answer. */
+  /** List the items of a batch. In the order in which they were submitted, each with WhatsApp's answer. */
   listBatchItems(batchId: string, query: { status?: "accepted" | "failed" | "pending" | "skipped"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
-  /** Retry a batch. Queues the failed items again that were certainly not sent: throttled ones, and those whose token the upstream refused. */
+  /** Retry a batch. Queues the failed items again that were certainly not sent: throttled ones, and those whose token WhatsApp refused. */
   retryBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/retry` }, options);
   }
@@ -329,7 +329,7 @@ export class Messages extends Resource {
 
 /** Phone numbers: connection, registration, profile. */
 export class Numbers extends Resource {
-  /** Release a business account. Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay. */
+  /** Release a business account. Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay. */
   releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
     return this.json({ method: "DELETE", path: `/v1/accounts/${encodeURIComponent(wabaId)}` }, options);
   }
@@ -339,7 +339,7 @@ export class Numbers extends Resource {
     return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
   }
 
-  /** Get a number. With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said. */
+  /** Get a number. With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said. */
   get(phoneNumberId: string, query: { refresh?: boolean } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
   }
@@ -349,12 +349,12 @@ export class Numbers extends Resource {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
   }
 
-  /** Get a number's business profile. The upstream's own answer. */
+  /** Get a number's business profile. Meta's own answer. */
   getBusinessProfile(phoneNumberId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
     return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
   }
 
-  /** Change a number's business profile. Body and answer are the upstream's own. */
+  /** Change a number's business profile. Body and answer are Meta's own. */
   updateBusinessProfile(phoneNumberId: string, body: Schemas["BusinessProfile"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, body }, options);
   }
@@ -364,12 +364,12 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/deregister` }, options);
   }
 
-  /** Get a number's health. Asks the upstream what a message of this number passes, with each entity's reasons and remedies. */
+  /** Get a number's health. Asks Meta what a message of this number passes, with each entity's reasons and remedies. */
   getHealth(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberHealth"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/health` }, options);
   }
 
-  /** Register a number. With its six-digit PIN; without one, the stored PIN is used or a new one is made. */
+  /** Register a number. With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the answer as `pin`, once. */
   register(phoneNumberId: string, body?: Schemas["RegisterRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/register`, body }, options);
   }
@@ -399,8 +399,8 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: "/v1/numbers/connect", body }, options);
   }
 
-  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. */
-  embeddedSignup(body: Schemas["EmbeddedSignupRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
+  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. A PIN that was made for the registration is in the answer as `pin`, once. */
+  embeddedSignup(body: Schemas["EmbeddedSignupRequest"], options: RequestOptions = {}): Promise<Schemas["SignedUpNumber"]> {
     return this.json({ method: "POST", path: "/v1/numbers/embedded-signup", body }, options);
   }
 
@@ -430,17 +430,17 @@ export class Templates extends Resource {
     return this.pages({ method: "GET", path: "/v1/templates", query }, options);
   }
 
-  /** Submit a message template. The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what the upstream gets. */
+  /** Submit a message template. The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what WhatsApp gets. */
   create(body: Schemas["MessageTemplate"], query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
     return this.json({ method: "POST", path: "/v1/templates", query, body }, options);
   }
 
-  /** Get a message template. By the upstream's template id. */
+  /** Get a message template. By WhatsApp's template id. */
   get(templateId: string, options: RequestOptions = {}): Promise<Schemas["Template"]> {
     return this.json({ method: "GET", path: `/v1/templates/${encodeURIComponent(templateId)}` }, options);
   }
 
-  /** Edit a message template. The body is the upstream's; an edited template is reviewed again. */
+  /** Edit a message template. The body is WhatsApp's; an edited template is reviewed again. */
   edit(templateId: string, body: Schemas["TemplateEdit"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/templates/${encodeURIComponent(templateId)}`, body }, options);
   }
@@ -450,7 +450,7 @@ export class Templates extends Resource {
     return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
   }
 
-  /** Browse the upstream's template library. The upstream's own answer. */
+  /** Browse WhatsApp's template library. WhatsApp's own answer. */
   browseLibrary(query: { after?: string; before?: string; category?: string; from?: string; industry?: string; language?: string; limit?: string; name?: string; search?: string; topic?: string; usecase?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["TemplateLibrary"]> {
     return this.json({ method: "GET", path: "/v1/templates/library", query }, options);
   }
@@ -460,7 +460,7 @@ export class Templates extends Resource {
     return this.json({ method: "POST", path: "/v1/templates/media-handle", query, form }, options);
   }
 
-  /** Re-read templates from the upstream. Imports templates that were made elsewhere; of one account, or of all. */
+  /** Re-read templates from WhatsApp. Imports templates that were made elsewhere; of one account, or of all. */
   sync(query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
     return this.json({ method: "POST", path: "/v1/templates/sync", query }, options);
   }
@@ -481,7 +481,7 @@ export class Tenant extends Resource {
 
 /** The businesses of a platform, with a platform key. */
 export class Tenants extends Resource {
-  /** List the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  /** List the platform's own keys. Those of the caller's environment, by prefix. */
   listPlatformKeys(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
@@ -524,12 +524,12 @@ export class TestWorld extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in the upstream's form; a text may be a plain string, and most types have a default. */
+  /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default. */
   sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
   }
 
-  /** Decide about a number of the test world. What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live. */
+  /** Decide about a number of the test world. What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live. */
   decideNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
     return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
@@ -549,7 +549,7 @@ export class TestWorld extends Resource {
     return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
   }
 
-  /** Decide about a template of the test world. What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
+  /** Decide about a template of the test world. What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
   decideTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
     return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
   }
@@ -583,7 +583,7 @@ export class Webhooks extends Resource {
   }
 
   /** Create a webhook endpoint. Sends the verify ping. The secret is in this answer and nowhere else. */
-  create(body: Schemas["EndpointRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedEndpoint"]> {
+  create(body?: Schemas["EndpointRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedEndpoint"]> {
     return this.json({ method: "POST", path: "/v1/webhooks", body }, options);
   }
 

@@ -10,7 +10,7 @@ import {
   waitAfterAnswer,
   waitAfterFailure,
 } from "./calls.js";
-import { APIError, NoAnswer } from "./errors.js";
+import { APIError, errorOf, NoAnswer } from "./errors.js";
 
 export interface Settings {
   baseUrl: string;
@@ -52,11 +52,7 @@ export class Transport {
           redirect: "error",
         });
         if (answer.ok) return answer;
-        const error = new APIError(
-          answer.status,
-          await jsonOf(answer),
-          answer.headers.get("x-service-request-id") ?? undefined,
-        );
+        const error = errorOf(answer.status, await jsonOf(answer), answer.headers);
         wait = waitAfterAnswer(call, tries, maxRetries, answer, error.code);
         if (wait === undefined) throw error;
       } catch (failure) {
@@ -118,6 +114,12 @@ export class Resource {
   }
 }
 
+/** A part of a list, and where the next one begins; undefined after the last. */
+export interface Page<Item> {
+  items: Item[];
+  nextCursor: string | undefined;
+}
+
 /** A list that is read page by page while it is iterated. Nothing is asked before. */
 export class Pages<Item> implements AsyncIterable<Item> {
   constructor(
@@ -132,22 +134,27 @@ export class Pages<Item> implements AsyncIterable<Item> {
 
   /** The pages as arrays of items. */
   async *pages(): AsyncGenerator<Item[]> {
-    let cursor: string | null | undefined;
+    let cursor: string | undefined;
     do {
-      const call = { ...this.call, query: { ...this.call.query, cursor } };
-      const answer = (await (await this.transport.send(call, this.options)).json()) as {
-        data: Item[];
-        next_cursor?: string | null;
-      };
-      yield answer.data;
-      cursor = answer.next_cursor;
+      const page = await this.page(cursor);
+      yield page.items;
+      cursor = page.nextCursor;
     } while (cursor);
+  }
+
+  /** One page, with one call: the first, or the one that a `nextCursor` names. */
+  async page(cursor?: string): Promise<Page<Item>> {
+    const call = { ...this.call, query: { ...this.call.query, cursor } };
+    const answer = (await (await this.transport.send(call, this.options)).json()) as {
+      data: Item[];
+      next_cursor?: string | null;
+    };
+    return { items: answer.data, nextCursor: answer.next_cursor ?? undefined };
   }
 
   /** The newest items, with one call. */
   async firstPage(): Promise<Item[]> {
-    for await (const page of this.pages()) return page;
-    return [];
+    return (await this.page()).items;
   }
 }
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants.credentials import console_sessions
+from tenants.credentials import authentication
 from tenants.models import User
 
 
@@ -18,4 +18,4 @@ class Command(BaseCommand):
         user = User.objects.filter(email=options["email"].lower(), is_staff=True, is_active=True).first()
         if user is None:
             raise CommandError("There is no active staff member with this e-mail address.")
-        self.stdout.write(console_sessions.open_session(user).token)
+        self.stdout.write(authentication.open_session(user).token)

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from gateway.api.errors import NotFound
+from gateway.api.errors import ServiceError
 from gateway.clock import now
-from tenants import platform_apps
+from tenants import lifecycle
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 
@@ -30,14 +30,14 @@ class Command(BaseCommand):
             "environment": options["environment"],
             "expires_at": now() + timedelta(days=options["days"]) if options["days"] else None,
         }
-        if options["app"]:
-            try:
-                new = platform_apps.create_app_key(app_id=options["app"], **fields)
-            except NotFound as error:
-                raise CommandError(str(error)) from None
-        else:
-            tenant = Tenant.objects.filter(pk=options["tenant"]).first()
+        tenant = Tenant.objects.filter(pk=options["tenant"]).first()
+        if tenant is None and options["app"] is None:
+            raise CommandError("There is no such tenant.")
+        try:
             if tenant is None:
-                raise CommandError("There is no such tenant.")
-            new = api_keys.create(tenant=tenant, **fields)
+                new = lifecycle.create_app_key(app_id=options["app"], **fields)
+            else:
+                new = api_keys.create(tenant=tenant, **fields)
+        except ServiceError as error:
+            raise CommandError(str(error)) from None
         self.stdout.write(new.key)

@@ -107,7 +107,7 @@ def test_errors_say_what_to_do(sdk: ModuleType, client: Any) -> None:
     with pytest.raises(sdk.NotFound):
         client.events.get("evt_01M6AYX330E008000000000001")
     with (
-        sdk.Whabuzz("wb_live_" + "a" * 40, str(client._http.base_url)) as stranger,
+        sdk.Whabuzz("wb_live_" + "a" * 40, client._options.base_url) as stranger,
         pytest.raises(sdk.Unauthorized),
     ):
         stranger.tenant.get()

@@ -64,6 +64,7 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
         "described": "image/jpeg",
         "batches": [2, 1],
         "sameBatches": True,
+        "differs": [True, 2],
         "error": [True, 400, "invalid_request", ["from"], True],
         "noAnswer": True,
         "stopped": "enough",
@@ -96,6 +97,15 @@ def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, node_home: Path)
         until(lambda: sends_to(stack, "917000900041"), "the bot's answer")
         remove_endpoint(stack, port)
     assert len(sends_to(stack, "917000900041")) == 1
+
+
+def test_it_is_required_as_well_as_imported(node_home: Path) -> None:
+    program = (
+        'const { NotFound, APIError } = require("whabuzz"); import("whabuzz").then((m) => '
+        "console.log(typeof m.Whabuzz, new NotFound(404, {}, new Headers()) instanceof APIError))"
+    )
+    (node_home / "required.cjs").write_text(program)
+    assert run(node_command("required.cjs"), node_home).split() == ["function", "true"]
 
 
 def test_types_tell_right_from_wrong(home: Path) -> None:

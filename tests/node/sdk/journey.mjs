@@ -1,7 +1,7 @@
 // Uses the installed TypeScript SDK against a running service; prints what it saw as JSON. Run by
 // tests/e2e/sdks/test_typescript_sdk.py, in Node and, bundled, in an edge runtime.
 
-import { APIError, NoAnswer, Whabuzz, WebhookVerifier, InvalidSignature, replyBody } from "whabuzz";
+import { APIError, BatchDiffers, NoAnswer, Whabuzz, WebhookVerifier, InvalidSignature, replyBody } from "whabuzz";
 
 export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) {
   const client = new Whabuzz({ apiKey, baseUrl });
@@ -34,6 +34,15 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   const again = await client.messages.sendBatch(rows(), options);
   seen.batches = batches.map((batch) => batch.total);
   seen.sameBatches = again.every((batch, place) => batch.id === batches[place].id);
+  const names = [];
+  const answer = async (_, { body }) => {
+    names.push(JSON.parse(body).client_ref);
+    return Response.json({ id: "bat_1", same_messages: names.length === 1 });
+  };
+  const stub = new Whabuzz({ apiKey, baseUrl, fetch: answer });
+  const row = { to: "+917000900001", type: "text", text: { body: "Hi" } };
+  const differs = await stub.messages.sendBatch([row, row], { ...options, size: 1 }).catch((e) => e);
+  seen.differs = [differs instanceof BatchDiffers, new Set(names).size];
 
   const error = await client.messages.send({ to: "+917000900001", type: "text", text: { body: "x" } }).catch((e) => e);
   seen.error = [error instanceof APIError, error.status, error.code, Object.keys(error.details.fields), !!error.hint];

@@ -8,10 +8,8 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery.caps import body_memory
-from webhooks.delivery.caps.body_memory import BodyMemory
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.caps.in_flight_caps import InFlightCaps
+from webhooks.delivery import caps
+from webhooks.delivery.caps import BodyMemory, InFlightCaps, Room
 from webhooks.models import Delivery
 from webhooks.tests.delivering import copied, publish_one
 from webhooks.tests.delivery.conftest import HangingRequests
@@ -22,7 +20,7 @@ from webhooks.tests.delivery.test_wake_up import running, wait_until
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """400 kB in all, 100 kB a tenant."""
-    monkeypatch.setattr(body_memory, "MOST_BYTES", 400_000)
+    monkeypatch.setattr(caps, "MOST_BYTES", 400_000)
 
 
 def test_a_tenant_waits_for_its_own_bodies_and_takes_no_memory_from_the_others() -> None:

@@ -17,10 +17,10 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
-from webhooks.events.new_event import NewEvent
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
-from webhooks.requests.signing import new_secret
+from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,7 +41,10 @@ def test_an_event_arrives_signed_with_the_envelope_of_the_specification(
     ]  # fmt: skip
     assert got.headers["webhook-id"] == verified["id"] == ids.encode("evt_", event_id)
     assert b'"raw":{ "odd" : "\\u00e9 \\/" , "big": 12345678901234567890 },"raw_path":"x"}' in got.body
-    assert b'"data":{"message": {"id": "wamid.A", "type": "text"}, "a": 1.10}' in got.body
+    assert (
+        b'"data":{"message": {"id": "wamid.A", "type": "text", "text": {"body": "Hi"}}, "a": 1.10}'
+        in got.body
+    )
     assert got.headers["X-Service-Event-Type"] == "message.inbound"
     assert got.headers["X-Service-Attempt"] == "1"
     delivery = Delivery.objects.get()
@@ -243,10 +246,10 @@ def test_a_success_that_was_in_flight_when_the_circuit_opened_does_not_close_it(
 def test_a_late_result_does_not_overwrite_a_newer_one(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
-    from webhooks.delivery.caps.fair_shares import Room
-    from webhooks.delivery.claiming.claim_statements import claim
-    from webhooks.delivery.outcomes.outcome_statements import Outcome, record
-    from webhooks.delivery.outcomes.retry import Decision
+    from webhooks.delivery.caps import Room
+    from webhooks.delivery.claim_statements import claim
+    from webhooks.delivery.recorder import Outcome, record
+    from webhooks.delivery.retry import Decision
 
     publish_one(tenant)
     (stalled,) = claim(Room(10, 10, {}, {}))

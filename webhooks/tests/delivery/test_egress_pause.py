@@ -9,13 +9,13 @@ import pytest
 from pytest_django import Settings
 
 from gateway.clock import now
-from gateway.outbound import egress_proxy
+from gateway.outbound import client
 from gateway.outbound.client import Answer
 from gateway.outbound.tests.test_egress_proxy import Proxy
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.delivery import dispatcher, egress_pause
+from webhooks.delivery import caps, dispatcher
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -83,7 +83,7 @@ def counters() -> tuple[Any, ...]:
 def test_deliveries_wait_for_the_proxy_and_then_arrive(
     proxy: ThreadedProxy, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress_pause, "SECONDS", 0.0)
+    monkeypatch.setattr(caps, "SECONDS", 0.0)
     for number in range(EVENTS):
         publish_one(tenant, f"k{number}")
     Delivery.objects.filter(event_id=Delivery.objects.order_by("id")[0].event_id).update(
@@ -149,7 +149,7 @@ def test_a_backlog_is_not_claimed_again_and_again(
     proxy: ThreadedProxy, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it pauses only what is claimed already is put off: nothing else is written."""
-    monkeypatch.setattr(egress_pause, "SECONDS", 600.0)
+    monkeypatch.setattr(caps, "SECONDS", 600.0)
     for number in range(4 * EVENTS):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -161,7 +161,7 @@ def test_a_proxy_that_fails_by_chance_stops_nobody(
     proxy: ThreadedProxy, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.start()
-    real, calls = egress_proxy._connected, []
+    real, calls = client._connected, []
 
     async def flaky(*args: Any) -> Any:
         calls.append(1)
@@ -169,7 +169,7 @@ def test_a_proxy_that_fails_by_chance_stops_nobody(
             raise ConnectionRefusedError
         return await real(*args)
 
-    monkeypatch.setattr(egress_proxy, "_connected", flaky)
+    monkeypatch.setattr(client, "_connected", flaky)
     for number in range(3):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -178,7 +178,7 @@ def test_a_proxy_that_fails_by_chance_stops_nobody(
 
 
 def test_failures_in_a_row_pause_and_an_answer_between_them_does_not() -> None:
-    pause, ok = egress_pause.EgressPause(), Answer(200, None, 1, b"", None)
+    pause, ok = caps.EgressPause(), Answer(200, None, 1, b"", None)
     away = Answer(None, "egress_proxy_away", 1, b"", None)
     for answer in (away, away, ok, away, away):
         pause.note(answer)

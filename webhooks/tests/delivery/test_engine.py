@@ -21,21 +21,20 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids
+from gateway import clock, ids, process_limits
 from gateway.celery import app as celery_app
 from gateway.clock import now
-from gateway.outbound import dns
-from gateway.outbound.receiver_answer import UnknownNameError
+from gateway.outbound import addresses
+from gateway.outbound.addresses import UnknownNameError
 from gateway.threads import loop_thread
 from gateway.threads.loop_thread import LoopThread
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
-from webhooks.delivery import dispatcher, process_limits
-from webhooks.delivery.caps import body_memory, in_flight_caps
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming.claim_statements import claim
+from webhooks.delivery import caps, dispatcher
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import claim
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
 from webhooks.tests.delivering import publish_one
@@ -244,7 +243,7 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
     settings.DELIVERY_CONCURRENCY = 1
     settings.DELIVERY_LEASE_SECONDS = 6
     # No other sender takes the place of the one that waits.
-    monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", 0)
+    monkeypatch.setattr(caps, "SLOW_FACTOR", 0)
 
     async def slow(request: Received) -> web.Response:
         await asyncio.sleep(3.5 if len(receiver.received) == 1 else 0)
@@ -270,8 +269,8 @@ def test_without_valkey_beat_and_the_database_are_enough(
 
     monkeypatch.setattr(django_settings, "REDIS_URL", "redis://127.0.0.1:1/0")
     for module in (
-        "webhooks.delivery.signals.listener",
-        "webhooks.dispatcher_register",
+        "webhooks.delivery.signal_listener",
+        "webhooks.wake_up",
         "webhooks.delivery.monitoring",
         "gateway.monitoring.metrics",
     ):
@@ -375,7 +374,7 @@ def test_names_and_ports_that_do_not_answer(
     async def no_such_name(*_: Any) -> Any:
         raise UnknownNameError
 
-    monkeypatch.setattr(dns.Names, "_query", no_such_name)
+    monkeypatch.setattr(addresses.Names, "_query", no_such_name)
     for url, error in (("http://shop.example/", "dns_error"), ("http://127.0.0.1:9/", "connection_error")):
         Endpoint.objects.update(url=url)
         event_id: UUID = publish_one(tenant, url)
@@ -386,7 +385,7 @@ def test_names_and_ports_that_do_not_answer(
 def test_large_bodies_go_out_a_few_at_a_time(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_memory, "MOST_BYTES", 4_000_000)
+    monkeypatch.setattr(caps, "MOST_BYTES", 4_000_000)
     at_once = {"now": 0, "most": 0}
 
     async def slow(request: Received) -> web.Response:
@@ -406,8 +405,8 @@ def test_large_bodies_go_out_a_few_at_a_time(
 
 def test_a_worker_opens_as_many_files_as_it_may() -> None:
     code = (
-        "import resource as r; from webhooks.delivery import process_limits; hard = r.getrlimit(r.RLIMIT_NOFILE)[1];"
-        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); process_limits.prepare();"
+        "import resource as r; from gateway import process_limits; hard = r.getrlimit(r.RLIMIT_NOFILE)[1];"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); process_limits.raise_open_files();"
         "soft = r.getrlimit(r.RLIMIT_NOFILE)[0]; print(soft == min(65536, hard) or hard == r.RLIM_INFINITY)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -13,19 +13,17 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import run
-from gateway.outbound.receiver_answer import Answer
+from gateway.outbound.connection import Answer
 from tenants.models import Tenant
 from tests.fixtures import Api
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
-from webhooks.delivery.outcomes.circuit_breaker import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS
-from webhooks.delivery.outcomes.outcome_statements import Outcome, record
-from webhooks.delivery.outcomes.retry import Decision
-from webhooks.giving_back import giving_back
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import Claimed, claim, claiming, finding_ready
+from webhooks.delivery.recorder import Outcome, record
+from webhooks.delivery.retry import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS, Decision
+from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget, giving_back
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
-from webhooks.requests.signing import key_of
-from webhooks.stored_target import TARGET_COLUMNS, StoredTarget
+from webhooks.requests.signed_request import key_of
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

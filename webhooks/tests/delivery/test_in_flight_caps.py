@@ -3,10 +3,9 @@
 from uuid import UUID, uuid4
 
 from gateway.clock import now
-from webhooks.delivery.caps.body_memory import BodyMemory
-from webhooks.delivery.caps.in_flight_caps import FIRST_CAP, InFlightCaps
-from webhooks.events.hand_over import HandedOver
-from webhooks.stored_target import StoredTarget
+from webhooks.delivery.caps import FIRST_CAP, BodyMemory, InFlightCaps
+from webhooks.delivery_rows import StoredTarget
+from webhooks.events.publish import HandedOver
 
 TARGET = StoredTarget("https://hooks.example/in", "envelope", "cipher", None, None, None, None)
 

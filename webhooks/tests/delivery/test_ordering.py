@@ -17,11 +17,11 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import replay, wake_up
-from webhooks.delivery import dispatcher
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming import ordering
-from webhooks.delivery.claiming.claim_statements import Claimed, claim, claiming, finding_ready
-from webhooks.events.new_event import NewEvent
+from webhooks.delivery import claimer, dispatcher, monitoring, ordering
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import Claimed, claim, claiming, finding_ready
+from webhooks.delivery.ordering import Lines
+from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
 
@@ -36,6 +36,12 @@ def ordered(api: Api, receiver: Receiver) -> Endpoint:
     assert answer.status_code == 201, answer.content
     assert answer.json()["ordered"] is True
     return Endpoint.objects.get()
+
+
+@pytest.fixture
+def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each customer the head alone is claimed."""
+    monkeypatch.setattr(ordering, "LONGEST_LINE", 1)
 
 
 def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
@@ -85,6 +91,7 @@ def ids_of() -> dict[str, Any]:
         return dict(cursor.fetchall())
 
 
+@pytest.mark.usefixtures("one_each")
 def test_one_event_of_a_customer_is_under_way(tenant: Tenant, ordered: Endpoint) -> None:
     say(tenant, "91", "a", "b", "c")
     say(tenant, "92", "a", "b")
@@ -96,6 +103,7 @@ def test_one_event_of_a_customer_is_under_way(tenant: Tenant, ordered: Endpoint)
     assert claimed() == ["91:b"]
 
 
+@pytest.mark.usefixtures("one_each")
 @pytest.mark.parametrize(("status", "then"), [("failed", []), ("dead", ["91:b"]), ("delivered", ["91:b"])])
 def test_a_retry_holds_back_its_customer_and_nobody_else(
     tenant: Tenant, ordered: Endpoint, status: str, then: list[str]
@@ -105,17 +113,6 @@ def test_a_retry_holds_back_its_customer_and_nobody_else(
     settle(status, key="91:a")
     say(tenant, "92", "a")
     assert claimed() == sorted([*then, "92:a"])
-
-
-def test_what_a_retry_holds_back_is_put_off_until_that_retry(tenant: Tenant, ordered: Endpoint) -> None:
-    say(tenant, "91", "a", "b")
-    assert claimed() == ["91:a"]
-    settle("failed", key="91:a")
-    assert claimed() == []
-    due = set(Delivery.objects.values_list("next_attempt_at", flat=True))
-    assert len(due) == 1
-    Delivery.objects.update(next_attempt_at=now())
-    assert claimed() == ["91:a"]
 
 
 def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endpoint) -> None:
@@ -146,23 +143,96 @@ def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endp
         assert found["91:a"] == ("http_5xx", isoformat(due))
         assert found["91:b"] == ("waits_for_earlier_event", isoformat(due))
         assert found["92:a"][0] is None
-    assert api.get(f"/v1/webhooks/{ordered.pk}").json()["health"]["retry_at"] is not None
+    assert api.get(f"/v1/webhooks/{ordered.pk}").json()["health"]["retry_at"] == isoformat(due)
     until = now() + timedelta(hours=1)
     Endpoint.objects.update(circuit_open_until=until)
     assert shown()["91:b"] == ("circuit_open", isoformat(until))
 
 
-def test_held_back_events_hide_nobody_behind_them(
+def test_a_customers_events_come_as_one_line(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", *"abc")
+    say(tenant, "92", "a")
+    deliveries = claim(ROOM)
+    lines = Lines()
+    assert sorted(map(key_of, lines.heads(deliveries))) == ["91:a", "92:a"]
+    (head,) = [each for each in deliveries if key_of(each) == "91:a"]
+    following = lines.take_next(head)
+    assert key_of(following) == "91:b"
+    assert [key_of(each) for each in lines.break_off(following)] == ["91:c"]
+    assert claimed() == [], "all are leased"
+
+
+def test_a_line_ends_before_an_event_that_is_not_due(tenant: Tenant, ordered: Endpoint) -> None:
+    """Between events that are due lies one that failed and was made before, or that somebody else has locked."""
+    say(tenant, "91", *"abcd")
+    settle("failed", key="91:c")
+    assert claimed() == ["91:a", "91:b"]
+
+
+def test_a_line_ends_before_an_event_that_somebody_else_changes(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", *"abc")
+    is_locked, may_end = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with transaction.atomic():
+            Delivery.objects.select_for_update().get(event_id=ids_of()["91:b"])
+            is_locked.set()
+            assert may_end.wait(10)
+        connection.close()
+
+    other = threading.Thread(target=lock)
+    other.start()
+    try:
+        assert is_locked.wait(10)
+        assert claimed() == ["91:a"]
+    finally:
+        may_end.set()
+        other.join()
+
+
+def test_what_one_customer_has_waiting_hides_no_other(
     tenant: Tenant, ordered: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordering, "SCANNED_ROWS", 3)
-    say(tenant, "91", *"abcdefgh")
-    # Made in the same millisecond, so a look at three rows need not begin with the oldest.
-    assert ["91:a"] in [claimed() for _ in range(4)]
-    settle("failed", key="91:a")
+    monkeypatch.setattr(ordering, "SCANNED_CUSTOMERS", 3)
+    say(tenant, "91", *map(str, range(100)))
     say(tenant, "92", "a")
-    looks = [claimed() for _ in range(4)]
-    assert ["92:a"] in looks
+    claimed_of = {key_of(each)[:2] for each in claim(Room(2, 2))}
+    assert claimed_of == {"91", "92"}
+    for customer in range(10):
+        say(tenant, f"a{customer}", "a", "b")
+        claim(ROOM)
+    fresh = {f"{customer}:a" for customer in range(93, 99)}
+    for customer in range(93, 99):
+        say(tenant, str(customer), "a")
+    found = {key for _ in range(200) for key in claimed()}
+    assert found >= fresh, "each claim begins at another customer"
+
+
+def test_an_event_of_nobody_waits_for_nobody(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", "a")
+    for text in "abc":
+        say(tenant, "-", text, wa_id=None)
+    lines = Lines()
+    assert len(lines.heads(claim(ROOM))) == 4
+
+
+def test_what_was_made_before_the_endpoint_was_ordered_goes_out_too(
+    api: Api, tenant: Tenant, ordered: Endpoint
+) -> None:
+    api.patch(f"/v1/webhooks/{ordered.id}", {"ordered": False})
+    say(tenant, "91", "a", "b")
+    api.patch(f"/v1/webhooks/{ordered.id}", {"ordered": True})
+    say(tenant, "91", "c")
+    lines = Lines()
+    assert sorted(map(key_of, lines.heads(claim(ROOM)))) == ["91:a", "91:b", "91:c"]
+
+
+def test_an_ordered_endpoint_at_a_rate_gets_one_event_of_a_customer_a_slot(
+    api: Api, tenant: Tenant, ordered: Endpoint
+) -> None:
+    api.patch(f"/v1/webhooks/{ordered.id}", {"rate_per_second": 100})
+    say(tenant, "91", "a", "b")
+    assert claimed() == ["91:a"]
 
 
 def test_an_event_that_was_committed_late_waits_for_the_newer_one_that_is_under_way(
@@ -222,6 +292,7 @@ def test_events_arrive_in_their_order_through_the_dispatcher(
         say(tenant, customer, *texts)
     dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 27, "one customer waits for a retry"
+    assert not Delivery.objects.exclude(leased_until=None), "what was behind it is given back"
     Delivery.objects.exclude(next_attempt_at=None).update(next_attempt_at=now())
     dispatcher.run()
     arrived: defaultdict[str, list[str]] = defaultdict(list)
@@ -233,6 +304,63 @@ def test_events_arrive_in_their_order_through_the_dispatcher(
     assert set(Delivery.objects.values_list("customer_key", flat=True)) == {None}, "it names nobody when done"
 
 
+@pytest.mark.parametrize(("line_seconds", "most_claims"), [(5.0, 4), (0.0, 40)])
+def test_the_next_event_goes_as_soon_as_the_one_before_has_arrived(
+    tenant: Tenant,
+    ordered: Endpoint,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    line_seconds: float,
+    most_claims: int,
+) -> None:
+    """No claim lies between them, until the line takes too long."""
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(dispatcher, "LINE_SECONDS", line_seconds)
+    claims: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        claim = yield from claiming(*args)
+        claims.append(len(claim.deliveries))
+        return claim
+
+    monkeypatch.setattr(claimer, "claiming", counted)
+    texts = [f"{number:02}" for number in range(12)]
+    say(tenant, "91", *texts)
+    dispatcher.run()
+    assert [got.json["dedupe_key"] for got in receiver.received] == [f"91:{text}" for text in texts]
+    assert len([claimed for claimed in claims if claimed]) <= most_claims
+    assert Delivery.objects.filter(status="delivered").count() == 12
+
+
+def test_a_dispatcher_that_stops_gives_back_what_waits_in_a_line(
+    tenant: Tenant, ordered: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+
+    def answer(_: Received) -> web.Response:
+        dispatcher.stop()
+        return web.Response()
+
+    receiver.answer = answer
+    say(tenant, "91", *map(str, range(100, 150)))
+    dispatcher.run()
+    sent = len(receiver.received)
+    assert sent < 10
+    assert Delivery.objects.filter(status="delivered").count() == sent
+    assert Delivery.objects.filter(status="pending", leased_until=None).count() == 50 - sent
+
+
+def test_what_waits_for_an_earlier_event_is_not_late(tenant: Tenant, ordered: Endpoint) -> None:
+    say(tenant, "91", "a", "b")
+    Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=2))
+    assert 119 < monitoring._oldest_due_age() < 130
+    settle("failed", key="91:a")
+    assert monitoring._oldest_due_age() == 0
+    say(tenant, "92", "a")
+    assert monitoring._oldest_due_age() > 0
+
+
+@pytest.mark.usefixtures("one_each")
 def test_missed_events_are_replayed_in_their_order(
     api: Api, tenant: Tenant, ordered: Endpoint, receiver: Receiver
 ) -> None:

@@ -12,13 +12,13 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay, wake_up
-from webhooks.delivery import attempt, dispatcher
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming.claim_statements import Claim, Ready, claiming
-from webhooks.delivery.outcomes.attempt_log import log_entry
+from webhooks.delivery import dispatcher, senders
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import Claim, Ready, claiming
+from webhooks.delivery.failed_attempts import log_entry
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
-from webhooks.requests.signing import new_secret
+from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -143,7 +143,7 @@ def test_an_outcome_that_postgres_refuses_costs_its_log_entry_alone(
         entry = log_entry(*arguments)
         return {**entry, "error": "\0"} if entries == 3 else entry
 
-    monkeypatch.setattr(attempt, "log_entry", poisoned)
+    monkeypatch.setattr(senders, "log_entry", poisoned)
     for number in range(6):
         publish_one(tenant, f"k{number}")
 
@@ -160,14 +160,14 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
 ) -> None:
     claims = 0
 
-    def failing(found: Ready, room: Room) -> Statements[Claim]:
+    def failing(found: Ready, room: Room, holder: int | None) -> Statements[Claim]:
         nonlocal claims
         claims += 1
         if claims <= 3:
             raise ValueError("bad row")
-        return (yield from claiming(found, room))
+        return (yield from claiming(found, room, holder))
 
-    monkeypatch.setattr("webhooks.delivery.claiming.claimer.claiming", failing)
+    monkeypatch.setattr("webhooks.delivery.claimer.claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     # A signal of the endpoint's making may wait and hide one failure. After it the dispatcher looks by itself.

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from gateway.outbound.receiver_answer import Answer
+from gateway.outbound.connection import Answer
 from tenants.models import Tenant
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming.claim_statements import Claimed, claim
-from webhooks.delivery.outcomes import recorder as recorders
-from webhooks.delivery.outcomes.outcome_statements import Outcome
-from webhooks.delivery.outcomes.recorder import Recorder
-from webhooks.delivery.outcomes.retry import Decision
+from webhooks.delivery import recorder as recorders
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import Claimed, claim
+from webhooks.delivery.recorder import Outcome, Recorder
+from webhooks.delivery.retry import Decision
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 

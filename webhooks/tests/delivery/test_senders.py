@@ -9,11 +9,8 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import senders
-from webhooks.delivery.caps import in_flight_caps
-from webhooks.delivery.caps.body_memory import BodyMemory
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.caps.in_flight_caps import InFlight, InFlightCaps
+from webhooks.delivery import caps, senders
+from webhooks.delivery.caps import BodyMemory, InFlight, InFlightCaps, Room
 from webhooks.delivery.senders import Senders, Sending
 from webhooks.models import Delivery
 from webhooks.tests.delivering import copied, publish_one
@@ -29,7 +26,7 @@ class Requests:
 
     def __init__(self, *, count: int, most_slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(senders, "SLOW_SECONDS", 0.01)
-        monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", most_slow // count)
+        monkeypatch.setattr(caps, "SLOW_FACTOR", most_slow // count)
         self.caps = InFlightCaps(capacity=count, of_tenant=1_000, bodies=BodyMemory())
         self.under_way: list[Sending] = []
         self.may_end = asyncio.Event()
@@ -103,6 +100,25 @@ def test_the_senders_stay_as_many_as_they_were(monkeypatch: pytest.MonkeyPatch) 
     with_requests(monkeypatch, 2, 8, check)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_loop_that_comes_late_sends_no_more_at_once(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    """It seems to wait for its receivers when other processes have its core; what is under way is sent again."""
+    monkeypatch.setattr(senders, "FEW_SENDERS", 2)
+    monkeypatch.setattr(senders, "BUSY_CPU", float("inf"))
+    monkeypatch.setattr(senders, "LATE_SECONDS", 0.0 if is_late else float("inf"))
+
+    async def check(requests: Requests) -> None:
+        monkeypatch.setattr(senders, "SLOW_SECONDS", 60.0)
+        for _ in range(9):
+            requests.put()
+        await requests.until(lambda: len(requests.under_way) >= 2)
+        for _ in range(2):
+            requests.senders._adapt()
+        assert len(requests.senders._tasks) == (2 if is_late else 8)
+
+    with_requests(monkeypatch, 8, 8, check)
+
+
 def test_slow_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(requests: Requests) -> None:
         for _ in range(7):
@@ -119,7 +135,7 @@ def test_slow_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_while_too_many_are_slow_an_endpoint_that_has_one_gets_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(in_flight_caps, "SLOW_FACTOR", 1)
+    monkeypatch.setattr(caps, "SLOW_FACTOR", 1)
     each = InFlightCaps(capacity=2, of_tenant=100, bodies=BodyMemory())
     hanging, other = handed_over(), handed_over()
     share, _ = each.of(endpoint_id=hanging.endpoint_id, tenant_id=hanging.tenant_id)

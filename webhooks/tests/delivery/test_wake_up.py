@@ -18,20 +18,27 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.registration import Registration
 from gateway.database.statements import run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks import dispatcher_register, wake_up
-from webhooks.delivery import dispatcher
-from webhooks.delivery.caps import in_flight_caps
-from webhooks.delivery.caps.fair_shares import Room
-from webhooks.delivery.claiming import claim_statements as claims
-from webhooks.delivery.claiming.claim_statements import Claimed, DatabaseClock, claim, taking_over
-from webhooks.delivery.claiming.claimer import Claimer
-from webhooks.delivery.signals import listener
-from webhooks.delivery.signals.listener import WakeUpListener
-from webhooks.dispatcher_register import (
+from webhooks import wake_up
+from webhooks.delivery import caps, dispatcher, signal_listener
+from webhooks.delivery import claim_statements as claims
+from webhooks.delivery.caps import BodyMemory, Room
+from webhooks.delivery.claim_statements import Claimed, DatabaseClock, claim, taking_over
+from webhooks.delivery.claimer import Claimer
+from webhooks.delivery.signal_listener import WakeUpListener
+from webhooks.delivery_rows import StoredTarget
+from webhooks.events import envelope, publish
+from webhooks.events.envelope import NewEvent
+from webhooks.events.publish import HandedOver, Publication, publishing
+from webhooks.models import Delivery, Endpoint
+from webhooks.requests.signed_request import new_secret
+from webhooks.tests.delivering import copied, publish_one
+from webhooks.tests.delivery.conftest import HangingRequests
+from webhooks.wake_up import (
     BUSY,
     FULL,
     LOOK,
@@ -39,19 +46,10 @@ from webhooks.dispatcher_register import (
     REGISTER,
     ROOM,
     SIGNAL,
+    Fresh,
     own_signals,
-    reporting,
+    report_script,
 )
-from webhooks.events import envelope, hand_over
-from webhooks.events.hand_over import HandedOver
-from webhooks.events.new_event import NewEvent
-from webhooks.events.publish import Publication, publishing
-from webhooks.models import Delivery, Endpoint
-from webhooks.requests.signing import new_secret
-from webhooks.stored_target import StoredTarget
-from webhooks.tests.delivering import copied, publish_one
-from webhooks.tests.delivery.conftest import HangingRequests
-from webhooks.wake_up import Fresh
 
 SECONDS = 10.0
 FIRST, SECOND = "first", "second"
@@ -88,13 +86,13 @@ def signals(valkey: redis.Redis, of: str = FIRST) -> list[bytes]:
 
 
 def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
-    return [each for signal in signals(valkey, of) for each in hand_over.unpacked(signal) or ()]
+    return [each for signal in signals(valkey, of) for each in publish.unpacked(signal) or ()]
 
 
 def report(valkey: redis.Redis, name: str = FIRST, state: bytes = ROOM) -> None:
     """A dispatcher says that it is alive."""
     command: Any = valkey.execute_command
-    command(*reporting(name, state))
+    command(*report_script(name, state))
 
 
 def state_of(valkey: redis.Redis, name: str) -> Any:
@@ -122,8 +120,8 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
     monkeypatch.setattr(wake_up, "_unsent", Drained())
     wake_up._debounced.ask()
     assert drained.wait(SECONDS)
-    monkeypatch.setattr(dispatcher_register, "PATIENCE_MILLISECONDS", 60_000)
-    monkeypatch.setattr(dispatcher_register, "ALIVE_MILLISECONDS", 60_000)
+    monkeypatch.setattr(wake_up, "PATIENCE_MILLISECONDS", 60_000)
+    monkeypatch.setattr(wake_up, "ALIVE_MILLISECONDS", 60_000)
     report(empty_valkey)
     wake_up.wake()
     empty_valkey.delete(own_signals(FIRST), SIGNAL)
@@ -161,12 +159,12 @@ def test_a_signal_carries_what_the_dispatcher_needs() -> None:
     target = StoredTarget("https://a.example", "envelope", "secret", "before", now(), "headers", 7)
     delivery = one(envelope=whole, target=target)
     wake_up.forget()
-    assert hand_over.unpacked(b"\x91" + delivery.packed().content) == [delivery]
+    assert publish.unpacked(b"\x91" + delivery.packed().content) == [delivery]
 
 
 @pytest.mark.parametrize("signal", [LOOK, b"", b"1", b"x" * 48, b"\x91\x91\x01"])
 def test_any_other_signal_asks_to_look(signal: bytes) -> None:
-    assert hand_over.unpacked(signal) is None
+    assert publish.unpacked(signal) is None
 
 
 def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
@@ -197,7 +195,7 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
     async def close_in_the_middle() -> None:
         closing = await waiting_listener()
-        monkeypatch.setattr(listener, "_leave", leave_to_another)
+        monkeypatch.setattr(signal_listener, "_leave", leave_to_another)
         async with asyncio.timeout(SECONDS):
             await closing.close()
 
@@ -210,8 +208,8 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
 
 def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "WAIT_SECONDS", 10 * SECONDS)
-    dispatcher_register.leave(FIRST)
+    monkeypatch.setattr(signal_listener, "WAIT_SECONDS", 10 * SECONDS)
+    wake_up.unregister(FIRST)
 
     async def close_at_rest() -> None:
         closing = await waiting_listener()
@@ -224,7 +222,7 @@ def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pyte
 
 async def waiting_listener() -> WakeUpListener:
     """A listener for which Valkey waits for a signal."""
-    started = WakeUpListener(in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
+    started = WakeUpListener(worker_id=1, in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
     started.start()
     async with asyncio.timeout(SECONDS):
         while not any("blmpop" in each["cmd"] for each in await asyncio.to_thread(valkey().client_list)):
@@ -326,7 +324,9 @@ def test_a_dispatcher_says_that_it_is_busy_by_the_cpu_of_the_last_second(
     monkeypatch.setattr(time, "process_time", lambda: clock["process_time"])
 
     async def states() -> list[bytes]:
-        speaking = WakeUpListener(in_flight=lambda: 0, has_room=lambda: has_room, on_signal=lambda: None)
+        speaking = WakeUpListener(
+            worker_id=1, in_flight=lambda: 0, has_room=lambda: has_room, on_signal=lambda: None
+        )
         said: list[bytes] = []
         for _ in range(2):
             said.append(speaking._state(has_room=has_room))
@@ -403,7 +403,7 @@ def test_what_a_killed_dispatcher_was_handed_goes_out_long_before_its_lease_ends
     room: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher_register, "PATIENCE_MILLISECONDS", 1)
+    monkeypatch.setattr(wake_up, "PATIENCE_MILLISECONDS", 1)
     publish_one(tenant)
     assert len(handed_over(room, FIRST)) == 1
     monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
@@ -468,7 +468,7 @@ def test_many_events_at_once_are_claimed_by_the_dispatcher(
 ) -> None:
     events = [
         NewEvent(type="meta.other", environment="live", dedupe_key=f"k{number}", data=b"{}")
-        for number in range(hand_over.MOST_EVENTS + 1)
+        for number in range(publish.MOST_EVENTS + 1)
     ]
     published = run(publishing([Publication(tenant.id, events)]))
     assert published.deliveries == Fresh([], has_unclaimed=True)
@@ -477,7 +477,7 @@ def test_many_events_at_once_are_claimed_by_the_dispatcher(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_large_body_is_not_sent_along(tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis) -> None:
-    data = orjson.dumps("x" * hand_over.MOST_BODY_BYTES)
+    data = orjson.dumps("x" * publish.MOST_BODY_BYTES)
     event_id = publish_one(tenant, data=data)
     (given,) = handed_over(room)
     assert given.envelope is None
@@ -500,14 +500,14 @@ def test_what_no_dispatcher_takes_is_given_back(
     gone: str,
 ) -> None:
     if gone == "dispatcher":
-        dispatcher_register.leave(FIRST)
+        wake_up.unregister(FIRST)
     else:
 
         class Broken:
             def eval(self, *_: Any) -> None:
                 raise VALKEY_UNAVAILABLE[0]
 
-        monkeypatch.setattr(dispatcher_register, "valkey", Broken)
+        monkeypatch.setattr(wake_up, "valkey", Broken)
     publish_one(tenant)
     assert handed_over(room) == []
     assert len(claim(Room(10, 10))) == 1
@@ -576,6 +576,30 @@ def test_what_is_handed_over_is_sent_without_a_claim(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_dispatcher_that_ends_is_handed_nothing(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    hanging: HangingRequests,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its process may publish on, while it waits for the last answers."""
+    with running(monkeypatch, empty_valkey):
+        wait_until(lambda: wake_up._local is not None, "it is the dispatcher of this process")
+        publish_one(tenant, "k1")
+        receiver.wait_for(1)
+        dispatcher.stop()
+        wait_until(lambda: wake_up._local is None, "it is handed more while it ends")
+        publish_one(tenant, "k2")
+        assert len(receiver.received) == 1
+        hanging.end()
+    with running(monkeypatch, empty_valkey):
+        wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 2, "both are delivered")
+    assert len(receiver.received) == 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_beyond_an_endpoints_room_each_goes_out_once(
     tenant: Tenant,
     endpoint: dict[str, Any],
@@ -583,7 +607,7 @@ def test_beyond_an_endpoints_room_each_goes_out_once(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(in_flight_caps, "FIRST_CAP", 1)
+    monkeypatch.setattr(caps, "FIRST_CAP", 1)
     count = 40
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
@@ -604,7 +628,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cap, waiting = in_flight_caps.FIRST_CAP, 4
+    cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     # Longer than the test takes: what is sent was handed over, or found because a request had ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
@@ -656,6 +680,41 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
             ends.set()
         wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
     assert len(receiver.received) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lease_that_is_handed_over_names_the_dispatcher_that_had_room(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
+) -> None:
+    name = wake_up.name_of("host:1", 7)
+    wake_up.unregister(FIRST)
+    report(room, name)
+    wake_up._send([], looks=True)
+    publish_one(tenant)
+    (given,) = [each for each in handed_over(room, name) if each]
+    assert (given.leased_by, Delivery.objects.get().leased_by) == (7, 7)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_claimed_meanwhile", [False, True])
+def test_what_was_handed_over_to_another_is_bound_before_it_is_sent(
+    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis, is_claimed_meanwhile: bool
+) -> None:
+    """The other one may have died since, and its leases with it."""
+    publish_one(tenant)
+    (given,) = handed_over(room)
+    given = msgspec.structs.replace(given, leased_by=7)
+    Delivery.objects.update(leased_by=7)
+    if is_claimed_meanwhile:
+        Delivery.objects.update(leased_until=now() + timedelta(hours=1), leased_by=8)
+
+    clock = DatabaseClock.at(now())
+    asking = Claimer(caps.InFlightCaps(capacity=8, of_tenant=8, bodies=BodyMemory()), Registration())
+    asking.clock = clock
+    assert asking.take_at_once([given]) is None, "it takes a statement"
+    taken = run(taking_over([given], clock, 9))
+    assert [each.id for each in taken] == ([] if is_claimed_meanwhile else [given.id])
+    assert Delivery.objects.get().leased_by == (8 if is_claimed_meanwhile else 9)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,7 +7,7 @@ from cryptography.fernet import Fernet
 from django.conf import settings as django_settings
 from django.db import connection
 
-from gateway.encryption.cipher import encrypt
+from gateway.encryption import encrypt
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver

@@ -20,8 +20,7 @@ from gateway.database import bounded_walk
 from tenants.models import ApiKey, AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
-from webhooks.delivery import dispatcher
-from webhooks.delivery.outcomes import outcome_statements
+from webhooks.delivery import dispatcher, recorder
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.lifecycle import MOST_ENDPOINTS
 from webhooks.models import Delivery, Endpoint
@@ -30,8 +29,8 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FIELDS = [
-    "id", "environment", "url", "format", "description", "event_types", "waba_ids", "phone_number_ids", "statuses",
-    "uid", "metadata", "headers", "timeout_seconds", "rate_per_second", "ordered", "status", "verified_at",
+    "id", "environment", "kind", "url", "format", "description", "event_types", "waba_ids", "phone_number_ids",
+    "statuses", "uid", "metadata", "headers", "timeout_seconds", "rate_per_second", "ordered", "status", "verified_at",
     "secret_prefix", "previous_secret_expires_at", "last_success_at", "consecutive_failures",
 ]  # fmt: skip
 
@@ -197,7 +196,7 @@ class TestChange:
         refuse(receiver)
         changed = api.patch(
             f"/v1/webhooks/{endpoint['id']}",
-            {"description": "new", "event_types": ["message.status"], "url": receiver.url, "unknown": 1},
+            {"description": "new", "event_types": ["message.status"], "url": receiver.url},
         ).json()
         assert (changed["description"], changed["event_types"]) == ("new", ["message.status"])
         assert len(receiver.pings) == 1
@@ -216,6 +215,13 @@ class TestChange:
         dispatcher.run()
         assert len(receiver.wait_for(1)) == 1
         assert len(receiver.pings) == 1, "a verified endpoint is not pinged again"
+
+    def test_a_passed_ping_does_not_end_a_pause(self, api: Api, endpoint: dict[str, Any]) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        assert api.patch(path, {"status": "paused"}).status_code == 200
+        verified = api.post(f"{path}/verify")
+        assert (verified.status_code, verified.json()["status"]) == (200, "paused")
+        assert api.get(path).json()["status"] == "paused"
 
     @pytest.mark.parametrize("status", ["disabled", "pending"])
     def test_active_asks_for_a_passed_ping(
@@ -408,7 +414,7 @@ class TestDuringAPing:
     def test_a_410_stays(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
         gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: outcome_statements.disable({gone: "gone"}))
+        self.meanwhile(receiver, lambda: recorder.disable({gone: "gone"}))
         assert api.post(f"{path}/verify").json()["status"] == "disabled"
         assert api.get(path).json()["status"] == "disabled"
 
@@ -416,11 +422,11 @@ class TestDuringAPing:
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         gone = UUID(endpoint["id"])
-        outcome_statements.disable({gone: "gone"})
+        recorder.disable({gone: "gone"})
 
         def back_and_gone_again() -> None:
             Endpoint.objects.update(status="active")
-            outcome_statements.disable({gone: "gone"})
+            recorder.disable({gone: "gone"})
 
         self.meanwhile(receiver, back_and_gone_again)
         assert api.post(f"/v1/webhooks/{gone}/verify").json()["status"] == "disabled"
@@ -446,7 +452,7 @@ class TestDuringAPing:
 
     def test_a_new_url_leaves_a_410(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
         gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: outcome_statements.disable({gone: "gone"}))
+        self.meanwhile(receiver, lambda: recorder.disable({gone: "gone"}))
         changed = api.patch(f"/v1/webhooks/{gone}", {"url": receiver.url + "/new"}).json()
         assert (changed["status"], changed["url"]) == ("disabled", receiver.url + "/new")
 

@@ -19,7 +19,7 @@ from webhooks.endpoints.health import health_of
 from webhooks.endpoints.notices import tell_changes
 from webhooks.events import envelope
 from webhooks.models import Delivery, Endpoint, Event
-from webhooks.requests.example_event import _examples
+from webhooks.requests.verify_ping import _examples
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from gateway.clock import isoformat, now
-from gateway.upstream.notifications import message_facts
+from gateway.upstream.notifications import change as message_facts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error

@@ -4,6 +4,7 @@ from whabuzz.calls import API_VERSION
 from whabuzz.client import AsyncWhabuzz, Whabuzz
 from whabuzz.errors import (
     APIError,
+    BatchDiffers,
     Conflict,
     Forbidden,
     InvalidRequest,
@@ -16,20 +17,26 @@ from whabuzz.errors import (
     Unprocessable,
     WhabuzzError,
 )
+from whabuzz.stream import Streamed, StreamEnded
+from whabuzz.transport import Page
 from whabuzz.webhooks import WebhookVerifier
 
 __all__ = [
     "API_VERSION",
     "APIError",
     "AsyncWhabuzz",
+    "BatchDiffers",
     "Conflict",
     "Forbidden",
     "InvalidRequest",
     "InvalidSignature",
     "NoAnswer",
     "NotFound",
+    "Page",
     "RateLimited",
     "ServerError",
+    "StreamEnded",
+    "Streamed",
     "Unauthorized",
     "Unprocessable",
     "WebhookVerifier",

@@ -16,7 +16,7 @@ class AsyncApiKeys(AsyncResource):
     def list(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List API keys.
 
-        Keys are listed by prefix; the full key is never shown again.
+        Those of the caller's environment, by prefix; the full key is never shown again.
         """
         return self._pages(
             Call(
@@ -31,7 +31,8 @@ class AsyncApiKeys(AsyncResource):
     ) -> types.CreatedApiKey:
         """Create an API key.
 
-        The full key is in this answer and nowhere else.
+        The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers
+        that it does not, or that lasts longer: 403.
         """
         answer: types.CreatedApiKey = await self._json(
             Call(
@@ -46,7 +47,8 @@ class AsyncApiKeys(AsyncResource):
     async def revoke(self, key_id: str) -> types.RevokedKey:
         """Revoke an API key.
 
-        The key stops working everywhere within 30 seconds. A key may revoke itself.
+        The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope
+        `keys` too.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -59,7 +61,8 @@ class AsyncApiKeys(AsyncResource):
     async def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a key in the place of this one, which keeps working for 24 hours.
+        Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes,
+        numbers and end of the old one.
         """
         answer: types.RotatedKey = await self._json(
             Call(
@@ -748,7 +751,7 @@ class AsyncMedia(AsyncResource):
     async def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
         """Upload a media file.
 
-        Streams the file to the upstream and returns the media id for messages.
+        Streams the file to WhatsApp and returns the media id for messages.
         """
         answer: types.UploadedMedia = await self._json(
             Call(
@@ -777,7 +780,7 @@ class AsyncMedia(AsyncResource):
     async def delete(self, media_id: str, *, from_: str | None = None) -> types.UpstreamSuccess:
         """Delete an uploaded media file.
 
-        Deletes the file at the upstream.
+        Deletes the file at WhatsApp.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -840,7 +843,7 @@ class AsyncMessages(AsyncResource):
     ) -> types.SentMessage:
         """Send a message.
 
-        The body is the upstream's messages body plus `from`. The answer is the upstream's own.
+        The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.
         """
         answer: types.SentMessage = await self._json(
             Call(
@@ -857,7 +860,7 @@ class AsyncMessages(AsyncResource):
     async def get(self, message_id: str) -> types.OneMessage:
         """Get a message.
 
-        How far it came and when, errors in the upstream's words, its content while retained, its events and
+        How far it came and when, errors in WhatsApp's words, its content while retained, its events and
         each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
         """
         answer: types.OneMessage = await self._json(
@@ -889,12 +892,12 @@ class AsyncMessages(AsyncResource):
 
     async def create_batch(
         self, body: types.MessageBatch, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.Batch:
+    ) -> types.CreatedBatch | types.RepeatedBatch:
         """Send a batch of messages.
 
         Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.
         """
-        answer: types.Batch = await self._json(
+        answer: types.CreatedBatch | types.RepeatedBatch = await self._json(
             Call(
                 "POST",
                 "/v1/messages/batch",
@@ -939,7 +942,7 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.BatchItem]:
         """List the items of a batch.
 
-        In the order in which they were submitted, each with the upstream's answer.
+        In the order in which they were submitted, each with WhatsApp's answer.
         """
         return self._pages(
             Call(
@@ -953,7 +956,7 @@ class AsyncMessages(AsyncResource):
         """Retry a batch.
 
         Queues the failed items again that were certainly not sent: throttled ones, and those whose token
-        the upstream refused.
+        WhatsApp refused.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1006,7 +1009,7 @@ class AsyncNumbers(AsyncResource):
     async def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account upstream, forgets its token and all its numbers. Its events stay.
+        Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.
         """
         answer: types.ReleasedAccount = await self._json(
             Call(
@@ -1032,7 +1035,7 @@ class AsyncNumbers(AsyncResource):
     async def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
         """Get a number.
 
-        With `refresh=true` it is read from the upstream first and `meta_snapshot` holds what it said.
+        With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.
         """
         answer: types.RefreshedPhoneNumber = await self._json(
             Call(
@@ -1061,7 +1064,7 @@ class AsyncNumbers(AsyncResource):
     ) -> AsyncPages[types.BusinessProfile]:
         """Get a number's business profile.
 
-        The upstream's own answer.
+        Meta's own answer.
         """
         return self._pages(
             Call(
@@ -1080,7 +1083,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Change a number's business profile.
 
-        Body and answer are the upstream's own.
+        Body and answer are Meta's own.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1108,7 +1111,7 @@ class AsyncNumbers(AsyncResource):
     async def get_health(self, phone_number_id: str) -> types.NumberHealth:
         """Get a number's health.
 
-        Asks the upstream what a message of this number passes, with each entity's reasons and remedies.
+        Asks Meta what a message of this number passes, with each entity's reasons and remedies.
         """
         answer: types.NumberHealth = await self._json(
             Call(
@@ -1127,7 +1130,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Register a number.
 
-        With its six-digit PIN; without one, the stored PIN is used or a new one is made.
+        With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the
+        answer as `pin`, once.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1230,12 +1234,13 @@ class AsyncNumbers(AsyncResource):
 
     async def embedded_signup(
         self, body: types.EmbeddedSignupRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.PhoneNumber:
+    ) -> types.SignedUpNumber:
         """Finish an embedded sign-up.
 
-        Exchanges the code, subscribes the account and registers the number.
+        Exchanges the code, subscribes the account and registers the number. A PIN that was made for the
+        registration is in the answer as `pin`, once.
         """
-        answer: types.PhoneNumber = await self._json(
+        answer: types.SignedUpNumber = await self._json(
             Call(
                 "POST",
                 "/v1/numbers/embedded-signup",
@@ -1358,8 +1363,8 @@ class AsyncTemplates(AsyncResource):
     ) -> types.SubmittedTemplate:
         """Submit a message template.
 
-        The body is the upstream's template body. `waba_id` or `from`, in the query or in the body, chooses
-        the account and is left out of what the upstream gets.
+        The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the
+        account and is left out of what WhatsApp gets.
         """
         answer: types.SubmittedTemplate = await self._json(
             Call(
@@ -1375,7 +1380,7 @@ class AsyncTemplates(AsyncResource):
     async def get(self, template_id: str) -> types.Template:
         """Get a message template.
 
-        By the upstream's template id.
+        By WhatsApp's template id.
         """
         answer: types.Template = await self._json(
             Call(
@@ -1390,7 +1395,7 @@ class AsyncTemplates(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Edit a message template.
 
-        The body is the upstream's; an edited template is reviewed again.
+        The body is WhatsApp's; an edited template is reviewed again.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1432,9 +1437,9 @@ class AsyncTemplates(AsyncResource):
         usecase: str | None = None,
         waba_id: str | None = None,
     ) -> types.TemplateLibrary:
-        """Browse the upstream's template library.
+        """Browse WhatsApp's template library.
 
-        The upstream's own answer.
+        WhatsApp's own answer.
         """
         answer: types.TemplateLibrary = await self._json(
             Call(
@@ -1477,7 +1482,7 @@ class AsyncTemplates(AsyncResource):
         return answer
 
     async def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
-        """Re-read templates from the upstream.
+        """Re-read templates from WhatsApp.
 
         Imports templates that were made elsewhere; of one account, or of all.
         """
@@ -1531,7 +1536,7 @@ class AsyncTenants(AsyncResource):
     def list_platform_keys(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List the platform's own keys.
 
-        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        Those of the caller's environment, by prefix.
         """
         return self._pages(
             Call(
@@ -1652,8 +1657,8 @@ class AsyncTestWorld(AsyncResource):
         """Let a customer write to the test world.
 
         A customer of the test world writes to one of its numbers; the events come as they do live. `from`
-        is a phone number or a business-scoped user id, `type` any message type with its object in the
-        upstream's form; a text may be a plain string, and most types have a default.
+        is a phone number or a business-scoped user id, `type` any message type with its object in
+        WhatsApp's form; a text may be a plain string, and most types have a default.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1670,8 +1675,8 @@ class AsyncTestWorld(AsyncResource):
     ) -> types.TestNumberEvent:
         """Decide about a number of the test world.
 
-        What the upstream would decide: quality and messaging limit, throughput, display name, PIN. The
-        event comes as it does live.
+        What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event
+        comes as it does live.
         """
         answer: types.TestNumberEvent = await self._json(
             Call(
@@ -1732,8 +1737,8 @@ class AsyncTestWorld(AsyncResource):
     ) -> types.TestTemplate:
         """Decide about a template of the test world.
 
-        What the upstream's review would decide: exactly one of `event` (with `reason`), `quality`,
-        `category` and `correct_category`. The event comes as it does live.
+        What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category`
+        and `correct_category`. The event comes as it does live.
         """
         answer: types.TestTemplate = await self._json(
             Call(
@@ -1838,7 +1843,7 @@ class AsyncWebhooks(AsyncResource):
         )
 
     async def create(
-        self, body: types.EndpointRequest, *, extra_body: Mapping[str, Any] | None = None
+        self, body: types.EndpointRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.CreatedEndpoint:
         """Create a webhook endpoint.
 

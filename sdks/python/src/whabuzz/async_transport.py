@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from whabuzz.calls import Call, Repeats
+from whabuzz.calls import Call
 from whabuzz.errors import NoAnswer, error_of
-from whabuzz.transport import NOT_SENT, json_of, path_of
+from whabuzz.transport import NOT_SENT, Page, Settings, json_of, no_answer, path_of, text_or_json
 
 Item = TypeVar("Item")
 
@@ -20,19 +20,24 @@ Item = TypeVar("Item")
 class AsyncTransport:
     """Sends calls with the credentials of one client."""
 
-    def __init__(self, http: httpx.AsyncClient, headers: dict[str, str], repeats: Repeats) -> None:
+    def __init__(self, http: httpx.AsyncClient, settings: Settings) -> None:
         self.http = http
-        self._headers = headers
-        self._repeats = repeats
+        self.settings = settings
 
     async def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
         """A successful answer. Raises APIError for any other, NoAnswer when none came."""
         tries = 0
-        headers = {**self._headers, **call.headers()}
+        repeats = self.settings.repeats
+        headers = {**call.headers(), **self.settings.headers}
         while True:
             tries += 1
             request = self.http.build_request(
-                call.method, call.path, params=call.parameters(), headers=headers, **call.content()
+                call.method,
+                self.settings.base_url + call.path,
+                params=call.parameters(),
+                headers=headers,
+                timeout=self.settings.timeout,
+                **call.content(),
             )
             try:
                 try:
@@ -40,22 +45,16 @@ class AsyncTransport:
                 finally:
                     call.done()
             except httpx.TransportError as failure:
-                wait = self._repeats.wait_after_failure(
-                    call, tries, was_sent=not isinstance(failure, NOT_SENT)
-                )
+                wait = repeats.wait_after_failure(call, tries, was_sent=not isinstance(failure, NOT_SENT))
                 if wait is None:
-                    raise NoAnswer(
-                        f"{call.method} {call.path}: {type(failure).__name__}: {failure}"
-                    ) from failure
+                    raise no_answer(self.settings.base_url, call, failure) from failure
             else:
                 if answer.is_success:
                     return answer
                 await answer.aread()
                 await answer.aclose()
-                error = error_of(
-                    answer.status_code, json_of(answer), answer.headers.get("x-service-request-id")
-                )
-                wait = self._repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
+                error = error_of(answer.status_code, text_or_json(answer), answer.headers)
+                wait = repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
                 if wait is None:
                     raise error
             await asyncio.sleep(wait)
@@ -71,7 +70,7 @@ class AsyncResource:
         return path_of(template, values)
 
     async def _json(self, call: Call) -> Any:
-        return (await self._transport.send(call)).json()
+        return json_of(await self._transport.send(call))
 
     async def _nothing(self, call: Call) -> None:
         await self._transport.send(call)
@@ -99,18 +98,21 @@ class AsyncPages(Generic[Item]):
         """The pages as lists of items."""
         cursor = None
         while True:
-            self._call.query = {**self._call.query, "cursor": cursor}
-            answer = (await self._transport.send(self._call)).json()
-            yield answer["data"]
-            cursor = answer.get("next_cursor")
+            page = await self.page(cursor)
+            yield page.items
+            cursor = page.next_cursor
             if cursor is None:
                 return
 
+    async def page(self, cursor: str | None = None) -> Page[Item]:
+        """One page, with one call: the first, or the one that a `next_cursor` names."""
+        self._call.query = {**self._call.query, "cursor": cursor}
+        answer = json_of(await self._transport.send(self._call))
+        return Page(answer["data"], answer.get("next_cursor"))
+
     async def first_page(self) -> list[Item]:
         """The newest items, with one call."""
-        async for page in self.pages():
-            return page
-        return []
+        return (await self.page()).items
 
 
 class AsyncDownload:

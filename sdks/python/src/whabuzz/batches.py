@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any
+import hashlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from whabuzz import types
+from whabuzz.errors import BatchDiffers
 
 MOST = 10_000
 """Messages that a batch takes."""
@@ -12,36 +18,54 @@ FINAL = frozenset({"completed", "cancelled"})
 
 def bodies(
     rows: Iterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[types.MessageBatch]:
     """The bodies of `POST /v1/messages/batch` for rows, which are messages without `from`.
 
-    The same rows under the same `client_ref` give the same batches, so starting over sends nothing twice.
+    The `client_ref` of each body is the given one with a hash of its rows. The same rows give the same batches, so
+    starting over sends nothing twice; other rows give other batches, so nobody is taken for sent who was not.
     """
     part: list[Mapping[str, Any]] = []
-    number = 1
+    seen: Counter[str] = Counter()
     for row in rows:
         part.append(row)
         if len(part) == size:
-            yield _body(part, from_, client_ref, number)
-            part, number = [], number + 1
+            yield _body(part, from_, client_ref, seen)
+            part = []
     if part:
-        yield _body(part, from_, client_ref, number)
+        yield _body(part, from_, client_ref, seen)
 
 
 async def bodies_async(
     rows: AsyncIterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncIterator[types.MessageBatch]:
     """The same for rows that come asynchronously."""
     part: list[Mapping[str, Any]] = []
-    number = 1
+    seen: Counter[str] = Counter()
     async for row in rows:
         part.append(row)
         if len(part) == size:
-            yield _body(part, from_, client_ref, number)
-            part, number = [], number + 1
+            yield _body(part, from_, client_ref, seen)
+            part = []
     if part:
-        yield _body(part, from_, client_ref, number)
+        yield _body(part, from_, client_ref, seen)
 
 
-def _body(part: list[Mapping[str, Any]], from_: str, client_ref: str, number: int) -> dict[str, Any]:
-    return {"from": from_, "client_ref": f"{client_ref}-{number}", "messages": part}
+def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:
+    """The batch of an answer. Raises BatchDiffers when it was made of other messages."""
+    if answer.get("same_messages") is False:
+        raise BatchDiffers(
+            f"The client_ref {answer['client_ref']} belongs to the batch {answer['id']} of other messages: "
+            "nothing of this call was sent. Send it with another client_ref."
+        )
+    return cast("types.Batch", answer)
+
+
+def _body(
+    part: Sequence[Mapping[str, Any]], from_: str, client_ref: str, seen: Counter[str]
+) -> types.MessageBatch:
+    written = json.dumps([from_, part], sort_keys=True, separators=(",", ":")).encode()
+    name = f"{client_ref}-{hashlib.sha256(written).hexdigest()[:16]}"
+    seen[name] += 1
+    if seen[name] > 1:
+        name += f"-{seen[name]}"  # Rows that are meant twice are sent twice.
+    return cast("types.MessageBatch", {"from": from_, "client_ref": name, "messages": part})

@@ -15,6 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, Union
 
+from whabuzz.errors import seconds
+
 API_VERSION = "2026-10-16"
 """The version of the API that this package was made for; every call pins it."""
 
@@ -125,7 +127,7 @@ class Repeats:
         """Seconds to wait before the next try; None when the answer is final."""
         if tries > self.most or not call.can_be_sent_again():
             return None
-        asked = _seconds(headers.get("retry-after"))
+        asked = seconds(headers.get("retry-after"))
         if status == 429 or (status == 503 and asked is not None):
             # Neither was done: the service says so with Retry-After.
             wait = asked if asked is not None else _backoff(tries)
@@ -148,10 +150,3 @@ def _backoff(tries: int) -> float:
     """Half a second, doubling to eight, with jitter."""
     longest: float = min(8.0, 0.5 * 2.0 ** (tries - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains by guessing it
-
-
-def _seconds(value: str | None) -> float | None:
-    try:
-        return max(0.0, float(value)) if value is not None else None
-    except ValueError:
-        return None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, cast
 
@@ -13,26 +14,56 @@ import httpx
 
 from whabuzz import async_resources, resources, types
 from whabuzz.async_transport import AsyncTransport
-from whabuzz.batches import FINAL, MOST, bodies, bodies_async
+from whabuzz.batches import FINAL, MOST, bodies, bodies_async, stored
 from whabuzz.calls import Call, Repeats
 from whabuzz.errors import WhabuzzError
 from whabuzz.replies import reply_body, reply_key
-from whabuzz.transport import Transport
+from whabuzz.stream import EventStream
+from whabuzz.transport import Settings, Transport
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""Seconds. The service gives the upstream 15 seconds, so a send answers well within it."""
+"""Seconds. The service gives WhatsApp 15 seconds, so a send answers well within it."""
 POLL_SECONDS = 2.0
 
 
-def _settings(api_key: str | None, base_url: str | None, tenant_id: str | None) -> tuple[str, dict[str, str]]:
-    api_key = api_key or os.environ.get("WHABUZZ_API_KEY")
-    base_url = base_url or os.environ.get("WHABUZZ_BASE_URL")
-    if not api_key or not base_url:
-        raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
-    headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
-    if tenant_id:
-        headers["X-Service-Tenant"] = tenant_id
-    return base_url.rstrip("/"), headers
+@dataclass(frozen=True)
+class _Options:
+    """How a client calls; `with_options` replaces some of it."""
+
+    api_key: str | None
+    base_url: str | None
+    tenant_id: str | None
+    timeout: httpx.Timeout | float | None
+    max_retries: int
+    headers: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        api_key = self.api_key or os.environ.get("WHABUZZ_API_KEY")
+        base_url = self.base_url or os.environ.get("WHABUZZ_BASE_URL")
+        if not api_key or not base_url:
+            raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
+        headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
+        if self.tenant_id:
+            headers["X-Service-Tenant"] = self.tenant_id
+        timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else self.timeout
+        return Settings(base_url.rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout)
+
+    def changed(
+        self,
+        timeout: httpx.Timeout | float | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
+    ) -> _Options:
+        return replace(
+            self,
+            timeout=self.timeout if timeout is None else timeout,
+            max_retries=self.max_retries if max_retries is None else max_retries,
+            headers={**self.headers, **(headers or {})},
+        )
+
+
+def _raw(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:
+    return Call(method, path, query=query or {}, body=body, keyed=key is not None, idempotency_key=key)
 
 
 class Messages(resources.Messages):
@@ -55,9 +86,14 @@ class Messages(resources.Messages):
     def send_batch(
         self, rows: Iterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
     ) -> list[types.Batch]:
-        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`."""
+        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
+
+        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
+        then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
+        Raises BatchDiffers.
+        """
         made = bodies(rows, from_=from_, client_ref=client_ref, size=size)
-        return [self.create_batch(cast("types.MessageBatch", body)) for body in made]
+        return [stored(self.create_batch(body)) for body in made]
 
     def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
         """The batch once it is completed or cancelled. Raises TimeoutError when that takes longer."""
@@ -73,9 +109,27 @@ class Media(resources.Media):
     """Files for messages and from messages."""
 
     def describe(self, media_id: str) -> types.MediaDescription:
-        """The upstream's description of a file: its type, size and hash."""
+        """WhatsApp's description of a file: its type, size and hash."""
         call = Call("GET", self._path("/v1/media/{media_id}", media_id=media_id), query={"meta": True})
         return cast("types.MediaDescription", self._json(call))
+
+
+class Events(resources.Events):
+    """Stored events, and events as they happen."""
+
+    def listen(
+        self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
+    ) -> EventStream:
+        """Events as they happen, after the `place` of an earlier stream; without it from now on."""
+        settings = self._transport.settings
+        filters = {"type": type, "phone_number_id": phone_number_id}
+        return EventStream(
+            self._transport.http,
+            url=f"{settings.base_url}/v1/events/stream",
+            headers=settings.headers,
+            filters={name: value for name, value in filters.items() if value is not None},
+            place=after,
+        )
 
 
 class Whabuzz(resources.Resources):
@@ -83,6 +137,7 @@ class Whabuzz(resources.Resources):
 
     messages: Messages
     media: Media
+    events: Events
 
     def __init__(
         self,
@@ -90,17 +145,20 @@ class Whabuzz(resources.Resources):
         base_url: str | None = None,
         *,
         tenant_id: str | None = None,
-        timeout: httpx.Timeout | float = TIMEOUT,
+        timeout: httpx.Timeout | float | None = None,
         max_retries: int = 4,
+        headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
-        base_url, headers = _settings(api_key, base_url, tenant_id)
-        self._http = http_client or httpx.Client(timeout=timeout)
-        self._http.base_url = httpx.URL(base_url)
-        transport = Transport(self._http, headers, Repeats(max_retries))
+        """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
+        self._use(_Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
+
+    def _use(self, options: _Options, http_client: httpx.Client | None) -> None:
+        transport = Transport(http_client or httpx.Client(timeout=TIMEOUT), options.settings())
         super().__init__(transport)
+        self._options, self._transport, self._is_owner = options, transport, http_client is None
         self.messages, self.media = Messages(transport), Media(transport)
-        self._key, self._max_retries = api_key, max_retries
+        self.events = Events(transport)
 
     @classmethod
     def from_profile(cls, profile: str = "default") -> Whabuzz:
@@ -113,18 +171,40 @@ class Whabuzz(resources.Resources):
         return cls(credentials.api_key, credentials.base_url)
 
     def for_tenant(self, tenant_id: str) -> Whabuzz:
-        """The same with a platform key acting on one tenant, over the same connections."""
-        return Whabuzz(
-            self._key,
-            str(self._http.base_url),
-            tenant_id=tenant_id,
-            max_retries=self._max_retries,
-            http_client=self._http,
-        )
+        """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""
+        return self._with(replace(self._options, tenant_id=tenant_id))
+
+    def with_options(
+        self,
+        *,
+        timeout: httpx.Timeout | float | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Whabuzz:
+        """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
+        return self._with(self._options.changed(timeout, max_retries, headers))
+
+    def _with(self, options: _Options) -> Whabuzz:
+        other = object.__new__(type(self))
+        other._use(options, self._transport.http)
+        return other
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        idempotency_key: str | None = None,
+    ) -> httpx.Response:
+        """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
+        return self._transport.send(_raw(method, path, query, body, idempotency_key))
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Close the connections, where they are this client's own."""
+        if self._is_owner:
+            self._transport.http.close()
 
     def __enter__(self) -> Whabuzz:
         return self
@@ -162,12 +242,17 @@ class AsyncMessages(async_resources.AsyncMessages):
         client_ref: str,
         size: int = MOST,
     ) -> list[types.Batch]:
-        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`."""
+        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
+
+        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
+        then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
+        Raises BatchDiffers.
+        """
         if isinstance(rows, AsyncIterable):
             made = bodies_async(rows, from_=from_, client_ref=client_ref, size=size)
-            return [await self.create_batch(cast("types.MessageBatch", body)) async for body in made]
+            return [stored(await self.create_batch(body)) async for body in made]
         at_once = bodies(rows, from_=from_, client_ref=client_ref, size=size)
-        return [await self.create_batch(cast("types.MessageBatch", body)) for body in at_once]
+        return [stored(await self.create_batch(body)) for body in at_once]
 
     async def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
         """The batch once it is completed or cancelled. Raises TimeoutError when that takes longer."""
@@ -183,7 +268,7 @@ class AsyncMedia(async_resources.AsyncMedia):
     """Files for messages and from messages."""
 
     async def describe(self, media_id: str) -> types.MediaDescription:
-        """The upstream's description of a file: its type, size and hash."""
+        """WhatsApp's description of a file: its type, size and hash."""
         call = Call("GET", self._path("/v1/media/{media_id}", media_id=media_id), query={"meta": True})
         return cast("types.MediaDescription", await self._json(call))
 
@@ -200,31 +285,55 @@ class AsyncWhabuzz(async_resources.AsyncResources):
         base_url: str | None = None,
         *,
         tenant_id: str | None = None,
-        timeout: httpx.Timeout | float = TIMEOUT,
+        timeout: httpx.Timeout | float | None = None,
         max_retries: int = 4,
+        headers: Mapping[str, str] | None = None,
         http_client: httpx.AsyncClient | None = None,
     ) -> None:
-        base_url, headers = _settings(api_key, base_url, tenant_id)
-        self._http = http_client or httpx.AsyncClient(timeout=timeout)
-        self._http.base_url = httpx.URL(base_url)
-        transport = AsyncTransport(self._http, headers, Repeats(max_retries))
+        """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
+        self._use(_Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
+
+    def _use(self, options: _Options, http_client: httpx.AsyncClient | None) -> None:
+        transport = AsyncTransport(http_client or httpx.AsyncClient(timeout=TIMEOUT), options.settings())
         super().__init__(transport)
+        self._options, self._transport, self._is_owner = options, transport, http_client is None
         self.messages, self.media = AsyncMessages(transport), AsyncMedia(transport)
-        self._key, self._max_retries = api_key, max_retries
 
     def for_tenant(self, tenant_id: str) -> AsyncWhabuzz:
-        """The same with a platform key acting on one tenant, over the same connections."""
-        return AsyncWhabuzz(
-            self._key,
-            str(self._http.base_url),
-            tenant_id=tenant_id,
-            max_retries=self._max_retries,
-            http_client=self._http,
-        )
+        """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""
+        return self._with(replace(self._options, tenant_id=tenant_id))
+
+    def with_options(
+        self,
+        *,
+        timeout: httpx.Timeout | float | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncWhabuzz:
+        """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
+        return self._with(self._options.changed(timeout, max_retries, headers))
+
+    def _with(self, options: _Options) -> AsyncWhabuzz:
+        other = object.__new__(type(self))
+        other._use(options, self._transport.http)
+        return other
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        idempotency_key: str | None = None,
+    ) -> httpx.Response:
+        """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
+        return await self._transport.send(_raw(method, path, query, body, idempotency_key))
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """Close the connections, where they are this client's own."""
+        if self._is_owner:
+            await self._transport.http.aclose()
 
     async def __aenter__(self) -> AsyncWhabuzz:
         return self

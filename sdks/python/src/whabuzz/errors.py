@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -20,30 +21,43 @@ class InvalidSignature(WhabuzzError):
     """A webhook was not signed with this secret, or too long ago."""
 
 
+class BatchDiffers(WhabuzzError):
+    """A `client_ref` belongs to a batch of other messages: those of this call were not sent."""
+
+
 class APIError(WhabuzzError):
     """The API answered with an error. The class says the status, `code` says which error it is."""
 
-    def __init__(self, status: int, body: Any, request_id: str | None) -> None:
+    def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         self.status = status
+        self.headers = headers
         self.body = body
-        self.request_id = request_id
+        self.request_id: str | None = headers.get("x-service-request-id")
         """The id of the request, for questions to support."""
+        self.retry_after: float | None = seconds(headers.get("retry-after"))
+        """Seconds after which the call may be made again, where the answer says so."""
         error = body.get("error") if isinstance(body, dict) else None
         error = error if isinstance(error, dict) else {}
         self.source: str | None = body.get("source") if isinstance(body, dict) else None
-        """`meta` when the upstream refused, otherwise the service's own name."""
+        """`meta` when WhatsApp refused, otherwise the service's own name."""
         self.code: str | int | None = error.get("code")
         self.message: str = str(error.get("message") or f"HTTP {status}")
-        self.hint: str | None = error.get("hint")
+        # WhatsApp's errors have the service's words beside them, the service's own have theirs inside.
+        words: dict[str, Any] = {**body, **error} if isinstance(body, dict) else {}
+        self.hint: str | None = words.get("hint")
         """What to do."""
-        self.doc_url: str | None = error.get("doc_url")
-        self.details: dict[str, Any] = error.get("details") or error.get("error_data") or {}
+        self.doc_url: str | None = words.get("doc_url")
+        """The page about this error."""
+        details = error.get("details") or error.get("error_data")
+        self.details: dict[str, Any] = details if isinstance(details, dict) else {}
         super().__init__(self._text())
 
     def _text(self) -> str:
-        parts = [f"{self.status} {self.code}: {self.message}"]
-        parts += [part for part in (self.hint, self.request_id and f"request_id {self.request_id}") if part]
-        return " | ".join(parts)
+        """The sentence, WhatsApp's particulars, what to do, and what support asks for."""
+        particulars = self.details.get("details")
+        request = self.request_id and f"request_id {self.request_id}"
+        parts = [f"{self.status} {self.code}: {self.message}", particulars, self.hint, request]
+        return " | ".join(str(part) for part in parts if part)
 
 
 class InvalidRequest(APIError):
@@ -71,7 +85,7 @@ class Unprocessable(APIError):
 
 
 class RateLimited(APIError):
-    """429, also after the waits that the service asked for."""
+    """429, also after the waits that the service asked for; `retry_after` says how long to wait."""
 
 
 class ServerError(APIError):
@@ -89,7 +103,15 @@ _BY_STATUS: dict[int, type[APIError]] = {
 }
 
 
-def error_of(status: int, body: Any, request_id: str | None) -> APIError:
+def error_of(status: int, body: Any, headers: Mapping[str, str]) -> APIError:
     """The exception for an answer."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else APIError)
-    return kind(status, body, request_id)
+    return kind(status, body, headers)
+
+
+def seconds(value: str | None) -> float | None:
+    """A header's seconds; None for what is no number."""
+    try:
+        return max(0.0, float(value)) if value is not None else None
+    except ValueError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -20,22 +21,38 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before a byte of the request left."""
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What all calls of one client have in common."""
+
+    base_url: str
+    headers: dict[str, str]
+    repeats: Repeats
+    timeout: Any = httpx.USE_CLIENT_DEFAULT
+    """Seconds, or an `httpx.Timeout`; of the client of httpx unless given."""
+
+
 class Transport:
     """Sends calls with the credentials of one client."""
 
-    def __init__(self, http: httpx.Client, headers: dict[str, str], repeats: Repeats) -> None:
+    def __init__(self, http: httpx.Client, settings: Settings) -> None:
         self.http = http
-        self._headers = headers
-        self._repeats = repeats
+        self.settings = settings
 
     def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
         """A successful answer. Raises APIError for any other, NoAnswer when none came."""
         tries = 0
-        headers = {**self._headers, **call.headers()}
+        repeats = self.settings.repeats
+        headers = {**call.headers(), **self.settings.headers}
         while True:
             tries += 1
             request = self.http.build_request(
-                call.method, call.path, params=call.parameters(), headers=headers, **call.content()
+                call.method,
+                self.settings.base_url + call.path,
+                params=call.parameters(),
+                headers=headers,
+                timeout=self.settings.timeout,
+                **call.content(),
             )
             try:
                 try:
@@ -43,33 +60,42 @@ class Transport:
                 finally:
                     call.done()
             except httpx.TransportError as failure:
-                wait = self._repeats.wait_after_failure(
-                    call, tries, was_sent=not isinstance(failure, NOT_SENT)
-                )
+                wait = repeats.wait_after_failure(call, tries, was_sent=not isinstance(failure, NOT_SENT))
                 if wait is None:
-                    raise NoAnswer(
-                        f"{call.method} {call.path}: {type(failure).__name__}: {failure}"
-                    ) from failure
+                    raise no_answer(self.settings.base_url, call, failure) from failure
             else:
                 if answer.is_success:
                     return answer
                 answer.read()
                 answer.close()
-                error = error_of(
-                    answer.status_code, json_of(answer), answer.headers.get("x-service-request-id")
-                )
-                wait = self._repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
+                error = error_of(answer.status_code, text_or_json(answer), answer.headers)
+                wait = repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
                 if wait is None:
                     raise error
             time.sleep(wait)
 
 
-def json_of(answer: httpx.Response) -> Any:
+def no_answer(address: str, call: Call, failure: httpx.TransportError) -> NoAnswer:
+    """What to raise when nothing answered."""
+    question = " Is the service running there?" if isinstance(failure, NOT_SENT) else ""
+    return NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
+
+
+def text_or_json(answer: httpx.Response) -> Any:
     """The JSON of an answer, its text when it is none."""
     try:
         return answer.json()
     except ValueError:
         return answer.text
+
+
+def json_of(answer: httpx.Response) -> Any:
+    """The JSON of a successful answer. Raises WhabuzzError when something else answered, such as a log-in page."""
+    try:
+        return answer.json()
+    except ValueError:
+        kind = answer.headers.get("content-type")
+        raise WhabuzzError(f"{answer.url} answered {kind}, not JSON: is base_url the service's?") from None
 
 
 class Resource:
@@ -82,7 +108,7 @@ class Resource:
         return path_of(template, values)
 
     def _json(self, call: Call) -> Any:
-        return self._transport.send(call).json()
+        return json_of(self._transport.send(call))
 
     def _nothing(self, call: Call) -> None:
         self._transport.send(call)
@@ -103,6 +129,14 @@ def path_of(template: str, values: dict[str, str]) -> str:
     return template
 
 
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """A part of a list, and where the next one begins; None after the last."""
+
+    items: list[Item]
+    next_cursor: str | None
+
+
 class Pages(Generic[Item]):
     """A list that is read page by page while it is iterated. Nothing is asked before."""
 
@@ -118,16 +152,21 @@ class Pages(Generic[Item]):
         """The pages as lists of items."""
         cursor = None
         while True:
-            self._call.query = {**self._call.query, "cursor": cursor}
-            answer = self._transport.send(self._call).json()
-            yield answer["data"]
-            cursor = answer.get("next_cursor")
+            page = self.page(cursor)
+            yield page.items
+            cursor = page.next_cursor
             if cursor is None:
                 return
 
+    def page(self, cursor: str | None = None) -> Page[Item]:
+        """One page, with one call: the first, or the one that a `next_cursor` names."""
+        self._call.query = {**self._call.query, "cursor": cursor}
+        answer = json_of(self._transport.send(self._call))
+        return Page(answer["data"], answer.get("next_cursor"))
+
     def first_page(self) -> list[Item]:
         """The newest items, with one call."""
-        return next(self.pages())
+        return self.page().items
 
 
 class Download:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
-from typing_extensions import NotRequired
+from typing_extensions import NotRequired, TypedDict
 
 
 class AccountAlertData(TypedDict):
@@ -138,6 +138,10 @@ class AnyApiKey(TypedDict):
     last_used_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
     revoked_at: NotRequired[str | None]
+    scopes: NotRequired[list[str]]
+    phone_number_ids: NotRequired[list[str] | None]
+    created_by_user_id: NotRequired[int | None]
+    created_by_key_id: NotRequired[str | None]
     tenant_id: str | None
     app_id: str | None
 
@@ -151,12 +155,23 @@ class ApiKey(TypedDict):
     last_used_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
     revoked_at: NotRequired[str | None]
+    scopes: NotRequired[list[str]]
+    phone_number_ids: NotRequired[list[str] | None]
+    created_by_user_id: NotRequired[int | None]
+    created_by_key_id: NotRequired[str | None]
 
 
-class ApiKeyRequest(TypedDict):
+PhoneNumberId: TypeAlias = str
+
+
+class ApiKeyRequest(TypedDict, closed=True):
     name: str
     environment: NotRequired[Literal["live", "test"]]
     expires_at: NotRequired[str | None]
+    scopes: NotRequired[
+        list[Literal["messages", "numbers", "templates", "webhooks", "events", "billing", "settings", "keys"]]
+    ]
+    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
 
 
 class App(TypedDict):
@@ -171,7 +186,7 @@ class AppKey(TypedDict):
     key: str
 
 
-class AppRequest(TypedDict):
+class AppRequest(TypedDict, closed=True):
     name: str
 
 
@@ -268,24 +283,20 @@ class BatchCompletedEvent(TypedDict):
     raw_path: str | None
 
 
-class BatchItem(TypedDict):
-    idx: int
-    status: NotRequired[Literal["pending", "accepted", "failed", "skipped"]]
-    http_status: NotRequired[int | None]
-    wamid: NotRequired[str | None]
-    response: dict[str, Any] | None
-    event_id: str | None
-    sent_at: NotRequired[str | None]
-
-
-class BatchItemList(TypedDict):
-    data: list[BatchItem]
-    next_cursor: str | None
-
-
 class BatchList(TypedDict):
     data: list[Batch]
     next_cursor: str | None
+
+
+class BatchPlace(TypedDict):
+    batch_id: str | None
+    idx: int
+
+
+class BatchWarning(TypedDict):
+    message: str
+    count: int
+    indexes: list[int]
 
 
 class BilledNumber(TypedDict):
@@ -346,7 +357,7 @@ class ChosenReply(TypedDict):
     description: NotRequired[str]
 
 
-class ConnectRequest(TypedDict):
+class ConnectRequest(TypedDict, closed=True):
     waba_id: str
     access_token: NotRequired[str]
     code: NotRequired[str]
@@ -365,7 +376,7 @@ class ConnectSession(TypedDict):
     error: NotRequired[Any]
 
 
-class ConnectSessionRequest(TypedDict):
+class ConnectSessionRequest(TypedDict, closed=True):
     return_url: str
 
 
@@ -375,7 +386,7 @@ class Connection(TypedDict):
     connection_detail: NotRequired[str | None]
 
 
-class ConsoleSessionRequest(TypedDict):
+class ConsoleSessionRequest(TypedDict, closed=True):
     email: str
     password: str
     otp: NotRequired[str]
@@ -417,6 +428,25 @@ class CreatedApiKey(TypedDict):
     last_used_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
     revoked_at: NotRequired[str | None]
+    scopes: NotRequired[list[str]]
+    phone_number_ids: NotRequired[list[str] | None]
+    created_by_user_id: NotRequired[int | None]
+    created_by_key_id: NotRequired[str | None]
+
+
+class CreatedBatch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+    warnings: list[BatchWarning]
 
 
 class CreatedConnectSession(TypedDict):
@@ -440,6 +470,7 @@ class CreatedEndpoint(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
+    kind: NotRequired[Literal["webhook", "inbox"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -541,7 +572,7 @@ class DeliveryWithLog(TypedDict):
     replay_of: str | None
 
 
-class DeviceCodeRequest(TypedDict):
+class DeviceCodeRequest(TypedDict, closed=True):
     device_code: str
 
 
@@ -565,7 +596,7 @@ class DeviceLogin(TypedDict):
     interval_seconds: int
 
 
-class DeviceLoginRequest(TypedDict):
+class DeviceLoginRequest(TypedDict, closed=True):
     client_name: str
 
 
@@ -581,6 +612,10 @@ class DocumentContent(TypedDict):
 
 
 class Text(TypedDict):
+    """
+    The text.
+    """
+
     body: NotRequired[str]
 
 
@@ -598,7 +633,7 @@ EchoedMessage = TypedDict(
 )
 
 
-class EmbeddedSignupRequest(TypedDict):
+class EmbeddedSignupRequest(TypedDict, closed=True):
     code: str
     waba_id: str
     phone_number_id: str
@@ -608,6 +643,7 @@ class EmbeddedSignupRequest(TypedDict):
 class Endpoint(TypedDict):
     id: str
     environment: NotRequired[Literal["live", "test"]]
+    kind: NotRequired[Literal["webhook", "inbox"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -632,10 +668,7 @@ class Endpoint(TypedDict):
 WabaId: TypeAlias = str
 
 
-PhoneNumberId: TypeAlias = str
-
-
-class EndpointChangeRequest(TypedDict):
+class EndpointChangeRequest(TypedDict, closed=True):
     """
     What is the same at creation and in a change.
     """
@@ -708,6 +741,10 @@ class Reason(TypedDict):
 
 
 class Waiting(TypedDict):
+    """
+    What waits for the endpoint.
+    """
+
     count: NotRequired[int]
     oldest: NotRequired[str | None]
 
@@ -748,7 +785,7 @@ class EndpointRecoveredData(TypedDict):
     since: str
 
 
-class EndpointRequest(TypedDict):
+class EndpointRequest(TypedDict, closed=True):
     """
     What is the same at creation and in a change.
     """
@@ -764,7 +801,8 @@ class EndpointRequest(TypedDict):
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
     verify_token: NotRequired[str]
-    url: str
+    kind: NotRequired[Literal["webhook", "inbox"]]
+    url: NotRequired[str]
     description: NotRequired[str]
     event_types: NotRequired[
         list[
@@ -835,6 +873,10 @@ ErrorCode: TypeAlias = Literal[
 
 
 class Profile1(TypedDict):
+    """
+    The customer's profile.
+    """
+
     name: NotRequired[str]
     username: NotRequired[str]
 
@@ -899,7 +941,7 @@ class Example(TypedDict):
     body_excerpt: str
 
 
-class ExampleRequest(TypedDict):
+class ExampleRequest(TypedDict, closed=True):
     event_type: EventType
 
 
@@ -932,59 +974,6 @@ class ImportedNumber(TypedDict):
     connection_detail: NotRequired[str | None]
 
 
-class InboundMedia(TypedDict):
-    """
-    Fetch the bytes with `GET /v1/media/{id}`; a `url` of the upstream needs a token that nobody has.
-    """
-
-    id: NotRequired[str]
-    mime_type: NotRequired[str]
-    sha256: NotRequired[str]
-    caption: NotRequired[str]
-    filename: NotRequired[str]
-    voice: NotRequired[bool]
-    animated: NotRequired[bool]
-
-
-class Text1(TypedDict):
-    body: str
-
-
-class Location(TypedDict):
-    latitude: NotRequired[float]
-    longitude: NotRequired[float]
-    name: NotRequired[str]
-    address: NotRequired[str]
-    url: NotRequired[str]
-
-
-class Interactive(TypedDict):
-    type: str
-    button_reply: NotRequired[ChosenReply]
-    list_reply: NotRequired[ChosenReply]
-    nfm_reply: NotRequired[dict[str, Any]]
-
-
-class Button(TypedDict):
-    """
-    The customer pressed a quick reply of a template.
-    """
-
-    payload: NotRequired[str]
-    text: NotRequired[str]
-
-
-class Order(TypedDict):
-    catalog_id: NotRequired[str]
-    text: NotRequired[str]
-    product_items: NotRequired[list[dict[str, Any]]]
-
-
-class Reaction(TypedDict):
-    message_id: NotRequired[str]
-    emoji: NotRequired[str]
-
-
 Context = TypedDict(
     "Context",
     {
@@ -1008,6 +997,79 @@ class Referral(TypedDict):
     body: NotRequired[str]
     media_type: NotRequired[str]
     ctwa_clid: NotRequired[str]
+
+
+class Button(TypedDict):
+    """
+    The customer pressed a quick reply of a template.
+    """
+
+    payload: NotRequired[str]
+    text: NotRequired[str]
+
+
+class Interactive(TypedDict):
+    """
+    The interactive content of the message.
+    """
+
+    type: str
+    button_reply: NotRequired[ChosenReply]
+    list_reply: NotRequired[ChosenReply]
+    nfm_reply: NotRequired[dict[str, Any]]
+
+
+class Location(TypedDict):
+    """
+    A place.
+    """
+
+    latitude: NotRequired[float]
+    longitude: NotRequired[float]
+    name: NotRequired[str]
+    address: NotRequired[str]
+    url: NotRequired[str]
+
+
+class InboundMedia(TypedDict):
+    """
+    Fetch the bytes with `GET /v1/media/{id}`; a `url` of WhatsApp needs a token that nobody has.
+    """
+
+    id: str
+    mime_type: NotRequired[str]
+    sha256: NotRequired[str]
+    caption: NotRequired[str]
+    filename: NotRequired[str]
+    voice: NotRequired[bool]
+    animated: NotRequired[bool]
+
+
+class Order(TypedDict):
+    """
+    The products that the customer ordered.
+    """
+
+    catalog_id: NotRequired[str]
+    text: NotRequired[str]
+    product_items: NotRequired[list[dict[str, Any]]]
+
+
+class Reaction(TypedDict):
+    """
+    A reaction to a message.
+    """
+
+    message_id: NotRequired[str]
+    emoji: NotRequired[str]
+
+
+class Text1(TypedDict):
+    """
+    The text.
+    """
+
+    body: str
 
 
 class InteractiveText(TypedDict):
@@ -1037,6 +1099,8 @@ class InvoiceLine(TypedDict):
     quantity: int
     unit_paise: int
     amount_paise: int
+    gst_percent: int
+    plan_version: str | None
 
 
 class InvoiceSummary(TypedDict):
@@ -1143,7 +1207,7 @@ class Mandate(TypedDict):
     expires_at: str | None
 
 
-class MandateRequest(TypedDict):
+class MandateRequest(TypedDict, closed=True):
     return_url: NotRequired[str | None]
     method: NotRequired[Literal["upi", "card", "emandate"]]
     max_amount_paise: NotRequired[int]
@@ -1151,7 +1215,7 @@ class MandateRequest(TypedDict):
 
 class MediaDescription(TypedDict):
     """
-    The upstream's description; its `url` needs a token that nobody but the service has.
+    WhatsApp's description; its `url` needs a token that nobody but the service has.
     """
 
     id: NotRequired[str]
@@ -1174,13 +1238,15 @@ MediaRequest = TypedDict(
 
 class MessageError(TypedDict):
     """
-    The upstream's error in its own words; past retention its code alone.
+    WhatsApp's error in its own words, past retention its code alone; and what is known of the code.
     """
 
     code: int | None
     title: str | None
     message: str | None
     details: str | None
+    hint: str | None
+    doc_url: str | None
 
 
 class MessageEvent(TypedDict):
@@ -1217,7 +1283,7 @@ class MessageFigures(TypedDict):
 
 class MessageReport(TypedDict):
     """
-    One report of the upstream, in the order in which the reports were stored.
+    One report of WhatsApp, in the order in which the reports were stored.
     """
 
     status: str | None
@@ -1229,6 +1295,10 @@ class MessageReport(TypedDict):
 
 
 class Pricing1(TypedDict):
+    """
+    What WhatsApp says of the price.
+    """
+
     billable: NotRequired[bool]
     pricing_model: NotRequired[str]
     type: NotRequired[str]
@@ -1257,7 +1327,7 @@ class MetaOtherEvent(TypedDict):
     raw_path: str | None
 
 
-class MigrateRequest(TypedDict):
+class MigrateRequest(TypedDict, closed=True):
     waba_id: str
     cc: str
     phone_number: str
@@ -1414,11 +1484,14 @@ class Plan(TypedDict):
     additional_number_paise: int
     gst_percent: int
     tax_inclusive: bool
+    included_numbers: int
+    due_days: int
+    version: str | None
 
 
 class Pricing(TypedDict):
     """
-    What the upstream charges for the message, as its statuses said.
+    What WhatsApp charges for the message, as its statuses said.
     """
 
     category: str | None
@@ -1436,11 +1509,12 @@ class Profile(TypedDict):
     pin: str | None
     phone: str | None
     country: str
+    tds_percent: int
     complete: bool
     missing: list[str]
 
 
-class ProfileRequest(TypedDict):
+class ProfileRequest(TypedDict, closed=True):
     legal_name: NotRequired[str]
     address: NotRequired[str]
     city: NotRequired[str]
@@ -1488,6 +1562,7 @@ class ProfileRequest(TypedDict):
     tax_id: NotRequired[str]
     phone: NotRequired[str]
     country: NotRequired[str]
+    tds_percent: NotRequired[Literal[0, 2, 10]]
 
 
 class Queued(TypedDict):
@@ -1571,7 +1646,7 @@ class RefreshedPhoneNumber(TypedDict):
     meta_snapshot: NotRequired[Any]
 
 
-class RegisterRequest(TypedDict):
+class RegisterRequest(TypedDict, closed=True):
     pin: NotRequired[str | None]
 
 
@@ -1582,7 +1657,7 @@ class Reinstated(TypedDict):
     ]
 
 
-class RejectRequest(TypedDict):
+class RejectRequest(TypedDict, closed=True):
     reason: str
 
 
@@ -1603,6 +1678,21 @@ class ReleasedAccount(TypedDict):
 class ReleasedNumber(TypedDict):
     phone_number_id: str
     released: bool
+
+
+class RepeatedBatch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+    same_messages: bool
 
 
 class ReplayPreview(TypedDict):
@@ -1654,6 +1744,7 @@ ReplayRequest = TypedDict(
         ],
         "preview": NotRequired[bool],
     },
+    closed=True,
 )
 
 
@@ -1672,6 +1763,10 @@ class Replayed(TypedDict):
 
 
 class Reply(TypedDict):
+    """
+    The id and title of the button.
+    """
+
     id: str
     title: str
 
@@ -1698,7 +1793,7 @@ class Request(TypedDict):
     upstream_ms: float
 
 
-class RequestCodeRequest(TypedDict):
+class RequestCodeRequest(TypedDict, closed=True):
     code_method: Literal["SMS", "VOICE"]
     language: str
 
@@ -1708,7 +1803,7 @@ class RequestList(TypedDict):
     next_cursor: str | None
 
 
-class ReturnUrlRequest(TypedDict):
+class ReturnUrlRequest(TypedDict, closed=True):
     return_url: NotRequired[str | None]
 
 
@@ -1717,7 +1812,7 @@ class RevokedKey(TypedDict):
     revoked_at: str
 
 
-class RotateSecretRequest(TypedDict):
+class RotateSecretRequest(TypedDict, closed=True):
     overlap_hours: NotRequired[int]
 
 
@@ -1769,7 +1864,7 @@ class Message1(TypedDict):
 
 class SentMessage(TypedDict):
     """
-    The upstream took the message; whether it arrives is told by `message.status` events.
+    WhatsApp took the message; whether it arrives is told by `message.status` events.
     """
 
     messaging_product: NotRequired[str]
@@ -1783,6 +1878,10 @@ class SentTemplate(TypedDict):
 
 
 class Error(TypedDict):
+    """
+    What went wrong; null when nothing did.
+    """
+
     code: ErrorCode
     message: str
     details: dict[str, Any] | None
@@ -1794,6 +1893,22 @@ class ServiceError(TypedDict):
     source: str
     error: Error
     request_id: str | None
+
+
+class SignedUpNumber(TypedDict):
+    phone_number_id: str
+    display_phone_number: NotRequired[str]
+    verified_name: NotRequired[str | None]
+    waba_id: str
+    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
+    connection_detail: NotRequired[str | None]
+    quality_rating: NotRequired[str | None]
+    messaging_limit_tier: NotRequired[str | None]
+    throughput_level: NotRequired[str | None]
+    name_status: NotRequired[str | None]
+    registered_at: NotRequired[str | None]
+    last_event_at: NotRequired[str | None]
+    pin: NotRequired[str]
 
 
 class StickerContent(TypedDict):
@@ -1828,7 +1943,7 @@ class SubmittedTemplate(TypedDict):
     category: NotRequired[str]
 
 
-class SuspendRequest(TypedDict):
+class SuspendRequest(TypedDict, closed=True):
     reason: Literal["abuse", "admin"]
     note: NotRequired[str]
 
@@ -1857,7 +1972,7 @@ class Tax(TypedDict):
 
 class Template(TypedDict):
     """
-    The upstream's template object as it was last heard of: these members, where it has them, and all others.
+    WhatsApp's template object as it was last heard of: these members, where it has them, and all others.
     """
 
     id: str
@@ -1921,6 +2036,10 @@ class TemplateComponent(TypedDict):
 
 
 class Language(TypedDict):
+    """
+    The language, such as `en_US`.
+    """
+
     code: str
     policy: NotRequired[str]
 
@@ -2027,13 +2146,13 @@ class Tenant(TypedDict):
     billing_email: NotRequired[str | None]
 
 
-class TenantChangeRequest(TypedDict):
+class TenantChangeRequest(TypedDict, closed=True):
     name: NotRequired[str]
     billing_email: NotRequired[str | None]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
 
 
-class TenantCreateRequest(TypedDict):
+class TenantCreateRequest(TypedDict, closed=True):
     name: str
     external_ref: NotRequired[str | None]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
@@ -2080,7 +2199,7 @@ class TestNumberEvent(TypedDict):
     name_status: str
 
 
-class TestNumberEventRequest(TypedDict):
+class TestNumberEventRequest(TypedDict, closed=True):
     phone_number_id: NotRequired[str]
     event: Literal[
         "FLAGGED",
@@ -2105,7 +2224,7 @@ class TestStatus(TypedDict):
     status: str
 
 
-class TestStatusRequest(TypedDict):
+class TestStatusRequest(TypedDict, closed=True):
     message_id: str
     status: Literal["sent", "delivered", "read", "played", "failed"]
     code: NotRequired[int]
@@ -2120,7 +2239,7 @@ class TestTemplate(TypedDict):
     quality: str
 
 
-class TestTemplateRequest(TypedDict):
+class TestTemplateRequest(TypedDict, closed=True):
     """
     One decision about a template.
     """
@@ -2243,7 +2362,7 @@ class TokensHealth(TypedDict):
     invalid: int
 
 
-class TwoStepRequest(TypedDict):
+class TwoStepRequest(TypedDict, closed=True):
     pin: str
 
 
@@ -2252,6 +2371,10 @@ class UploadedMedia(TypedDict):
 
 
 class Error1(TypedDict):
+    """
+    The error, byte for byte as Meta wrote it.
+    """
+
     message: NotRequired[str]
     type: NotRequired[str]
     code: NotRequired[int]
@@ -2262,20 +2385,27 @@ class Error1(TypedDict):
 
 class UpstreamError(TypedDict):
     """
-    The upstream's own error body with `source` added.
+    WhatsApp's own error body. Beside it stand `source`, and what is known of its code.
     """
 
     source: Literal["meta"]
+    hint: NotRequired[str]
+    doc_url: NotRequired[str]
+    request_id: NotRequired[str | None]
     error: NotRequired[Error1]
 
 
 class ErrorData(TypedDict):
+    """
+    Particulars in Meta's own form.
+    """
+
     details: NotRequired[str]
 
 
 class UpstreamProblem(TypedDict):
     """
-    An error in the upstream's words.
+    An error in WhatsApp's words.
     """
 
     code: NotRequired[int]
@@ -2307,6 +2437,10 @@ class UsageList(TypedDict):
 
 
 class Preference(TypedDict):
+    """
+    What the customer decided.
+    """
+
     wa_id: NotRequired[str]
     user_id: NotRequired[str]
     detail: NotRequired[str]
@@ -2351,7 +2485,7 @@ class Verified(TypedDict):
     response_ms: int
 
 
-class VerifyCodeRequest(TypedDict):
+class VerifyCodeRequest(TypedDict, closed=True):
     code: str
 
 
@@ -2545,6 +2679,7 @@ BatchAudioMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["audio"],
         "audio": AudioContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2562,6 +2697,7 @@ BatchDocumentMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["document"],
         "document": DocumentContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2579,8 +2715,26 @@ BatchImageMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["image"],
         "image": ImageContent,
+        "message_ref": NotRequired[str],
     },
 )
+
+
+class BatchItem(TypedDict):
+    idx: int
+    status: NotRequired[Literal["pending", "accepted", "failed", "skipped"]]
+    message_ref: str | None
+    http_status: NotRequired[int | None]
+    wamid: NotRequired[str | None]
+    response: dict[str, Any] | None
+    event_id: str | None
+    sent_at: NotRequired[str | None]
+    duplicate_of: BatchPlace | None
+
+
+class BatchItemList(TypedDict):
+    data: list[BatchItem]
+    next_cursor: str | None
 
 
 BatchLocationMessage = TypedDict(
@@ -2596,6 +2750,7 @@ BatchLocationMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["location"],
         "location": LocationContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2613,6 +2768,7 @@ BatchReactionMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["reaction"],
         "reaction": ReactionContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2630,6 +2786,7 @@ BatchStickerMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["sticker"],
         "sticker": StickerContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2647,6 +2804,7 @@ BatchTextMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["text"],
         "text": TextContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2664,6 +2822,7 @@ BatchVideoMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["video"],
         "video": VideoContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -2786,6 +2945,7 @@ class EndpointWithHealth(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
+    kind: NotRequired[Literal["webhook", "inbox"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -2873,39 +3033,212 @@ ImageMessage = TypedDict(
 )
 
 
-InboundMessage = TypedDict(
-    "InboundMessage",
+InboundAudioMessage = TypedDict(
+    "InboundAudioMessage",
     {
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
         "timestamp": NotRequired[str],
-        "type": str,
-        "text": NotRequired[Text1],
-        "image": NotRequired[InboundMedia],
-        "video": NotRequired[InboundMedia],
-        "audio": NotRequired[InboundMedia],
-        "document": NotRequired[InboundMedia],
-        "sticker": NotRequired[InboundMedia],
-        "location": NotRequired[Location],
-        "contacts": NotRequired[list[dict[str, Any]]],
-        "interactive": NotRequired[Interactive],
-        "button": NotRequired[Button],
-        "order": NotRequired[Order],
-        "reaction": NotRequired[Reaction],
-        "system": NotRequired[dict[str, Any]],
+        "type": Literal["audio"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
         "referral": NotRequired[Referral],
+        "audio": InboundMedia,
     },
 )
 
 
-class InboundMessageData(TypedDict):
-    messaging_product: NotRequired[str]
-    metadata: NotRequired[EventMetadata]
-    contacts: NotRequired[list[EventContact]]
-    message: InboundMessage
+InboundButtonMessage = TypedDict(
+    "InboundButtonMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["button"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "button": Button,
+    },
+)
+
+
+InboundContactsMessage = TypedDict(
+    "InboundContactsMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["contacts"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "contacts": list[dict[str, Any]],
+    },
+)
+
+
+InboundDocumentMessage = TypedDict(
+    "InboundDocumentMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["document"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "document": InboundMedia,
+    },
+)
+
+
+InboundImageMessage = TypedDict(
+    "InboundImageMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["image"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "image": InboundMedia,
+    },
+)
+
+
+InboundInteractiveMessage = TypedDict(
+    "InboundInteractiveMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["interactive"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "interactive": Interactive,
+    },
+)
+
+
+InboundLocationMessage = TypedDict(
+    "InboundLocationMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["location"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "location": Location,
+    },
+)
+
+
+InboundOrderMessage = TypedDict(
+    "InboundOrderMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["order"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "order": Order,
+    },
+)
+
+
+InboundReactionMessage = TypedDict(
+    "InboundReactionMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["reaction"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "reaction": Reaction,
+    },
+)
+
+
+InboundStickerMessage = TypedDict(
+    "InboundStickerMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["sticker"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "sticker": InboundMedia,
+    },
+)
+
+
+InboundSystemMessage = TypedDict(
+    "InboundSystemMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["system"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "system": dict[str, Any],
+    },
+)
+
+
+InboundTextMessage = TypedDict(
+    "InboundTextMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["text"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "text": Text1,
+    },
+)
+
+
+InboundVideoMessage = TypedDict(
+    "InboundVideoMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["video"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+        "video": InboundMedia,
+    },
+)
 
 
 class InteractiveAction(TypedDict):
@@ -2953,6 +3286,7 @@ class Invoice(TypedDict):
     round_off_paise: int
     total_in_words: str
     amount_paid_paise: int
+    tds_paise: int
     credited_paise: int
     credit_notes: list[InvoiceCredit]
     attempts: list[Attempt]
@@ -3061,28 +3395,6 @@ class MessageErrorEvent(TypedDict):
     user_id: str | None
     dedupe_key: str
     data: MessageErrorData
-    raw: Any
-    raw_path: str | None
-
-
-class MessageInboundEvent(TypedDict):
-    """
-    The event `message.inbound`.
-    """
-
-    id: str
-    type: Literal["message.inbound"]
-    api_version: str
-    created_at: str
-    tenant_id: str
-    waba_id: str | None
-    phone_number_id: str | None
-    display_phone_number: str | None
-    wamid: str | None
-    wa_id: str | None
-    user_id: str | None
-    dedupe_key: str
-    data: InboundMessageData
     raw: Any
     raw_path: str | None
 
@@ -3231,6 +3543,21 @@ OneMessage = TypedDict(
 )
 
 
+OtherInboundMessage = TypedDict(
+    "OtherInboundMessage",
+    {
+        "from": NotRequired[str],
+        "from_user_id": NotRequired[str],
+        "id": str,
+        "timestamp": NotRequired[str],
+        "type": Literal["edit", "revoke", "request_welcome", "unsupported", "unknown"],
+        "errors": NotRequired[list[UpstreamProblem]],
+        "context": NotRequired[Context],
+        "referral": NotRequired[Referral],
+    },
+)
+
+
 class Payment(TypedDict):
     id: str
     status: str
@@ -3272,6 +3599,7 @@ BatchContactsMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["contacts"],
         "contacts": ContactCards,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -3291,46 +3619,34 @@ class Billing(TypedDict):
     billing_profile: Profile
 
 
-Event: TypeAlias = (
-    MessageInboundEvent
-    | MessageStatusEvent
-    | MessageErrorEvent
-    | MessageEchoEvent
-    | MessageOutboundEvent
-    | UserPreferencesEvent
-    | BatchCompletedEvent
-    | TemplateStatusEvent
-    | TemplateQualityEvent
-    | TemplateCategoryEvent
-    | NumberQualityEvent
-    | NumberNameEvent
-    | NumberConnectionEvent
-    | AccountUpdateEvent
-    | AccountAlertsEvent
-    | AccountCapabilityEvent
-    | AccountSecurityEvent
-    | TokenExpiringEvent
-    | TokenInvalidEvent
-    | WebhookFailingEvent
-    | WebhookDisabledEvent
-    | WebhookRecoveredEvent
-    | MetaOtherEvent
-)
-
-
 class EventList(TypedDict):
     data: list[EventSummary]
     next_cursor: str | None
 
 
-class EventWithDeliveries(TypedDict):
-    """
-    `event` is null when its body is past retention.
-    """
+InboundMessage: TypeAlias = (
+    InboundTextMessage
+    | InboundImageMessage
+    | InboundVideoMessage
+    | InboundAudioMessage
+    | InboundDocumentMessage
+    | InboundStickerMessage
+    | InboundLocationMessage
+    | InboundContactsMessage
+    | InboundInteractiveMessage
+    | InboundButtonMessage
+    | InboundOrderMessage
+    | InboundReactionMessage
+    | InboundSystemMessage
+    | OtherInboundMessage
+)
 
-    event: Event | None
-    payload_available: bool
-    deliveries: list[Delivery]
+
+class InboundMessageData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    contacts: NotRequired[list[EventContact]]
+    message: InboundMessage
 
 
 class InteractiveContent(TypedDict):
@@ -3360,6 +3676,28 @@ InteractiveMessage = TypedDict(
         "interactive": InteractiveContent,
     },
 )
+
+
+class MessageInboundEvent(TypedDict):
+    """
+    The event `message.inbound`.
+    """
+
+    id: str
+    type: Literal["message.inbound"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: InboundMessageData
+    raw: Any
+    raw_path: str | None
 
 
 class TemplateComponentValues(TypedDict):
@@ -3410,6 +3748,7 @@ BatchInteractiveMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["interactive"],
         "interactive": InteractiveContent,
+        "message_ref": NotRequired[str],
     },
 )
 
@@ -3427,8 +3766,46 @@ BatchTemplateMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["template"],
         "template": TemplateContent,
+        "message_ref": NotRequired[str],
     },
 )
+
+
+Event: TypeAlias = (
+    MessageInboundEvent
+    | MessageStatusEvent
+    | MessageErrorEvent
+    | MessageEchoEvent
+    | MessageOutboundEvent
+    | UserPreferencesEvent
+    | BatchCompletedEvent
+    | TemplateStatusEvent
+    | TemplateQualityEvent
+    | TemplateCategoryEvent
+    | NumberQualityEvent
+    | NumberNameEvent
+    | NumberConnectionEvent
+    | AccountUpdateEvent
+    | AccountAlertsEvent
+    | AccountCapabilityEvent
+    | AccountSecurityEvent
+    | TokenExpiringEvent
+    | TokenInvalidEvent
+    | WebhookFailingEvent
+    | WebhookDisabledEvent
+    | WebhookRecoveredEvent
+    | MetaOtherEvent
+)
+
+
+class EventWithDeliveries(TypedDict):
+    """
+    `event` is null when its body is past retention.
+    """
+
+    event: Event | None
+    payload_available: bool
+    deliveries: list[Delivery]
 
 
 OutgoingMessage: TypeAlias = (
@@ -3465,7 +3842,8 @@ MessageBatch = TypedDict(
     "MessageBatch",
     {
         "from": str,
-        "client_ref": str,
+        "client_ref": NotRequired[str],
         "messages": list[BatchMessage],
     },
+    closed=True,
 )

@@ -1,1 +1,12 @@
-"""The command line `whabuzz`: log in, send, listen to events on a laptop, look things up, send batches from a file."""
+"""The command line, which needs the extra `cli`."""
+
+
+def run() -> None:
+    """The program `whabuzz`."""
+    try:
+        from whabuzz.cli.main import main
+    except ModuleNotFoundError as missing:
+        raise SystemExit(
+            f"The command line needs {missing.name}: install it with pip install 'whabuzz[cli]'."
+        ) from None
+    main()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 
 from whabuzz import types
-from whabuzz.batches import FINAL, bodies
+from whabuzz.batches import FINAL, bodies, stored
 from whabuzz.cli.people import People, columns_in, template_content, text_content
 from whabuzz.cli.session import Session, columns, json_option, moment, pass_session
 
@@ -87,7 +87,7 @@ def send_file(
     client_ref = f"{ref or 'csv'}-{people.fingerprint(how, session.credentials.environment)}"
     made: list[types.Batch] = []
     for body in bodies(people.messages(), from_=from_, client_ref=client_ref, size=size):
-        made.append(session.client.messages.create_batch(body))  # type: ignore[arg-type]
+        made.append(stored(session.client.messages.create_batch(body)))
         session.tell(f"{made[-1]['id']}: {sum_of(made, 'total')} of {total} messages are with the service")
     if not no_wait:
         made = _watched(session, made, total)

@@ -13,7 +13,7 @@ import click
 import httpx
 
 from whabuzz.cli.session import Session, columns, json_option, pass_session
-from whabuzz.cli.stream import EventStream, Streamed
+from whabuzz.stream import EventStream, Streamed
 from whabuzz.webhooks import signed_headers
 
 ANSWER_SECONDS = 15.0
@@ -127,7 +127,7 @@ def listen(
     stream = EventStream(
         session.http(timeout=30.0),
         url=f"{credentials.base_url}/v1/events/stream",
-        api_key=credentials.api_key,
+        headers={"Authorization": f"Bearer {credentials.api_key}"},
         filters={name: value for name, value in filters.items() if value},
         place=after,
         sleep=session.sleep,

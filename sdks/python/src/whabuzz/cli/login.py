@@ -12,7 +12,7 @@ from whabuzz.calls import Repeats
 from whabuzz.cli.session import Session, json_option, pass_session
 from whabuzz.errors import APIError
 from whabuzz.resources import DeviceLogins
-from whabuzz.transport import Transport
+from whabuzz.transport import Settings, Transport
 
 
 @click.command()
@@ -27,9 +27,8 @@ def login(session: Session, base_url: str | None, no_browser: bool, no_keyring: 
     if not base_url:
         raise click.UsageError("Say where the service is: --base-url https://…")
     base_url = base_url.rstrip("/")
-    http = session.http(timeout=30.0)
-    http.base_url = base_url
-    device_logins = DeviceLogins(Transport(http, {}, Repeats()))
+    settings = Settings(base_url, {}, Repeats())
+    device_logins = DeviceLogins(Transport(session.http(timeout=30.0), settings))
     started = device_logins.create({"client_name": _computer()})
     page = started["verification_url_complete"]
     session.tell(f"Your code is {started['user_code']}. Confirm it on this page:\n\n  {page}\n")

@@ -1,1 +1,0 @@
-"""The billing pages of the console."""

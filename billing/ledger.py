@@ -1,0 +1,304 @@
+"""The ledger: every act that moves money or debt is booked here, double entry, in the transaction of the act.
+
+The one writer of how much of an invoice is paid: `amount_paid_paise` and the status follow from the postings of its
+receivable. What a customer pays or is credited beyond an invoice is its balance: it is set off against the oldest
+invoice that is due, or paid back. Locks in the order tenant (`account`), invoice, attempt.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, Sum
+
+from billing.isolation import each
+from billing.ledger_models import LedgerEntry, LedgerPosting
+from billing.models import CreditNote, Invoice, InvoiceQuerySet, PaymentAttempt, Refund
+from billing.pricing.money import SMALLEST_PAISE
+from gateway.clock import now
+from tenants.models import Tenant
+
+Account, Act = LedgerPosting.Account, LedgerEntry.Act
+_STATUS = Invoice.Status
+Amounts = Mapping[str, int] | Mapping[LedgerPosting.Account, int]
+"""Paise by account."""
+
+MONEY = {
+    PaymentAttempt.Kind.AUTOPAY: Account.CLEARING,
+    PaymentAttempt.Kind.LINK: Account.CLEARING,
+    PaymentAttempt.Kind.MANUAL: Account.BANK,
+    PaymentAttempt.Kind.TDS: Account.TDS,
+}
+"""Where the money of each kind of attempt is until it reaches the bank."""
+_CAME = Q(amount_paise__gt=0)
+_ACTS = {
+    PaymentAttempt.Kind.MANUAL: (Act.TRANSFER, Act.RETURN),
+    PaymentAttempt.Kind.TDS: (Act.TDS, Act.TDS),
+}
+
+
+@contextmanager
+def account(tenant_id: UUID) -> Iterator[None]:
+    """A transaction in which a tenant's ledger is the caller's alone. What is older than the ledger is booked first."""
+    with transaction.atomic():
+        Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+        _book_older(tenant_id)
+        yield
+
+
+def locked(invoice_id: UUID) -> Invoice:
+    """An invoice, locked; within `account`."""
+    return Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
+
+
+def post(
+    act: str,
+    key: str,
+    at: datetime,
+    amounts: Amounts,
+    *,
+    tenant_id: UUID | None,
+    invoice: Invoice | None = None,
+    text: str = "",
+) -> bool:
+    """Book an act once; False when it was. `amounts`: debits positive, credits negative, their sum zero."""
+    if sum(amounts.values()):
+        raise ValueError(f"{key}: debits and credits differ")
+    entry = LedgerEntry(tenant_id=tenant_id, act=act, key=key, text=text[:500], at=at)
+    LedgerEntry.objects.bulk_create([entry], ignore_conflicts=True)
+    if not LedgerEntry.objects.filter(pk=entry.pk).exists():
+        return False
+    LedgerPosting.objects.bulk_create(
+        LedgerPosting(
+            entry=entry,
+            account=name,
+            amount_paise=amount,
+            invoice=invoice if name in {Account.RECEIVABLE, Account.WRITE_OFF} else None,
+        )
+        for name, amount in amounts.items()
+        if amount
+    )
+    return True
+
+
+def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
+    """What is still to be paid of an invoice, or, of the account of write-offs, what was given up of it."""
+    own = LedgerPosting.objects.filter(account=name, invoice=invoice)
+    return int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
+
+
+def balance_paise(tenant_id: UUID) -> int:
+    """What the tenant has paid or been credited beyond its invoices."""
+    own = LedgerPosting.objects.filter(account=Account.BALANCE, entry__tenant_id=tenant_id)
+    return -int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
+
+
+def available_paise(tenant_id: UUID) -> int:
+    """The balance without what is being paid back."""
+    promised = Refund.objects.filter(attempt__invoice__tenant_id=tenant_id, status__in=Refund.IN_FLIGHT)
+    return balance_paise(tenant_id) - int(promised.aggregate(total=Sum("amount_paise"))["total"] or 0)
+
+
+def book_invoice(invoice: Invoice) -> None:
+    """An invoice was issued; the balance pays of it what it can."""
+    tax = invoice.cgst_paise + invoice.sgst_paise + invoice.igst_paise
+    amounts = {
+        Account.RECEIVABLE: invoice.total_paise,
+        Account.GST: -tax,
+        Account.SALES: tax - invoice.total_paise,
+    }
+    key = f"invoice {invoice.number}"
+    post(
+        Act.INVOICE,
+        key,
+        invoice.issued_at,
+        amounts,
+        tenant_id=invoice.tenant_id,
+        invoice=invoice,
+        text=invoice.number,
+    )
+
+
+def book_credit(note: CreditNote, invoice: Invoice) -> None:
+    """A credit note was issued: it lowers what is open, and what it lowers beyond that is the customer's."""
+    amounts = {Account.SALES: note.taxable_paise, Account.GST: note.tax_paise}
+    _less(invoice, Act.CREDIT, f"credit {note.number}", note.issued_at, amounts, note.number)
+
+
+def receive(
+    invoice: Invoice, name: str, amount_paise: int, *, act: str, key: str, at: datetime, text: str = ""
+) -> None:
+    """Money for an invoice came to an account, or the right to it."""
+    _less(invoice, act, key, at, {name: amount_paise}, text)
+
+
+def _less(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, text: str) -> None:
+    amount = sum(debits.values())
+    applied = min(amount, max(0, open_paise(invoice)))
+    recovered = min(amount - applied, max(0, open_paise(invoice, Account.WRITE_OFF)))
+    amounts: dict[str, int] = dict(debits.items())
+    amounts[Account.RECEIVABLE] = -applied
+    amounts[Account.WRITE_OFF] = -recovered
+    amounts[Account.BALANCE] = applied + recovered - amount
+    post(act, key, at, amounts, tenant_id=invoice.tenant_id, invoice=invoice, text=text)
+
+
+def give_back(
+    invoice: Invoice, name: str, amount_paise: int, *, act: str, key: str, at: datetime, text: str = ""
+) -> None:
+    """Money left an account for the customer: its balance pays it, and what that lacks is due again.
+
+    Of an invoice that was replaced it is due for the one that replaced it, for which the money counted; what was more
+    than an invoice is due again for the others that it paid, the newest first.
+    """
+    while (
+        newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first()
+    ) is not None:
+        invoice = newer
+    paid = min(amount_paise, max(0, balance_paise(invoice.tenant_id)))
+    left, shares = amount_paise - paid, {invoice: 0}
+    others = (
+        Invoice.objects.for_tenant(invoice.tenant_id).exclude(pk=invoice.pk).order_by("-issued_at", "-id")
+    )
+    for target in (invoice, *others.select_for_update(of=("self",))) if left else ():
+        room = target.total_paise - target.credited_paise - open_paise(target)
+        shares[target] = max(0, min(left, room))
+        left -= shares[target]
+        if left == 0:
+            break
+    shares[invoice] += left
+    for target, due in shares.items():
+        amounts = {name: -due, Account.RECEIVABLE: due}
+        if target is invoice:
+            amounts |= {name: -due - paid, Account.BALANCE: paid}
+        named = key if target is invoice else f"{key} {target.number}"
+        if (due or target is invoice) and post(
+            act, named, at, amounts, tenant_id=invoice.tenant_id, invoice=target, text=text
+        ):
+            settle(target, at)
+
+
+def write_off(invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
+    """Give up what is open of an invoice."""
+    count = LedgerPosting.objects.filter(invoice=invoice).count()
+    amounts = {Account.WRITE_OFF: amount_paise, Account.RECEIVABLE: -amount_paise}
+    key = f"write_off {invoice.number} {count}"
+    post(Act.WRITE_OFF, key, at, amounts, tenant_id=invoice.tenant_id, invoice=invoice, text=text)
+
+
+def set_off(tenant_id: UUID, at: datetime) -> None:
+    """Pay what is due from the balance, the oldest invoice first; not one that a payment is in flight for."""
+    in_flight = PaymentAttempt.objects.filter(invoice=OuterRef("pk"), status__in=PaymentAttempt.IN_FLIGHT)
+    left = available_paise(tenant_id)
+    due = (
+        Invoice.objects.for_tenant(tenant_id).unpaid().filter(~Exists(in_flight)).order_by("issued_at", "id")
+    )
+    for invoice in due.select_for_update(of=("self",)) if left > 0 else ():
+        amount = min(left, open_paise(invoice))
+        if amount <= 0:
+            continue
+        left -= amount
+        count = LedgerPosting.objects.filter(invoice=invoice).count()
+        key = f"set_off {invoice.number} {count}"
+        amounts = {Account.BALANCE: amount, Account.RECEIVABLE: -amount}
+        post(Act.SET_OFF, key, at, amounts, tenant_id=tenant_id, invoice=invoice, text=invoice.number)
+        settle(invoice, at)
+
+
+def settle(invoice: Invoice, at: datetime) -> None:
+    """Let a locked invoice's amounts and status follow from its postings. Less than a rupee is written off."""
+    left = open_paise(invoice)
+    if 0 < left < SMALLEST_PAISE:
+        write_off(invoice, left, at, "Less than a rupee")
+        left = 0
+    invoice.amount_paid_paise = invoice.total_paise - invoice.credited_paise - left
+    _restate(invoice, left, at)
+    invoice.save(
+        update_fields=[
+            "amount_paid_paise",
+            "credited_paise",
+            "status",
+            "paid_at",
+            "overdue_since",
+            "reopened_at",
+            "reminders_sent",
+        ]
+    )
+
+
+def _restate(invoice: Invoice, left: int, at: datetime) -> None:
+    if left == 0:
+        if invoice.status in Invoice.UNPAID:
+            invoice.status = _STATUS.PAID if invoice.amount_paid_paise else _STATUS.VOID
+            invoice.paid_at = at if invoice.amount_paid_paise else None
+    elif invoice.status in {_STATUS.PAID, _STATUS.VOID}:
+        invoice.status, invoice.paid_at, invoice.reopened_at = _STATUS.OPEN, None, at
+        invoice.overdue_since, invoice.reminders_sent = None, 0
+    elif invoice.status == _STATUS.PROCESSING and not _debit_in_flight(invoice):
+        invoice.status = _STATUS.FAILED if invoice.overdue_since else _STATUS.OPEN
+
+
+def _debit_in_flight(invoice: Invoice) -> bool:
+    return PaymentAttempt.objects.filter(
+        invoice=invoice, kind=PaymentAttempt.Kind.AUTOPAY, status__in=PaymentAttempt.IN_FLIGHT
+    ).exists()
+
+
+def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
+    """Book what an attempt collected and gave back, as far as it is not booked. Both only grow."""
+    name = MONEY[PaymentAttempt.Kind(attempt.kind)]
+    received, returned = _ACTS.get(PaymentAttempt.Kind(attempt.kind), (Act.PAYMENT, Act.REFUND))
+    known = LedgerPosting.objects.filter(account=name, entry__key__startswith=f"{attempt.receipt} ")
+    sums = known.aggregate(
+        came=Sum("amount_paise", filter=_CAME, default=0),
+        went=Sum("amount_paise", filter=~_CAME, default=0),
+    )
+    text = attempt.provider_payment_id or invoice.number
+    if more := attempt.captured_paise - sums["came"]:
+        key = f"{attempt.receipt} captured {attempt.captured_paise}"
+        receive(invoice, name, more, act=received, key=key, at=at, text=text)
+    if more := attempt.refunded_paise + sums["went"]:
+        key = f"{attempt.receipt} refunded {attempt.refunded_paise}"
+        give_back(invoice, name, more, act=returned, key=key, at=at, text=text)
+    if attempt.kind == PaymentAttempt.Kind.TDS and attempt.provider_payment_id:
+        amounts = {Account.TDS_CREDIT: attempt.kept_paise, Account.TDS: -attempt.kept_paise}
+        post(
+            Act.CERTIFICATE,
+            f"certificate {attempt.receipt}",
+            at,
+            amounts,
+            tenant_id=invoice.tenant_id,
+            text=text,
+        )
+
+
+def book_older(_: datetime) -> int:
+    """Book what was there before the ledger was; returns for how many tenants. Safe to repeat."""
+
+    def book(tenant_id: UUID) -> bool:
+        with account(tenant_id):
+            return True
+
+    return each(list(_unbooked().values_list("tenant_id", flat=True).distinct()), book, step="booked")
+
+
+def _unbooked() -> InvoiceQuerySet:
+    return Invoice.objects.filter(~Exists(LedgerPosting.objects.filter(invoice=OuterRef("pk"))))
+
+
+def _book_older(tenant_id: UUID) -> None:
+    """Book the invoices of before the ledger, the oldest first, each with all that became of it."""
+    for invoice in _unbooked().for_tenant(tenant_id).select_for_update(of=("self",)).order_by("id"):
+        book_invoice(invoice)
+        for note in invoice.credit_notes_in_order:
+            book_credit(note, invoice)
+        for attempt in PaymentAttempt.objects.filter(invoice=invoice, captured_paise__gt=0).order_by("id"):
+            book_attempt(attempt, invoice, attempt.completed_at or attempt.created_at)
+        moved = invoice.balance_received.aggregate(total=Sum("amount_paise", default=0))["total"]
+        if (moved := min(moved, open_paise(invoice))) > 0:
+            amounts = {Account.BALANCE: moved, Account.RECEIVABLE: -moved}
+            key = f"set_off {invoice.number} replaced"
+            post(Act.SET_OFF, key, invoice.issued_at, amounts, tenant_id=tenant_id, invoice=invoice)
+        settle(invoice, now())

@@ -1,0 +1,90 @@
+"""Settlements: what the provider sent to the bank is booked, with its fees, and each item kept for reconciliation.
+
+Called by every billing run and after a notice. Settlements are read newest first up to one that is booked, whatever the
+moment of the run: one that came after the last run of a year is booked by the next.
+"""
+
+from datetime import datetime
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from billing import ledger
+from billing.isolation import each
+from billing.ledger_models import LedgerEntry, LedgerPosting
+from billing.models import SettledItem
+from billing.payments.provider import Settled, Settlement, provider
+
+log = structlog.get_logger(__name__)
+
+Account = LedgerPosting.Account
+LOOKED_BACK = 50
+"""How many settlements that are booked are passed over before the older ones count as booked too."""
+
+
+def reconcile(_: datetime) -> int:
+    """Book every settlement that is not booked. Nothing is asked for before something was collected."""
+    collected = LedgerPosting.objects.filter(account=Account.CLEARING).exists()
+    return each([settings.PAYMENT_PROVIDER] if collected else [], _reconcile, step="settlements")
+
+
+def _reconcile(name: str) -> int:
+    pay = provider(name)
+    waiting, known = [], 0
+    for settlement in pay.settlements():
+        if LedgerEntry.objects.filter(key=_key(settlement)).exists():
+            known += 1
+            if known == LOOKED_BACK:
+                break
+        else:
+            waiting.append(settlement)
+    for settlement in reversed(waiting):
+        _book(settlement, pay.settled_of(settlement))
+    return len(waiting)
+
+
+def _key(settlement: Settlement) -> str:
+    return f"settlement {settlement.id}"
+
+
+def _book(settlement: Settlement, items: list[Settled]) -> None:
+    """Book a settlement and keep its items. Where they do not add up to it yet, it waits."""
+    if sum(item.net_paise for item in items) != settlement.amount_paise:
+        log.warning("settlement_not_complete", settlement=settlement.id, items=len(items))
+        return
+    fees = sum(item.fee_paise - item.tax_paise for item in items)
+    tax = sum(item.tax_paise for item in items)
+    amounts = {
+        Account.BANK: settlement.amount_paise,
+        Account.FEES: fees,
+        Account.FEE_GST: tax,
+        Account.CLEARING: -(settlement.amount_paise + fees + tax),
+    }
+    with transaction.atomic():
+        booked = ledger.post(
+            LedgerEntry.Act.SETTLEMENT,
+            _key(settlement),
+            settlement.at,
+            amounts,
+            tenant_id=None,
+            text=f"{settlement.id} {settlement.utr}",
+        )
+        if booked:
+            SettledItem.objects.bulk_create(
+                (
+                    SettledItem(
+                        entity_id=item.id,
+                        settlement_id=item.settlement_id,
+                        utr=settlement.utr,
+                        type=item.type,
+                        amount_paise=item.amount_paise,
+                        fee_paise=item.fee_paise,
+                        tax_paise=item.tax_paise,
+                        net_paise=item.net_paise,
+                        settled_at=settlement.at,
+                    )
+                    for item in items
+                ),
+                ignore_conflicts=True,
+            )

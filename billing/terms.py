@@ -1,0 +1,65 @@
+"""Terms by date: the versions of price, included numbers, GST rate and days to pay, each from a month of service on.
+
+Everybody's versions have a GST rate; a tenant's own, which staff agree with it, take the rate that everybody has. A
+snapshot keeps the terms of its month, so what was counted or issued never changes with a later version.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Q
+
+from billing.models import PlanVersion
+from billing.pricing.periods import Period
+from billing.pricing.plan import Terms
+from gateway.api.errors import InvalidRequest
+from tenants import audit
+
+
+def terms_for(tenant_id: UUID, period: Period) -> Terms:
+    """The terms of a tenant for a month: its own where it has some, else everybody's, else the first ones."""
+    month = str(period)
+    in_force = PlanVersion.objects.filter(Q(ends="") | Q(ends__gte=month), starts__lte=month)
+    newest = in_force.order_by("-starts", "-id")
+    general, own = newest.filter(tenant=None).first(), newest.filter(tenant_id=tenant_id).first()
+    version = own or general
+    if version is None:
+        return Terms()
+    rate = general.gst_percent if general else None
+    return Terms(
+        first_number_paise=version.first_number_paise,
+        additional_number_paise=version.additional_number_paise,
+        included_numbers=version.included_numbers,
+        gst_percent=Terms().gst_percent if rate is None else rate,
+        due_days=version.due_days,
+        version=str(version.pk),
+    )
+
+
+def require_valid(version: PlanVersion, at: datetime) -> None:
+    """Raises InvalidRequest for a month that is over, which was billed already, and for a rate of one tenant's own."""
+    if Period.parse(version.starts) < Period.of(at):
+        raise InvalidRequest.of(starts="A month that is over was billed already. Begin with a later one.")
+    if version.ends and version.ends < version.starts:
+        raise InvalidRequest.of(ends="Must not be before the first month.")
+    if (version.gst_percent is None) != (version.tenant_id is not None):
+        raise InvalidRequest.of(gst_percent="Everybody's terms have a GST rate; those of one tenant take it.")
+
+
+def add(version: PlanVersion, *, at: datetime, actor_user_id: int | None = None) -> PlanVersion:
+    """Store a new version, audited. Raises InvalidRequest as `require_valid` does."""
+    require_valid(version, at)
+    with transaction.atomic():
+        version.created_at, version.created_by = at, actor_user_id
+        version.save(force_insert=True)
+        names = ("starts", "ends", "first_number_paise", "additional_number_paise", "included_numbers")
+        audit.record(
+            action="billing.terms",
+            target_type="plan_version",
+            target_id=version.pk,
+            tenant_id=version.tenant_id,
+            actor_user_id=actor_user_id,
+            details={name: getattr(version, name) for name in (*names, "gst_percent", "due_days", "reason")},
+        )
+    return version

@@ -1,0 +1,151 @@
+"""What staff hand to an accountant: the month's return and postings, revenue by month, and unpaid invoices by age."""
+
+import csv
+from datetime import timedelta
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
+from billing import accounting, gstr1
+from billing.billing_run import run
+from billing.buyers import profiles
+from billing.invoices import credit_notes
+from billing.models import BillingProfile, Invoice, PaymentAttempt
+from billing.payments import bank_transfers, payment_links
+from billing.pricing.periods import Period
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_payments import answer, deliver
+from gateway.clock import now
+from tenants.models import Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+STATE_OF_THE_SELLER = "27"
+
+
+@pytest.fixture(params=["within the seller's State", "into another State"])
+def invoice(request: pytest.FixtureRequest, payer: Tenant) -> Invoice:
+    """An invoice of ₹590.00."""
+    profiles.profile_of(payer)
+    if request.param == "within the seller's State":
+        BillingProfile.objects.update(state_code=STATE_OF_THE_SELLER)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def notes_of(month: Period) -> list[tuple[str, float]]:
+    """Date and value of the credit notes, or of consumers the sum that they leave, in a month's return."""
+    found = gstr1.of(month)
+    return [(note["nt_dt"], note["val"]) for row in found.get("cdnr", []) for note in row["nt"]]
+
+
+def test_a_document_has_the_date_and_month_of_indian_time(payer: Tenant) -> None:
+    """Between midnight and half past five in India it is still yesterday in UTC."""
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    for minutes in (-1, 1):
+        at = ist(2027, 1, 1) + timedelta(minutes=minutes)
+        credit_notes.issue(invoice_id=only_invoice(payer).id, total_paise=1_180, reason="x", at=at)
+    assert notes_of(Period(2026, 12)) == [("31-12-2026", 11.8)]
+    assert notes_of(Period(2027, 1)) == [("01-01-2027", 11.8)]
+    [b2b] = gstr1.of(Period(2026, 12))["b2b"]
+    assert [row["idt"] for row in b2b["inv"]] == ["01-12-2026"]
+
+
+def test_revenue_counts_as_unbilled_until_its_invoice(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    run(ist(2027, 1, 1, 0, 15))
+    january, december, november, october = accounting.months(Period(2027, 1), 4)
+    assert [month.unbilled_paise for month in (october, november, december)] == [0, 50_000, 50_000]
+    assert january.unbilled_paise == 0
+
+
+def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    BillingProfile.objects.filter(tenant=payer).update(tds_percent=10)
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    late = invoice.due_at + timedelta(seconds=1)
+    [owes] = accounting.debtors(late)
+    assert (owes.name, owes.due_paise, owes.late_paise, owes.uncertified_paise) == (
+        payer.name,
+        54_000,
+        54_000,
+        5_000,
+    )
+    assert owes.oldest_due_at == invoice.due_at
+    assert accounting.debtors(invoice.due_at)[0].late_paise == 0
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=54_100, reference="U1", at=late)
+    [left] = accounting.debtors(late)
+    assert (left.due_paise, left.late_paise, left.oldest_due_at, left.balance_paise) == (0, 0, None, 100)
+    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="C1", at=late)
+    assert accounting.debtors(late)[0].uncertified_paise == 0
+
+
+def test_what_was_given_back_is_shown_beside_what_was_collected(
+    browser: Client, provider: RunningSimulator, invoice: Invoice
+) -> None:
+    link = payment_links.pay_now(invoice=invoice, at=now())
+    assert link.payment_url is not None
+    answer(link.payment_url, "approve")
+    sent = deliver(provider, now())
+    page = reverse("admin:billing_invoice_accounting")
+    assert "590.00" in browser.get(page).content.decode()
+    payment = PaymentAttempt.objects.get(captured_paise=59_000)
+    provider.control("POST", "refund", {"payment_id": payment.provider_payment_id, "amount": 12_345})
+    deliver(provider, now(), since=sent)
+    shown = browser.get(page).content.decode()
+    assert "590.00" in shown
+    assert "123.45" in shown
+    [month] = accounting.months(Period.of(now()), 1)
+    assert (month.collected_paise, month.given_back_paise) == (59_000, 12_345)
+
+
+def test_every_posting_is_exported_and_the_accounts_sum_to_zero(invoice: Invoice) -> None:
+    at = FIRST_OF_DECEMBER + timedelta(days=1)
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=60_000, reference="UTR1", at=at)
+    out = StringIO()
+    call_command("billing_export", "2026-12", "--ledger", stdout=out)
+    rows = list(csv.DictReader(StringIO(out.getvalue())))
+    assert sum(Decimal(row["Debit"]) - Decimal(row["Credit"]) for row in rows) == 0
+    transfer = {
+        (row["Account"], row["Debit"], row["Credit"]) for row in rows if row["Act"].startswith("Bank")
+    }
+    assert transfer == {
+        ("Bank", "600.00", "0.00"),
+        ("Receivable", "0.00", "590.00"),
+        ("Customer balance", "0.00", "10.00"),
+    }
+    assert accounting.trial_balance(at) == {
+        "balance": -1_000,
+        "bank": 60_000,
+        "gst": -9_000,
+        "receivable": 0,
+        "sales": -50_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("days", "title", "next_title"),
+    [
+        (0, "Not due yet", "1 to 30 days late"),
+        (30, "1 to 30 days late", "31 to 60 days late"),
+        (60, "31 to 60 days late", "61 to 90 days late"),
+        (90, "61 to 90 days late", "More than 90 days late"),
+    ],
+)
+def test_an_unpaid_invoice_has_one_age_also_at_its_edges(
+    invoice: Invoice, days: int, title: str, next_title: str
+) -> None:
+    edge = invoice.due_at + timedelta(days=days)
+    for at, wanted in ((edge, title), (edge + timedelta(microseconds=1), next_title)):
+        counted = [age for age in accounting.unpaid_by_age(at) if age.invoices]
+        assert [(age.title, age.invoices, age.due_paise) for age in counted] == [(wanted, 1, 59_000)]

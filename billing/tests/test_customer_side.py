@@ -1,0 +1,158 @@
+"""What a customer holds: how to pay on the document, several invoices with one payment, the statement of account."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from billing import accounting, ledger, pay_links
+from billing.billing_run import run
+from billing.invoices import credit_notes, printed_fields
+from billing.models import Invoice, PaymentAttempt
+from billing.payments import bank_transfers, payment_links, refreshing
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.test_ledger import assert_balanced, transfer
+from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
+from gateway.api.errors import Conflict
+from tenants.models import OutboundMail, Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+AT = ist(2027, 1, 2, 12)
+
+
+@pytest.fixture
+def _directly(settings: Settings) -> None:
+    settings.BILLING_BANK_ACCOUNT = "Example Bank, account 000111, IFSC EXMP0000001"
+    settings.BILLING_UPI_ID = "seller@examplebank"
+    settings.BILLING_SELLER_CONTACT = "accounts@seller.example"
+
+
+@pytest.fixture
+def two(payer: Tenant) -> list[Invoice]:
+    """The unpaid invoices of November and December, of ₹590.00 each."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    run(ist(2027, 1, 1, 0, 15))
+    return list(Invoice.objects.order_by("id"))
+
+
+def statuses() -> list[str]:
+    assert_balanced()
+    return list(Invoice.objects.order_by("id").values_list("status", flat=True))
+
+
+@pytest.mark.usefixtures("_directly")
+def test_a_document_says_how_to_pay_what_was_due_when_it_was_issued(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    fields = printed_fields.of_invoice(invoice, as_issued=True)
+    assert "GSTIN 27AAPFU0939F1ZV, PAN AAPFU0939F" in fields["seller"]
+    assert "accounts@seller.example" in fields["seller"]
+    assert fields["payment"]["rows"] == [
+        ("To be paid", "₹590.00"),
+        ("Bank transfer", "Example Bank, account 000111, IFSC EXMP0000001"),
+        ("UPI", "seller@examplebank"),
+        ("Reference", invoice.number),
+    ]
+    assert fields["words"].startswith("Amount in words: Rupees")
+    assert fields["payment"]["qr"] == printed_fields.qr_code(
+        "upi://pay?pa=seller@examplebank&pn=Example%20Messaging%20Private%20Limited"
+        f"&am=590.00&cu=INR&tn={invoice.number}"
+    )
+    transfer(invoice, 59_000)
+    invoice.refresh_from_db()
+    assert printed_fields.of_invoice(invoice)["payment"] is None
+    assert printed_fields.of_invoice(invoice, as_issued=True)["payment"] == fields["payment"]
+
+
+@pytest.mark.usefixtures("_directly")
+def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    page = client.get(pay_links.url_of(invoice)).content.decode()
+    assert "seller@examplebank" in page
+    assert "QR code that pays ₹590.00 by UPI" in page
+    shown = client.get(f"{pay_links.url_of(invoice)}/invoice")
+    assert "Tax invoice" in shown.content.decode()
+    assert "default-src 'none'" in shown["Content-Security-Policy"]
+    paper = client.get(f"{pay_links.url_of(invoice)}/invoice?as=pdf")
+    assert paper.content.startswith(b"%PDF")
+    assert client.get("/pay/unknown/invoice").status_code == 404
+    transfer(invoice, 59_000)
+    run(CHARGE)
+    assert f"{pay_links.url_of(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
+
+
+def test_one_payment_pays_everything_that_is_due(
+    provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
+) -> None:
+    page = pay_links.url_of(two[1])
+    assert "Pay all 2 open invoices: ₹1,180.00" in client.get(page).content.decode()
+    sent = client.post(page, {"all": "1"})
+    link = PaymentAttempt.objects.get()
+    assert (sent.status_code, sent["Location"]) == (303, link.payment_url)
+    assert (link.amount_paise, link.invoice_id, link.pays_all) == (118_000, two[0].id, True)
+    assert payment_links.pay_all(tenant_id=payer.id, at=AT) == link, "asked again, the same one"
+    answer(link.payment_url or "", "approve")
+    seen = deliver(provider, AT)
+    assert statuses() == ["paid", "paid"]
+    assert ledger.balance_paise(payer.id) == 0
+    with pytest.raises(Conflict, match="Nothing is due"):
+        payment_links.pay_all(tenant_id=payer.id, at=AT)
+    link.refresh_from_db()
+    provider.control("POST", "refund", {"payment_id": link.provider_payment_id})
+    deliver(provider, AT, since=seen)
+    assert [invoice.amount_due_paise for invoice in Invoice.objects.order_by("id")] == [59_000, 59_000]
+    assert statuses() == ["open", "open"]
+
+
+def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice]
+) -> None:
+    acts: list[Callable[[], object]] = [
+        lambda: payment_links.pay_now(invoice=two[1], at=AT),
+        lambda: payment_links.pay_now(invoice=two[0], at=AT),
+        lambda: credit_notes.issue(invoice_id=two[1].id, total_paise=11_800, reason="x", at=AT),
+        lambda: bank_transfers.record(invoice_id=two[1].id, amount_paise=100, reference="U1", at=AT),
+    ]
+    for act in acts:
+        link = payment_links.pay_all(tenant_id=payer.id, at=AT)
+        act()
+        link.refresh_from_db()
+        assert link.status == "failed"
+    assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 118_000 - 11_800 - 100
+
+
+def test_no_debit_begins_beside_a_link_of_everything(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice]
+) -> None:
+    set_up_mandate(provider, payer)
+    link = payment_links.pay_all(tenant_id=payer.id, at=AT)
+    run(AT)
+    assert not PaymentAttempt.objects.filter(kind="autopay").exists()
+    payment_links.end_link(invoice=two[1], at=AT)
+    run(AT)
+    assert PaymentAttempt.objects.get(kind="autopay").invoice_id == two[0].id
+    refreshing.refresh(link.id, AT)
+    with pytest.raises(Conflict):
+        payment_links.pay_now(invoice=two[0], at=AT)
+    assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 59_000, "the other one alone"
+
+
+def test_the_statement_says_what_is_owed_after_each_act(payer: Tenant, two: list[Invoice]) -> None:
+    transfer(two[0], 60_000, "UTR1")
+    bank_transfers.write_off(invoice_id=two[1].id, reason="Secret", at=AT)
+    lines = [
+        (line.act, line.text, line.amount_paise, line.owed_paise) for line in accounting.statement(payer.id)
+    ]
+    assert lines == [
+        ("Invoice issued", two[0].number, 59_000, 59_000),
+        ("Bank transfer received", "UTR1", -60_000, -1_000),
+        ("Invoice issued", two[1].number, 59_000, 58_000),
+        ("Written off", "", -58_000, 0),
+    ]

@@ -1,0 +1,322 @@
+"""GSTR-1 as the portal's offline tool takes it: each kind of supply in its table, held to the published schema."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import jsonschema
+import pytest
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from billing import gstr1
+from billing.billing_run import run
+from billing.buyers import profiles
+from billing.einvoices.registration import parsed, record
+from billing.invoices import credit_notes
+from billing.models import BillingProfile, CreditNote, Invoice
+from billing.pricing.periods import Period
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist
+from billing.tests.test_einvoices import answer
+from gateway.api.errors import Conflict
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+DECEMBER = Period(2026, 12)
+
+MONEY = {"type": "number", "multipleOf": 0.01}
+SIGNED = {"type": "number"}
+DATE = {"type": "string", "pattern": r"^\d{2}-\d{2}-\d{4}$"}
+NUMBER = {"type": "string", "pattern": r"^[A-Za-z0-9/-]{1,16}$"}
+GSTIN = {"type": "string", "pattern": r"^\d{2}[A-Z]{5}\d{4}[A-Z][1-9A-Z]Z[0-9A-Z]$"}
+PLACE = {"type": "string", "pattern": r"^\d{2}$"}
+RATE = {"enum": [0, 5, 12, 18, 28]}
+
+
+def closed(required: str, **members: Any) -> dict[str, Any]:
+    """An object of these members alone; of `required` none may lack."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": required.split(),
+        "additionalProperties": False,
+    }
+
+
+def rows(of: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "items": of}
+
+
+TAXES = {"txval": SIGNED, "rt": RATE, "iamt": SIGNED, "camt": SIGNED, "samt": SIGNED, "csamt": SIGNED}
+ITEMS = rows(closed("num itm_det", num={"type": "integer"}, itm_det=closed("txval rt csamt", **TAXES)))
+ISSUED = {"val": MONEY, "itms": ITEMS}
+TYPED = {
+    "rchrg": {"enum": ["Y", "N"]},
+    "inv_typ": {"enum": ["R", "SEWP", "SEWOP", "DE", "CBW"]},
+    "pos": PLACE,
+}
+NOTE = {"ntty": {"enum": ["C", "D"]}, "nt_num": NUMBER, "nt_dt": DATE}
+INVOICE = {"inum": NUMBER, "idt": DATE}
+EXPORTED = rows(
+    closed("txval rt iamt csamt", **{name: TAXES[name] for name in ("txval", "rt", "iamt", "csamt")})
+)
+SERVICE = rows(
+    closed(
+        "num hsn_sc uqc qty rt txval iamt camt samt csamt",
+        num={"type": "integer"},
+        hsn_sc={"type": "string", "pattern": r"^\d{4,8}$"},
+        desc={"type": "string"},
+        uqc={"const": "NA"},
+        qty={"const": 0},
+        **TAXES,
+    )
+)
+SERIES = closed(
+    "num from to totnum cancel net_issue",
+    **{"num": {"type": "integer"}, "from": NUMBER, "to": NUMBER},
+    **{name: {"type": "integer", "minimum": 0} for name in ("totnum", "cancel", "net_issue")},
+)
+SCHEMA = closed(
+    "gstin fp",
+    gstin=GSTIN,
+    fp={"type": "string", "pattern": r"^(0[1-9]|1[0-2])20\d{2}$"},
+    b2b=rows(
+        closed(
+            "ctin inv",
+            ctin=GSTIN,
+            inv=rows(closed("inum idt val pos rchrg inv_typ itms", **INVOICE, **ISSUED, **TYPED)),
+        )
+    ),
+    b2cl=rows(closed("pos inv", pos=PLACE, inv=rows(closed("inum idt val itms", **INVOICE, **ISSUED)))),
+    b2cs=rows(
+        closed(
+            "sply_ty rt typ pos txval csamt",
+            sply_ty={"enum": ["INTRA", "INTER"]},
+            typ={"enum": ["OE", "E"]},
+            pos=PLACE,
+            **TAXES,
+        )
+    ),
+    cdnr=rows(
+        closed(
+            "ctin nt",
+            ctin=GSTIN,
+            nt=rows(closed("ntty nt_num nt_dt val pos rchrg inv_typ itms", **NOTE, **ISSUED, **TYPED)),
+        )
+    ),
+    cdnur=rows(
+        closed(
+            "typ ntty nt_num nt_dt val itms",
+            typ={"enum": ["B2CL", "EXPWP", "EXPWOP"]},
+            pos=PLACE,
+            **NOTE,
+            **ISSUED,
+        )
+    ),
+    exp=rows(
+        closed(
+            "exp_typ inv",
+            exp_typ={"enum": ["WPAY", "WOPAY"]},
+            inv=rows(closed("inum idt val itms", **INVOICE, val=MONEY, itms=EXPORTED)),
+        )
+    ),
+    hsn=closed("", hsn_b2b=SERVICE, hsn_b2c=SERVICE),
+    doc_issue=closed(
+        "doc_det", doc_det=rows(closed("doc_num docs", doc_num={"enum": [1, 5]}, docs=rows(SERIES)))
+    ),
+)
+"""Tables 4 to 6, 7, 9B, 12 and 13 of the offline tool, as its documentation names their members."""
+
+BUYERS: dict[str, dict[str, Any]] = {
+    # name: profile, how many numbers
+    "registered": {"tax_id": "29AAACI1681G1ZL", "tax_id_type": "gstin", "state_code": "29"},
+    "neighbour": {"tax_id": "27AAACI1681G1ZP", "tax_id_type": "gstin", "state_code": "27"},
+    "zone": {"tax_id": "29AAACI1681G1ZL", "tax_id_type": "gstin", "state_code": "29", "is_sez": True},
+    "consumer": {"state_code": "29"},
+    "consumer here": {"state_code": "27"},
+    "large consumer": {"state_code": "33"},
+    "abroad": {"country": "SG", "state_code": ""},
+}
+
+
+def of_december() -> dict[str, Any]:
+    """The return of December, held to the schema."""
+    found = gstr1.of(DECEMBER)
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def invoices(count_of_large: int = 400) -> dict[str, Invoice]:
+    """The invoice of November of each kind of buyer."""
+    for index, (name, profile) in enumerate(BUYERS.items()):
+        tenant = Tenant.objects.create(
+            name=name,
+            status="active",
+            billing_status="active",
+            trial_ends_at=ist(2026, 11, 1),
+            created_at=ist(2026, 10, 1),
+        )
+        for number in range(count_of_large if name == "large consumer" else 1):
+            connected(tenant, f"{index}{number:03d}", (ist(2026, 11, 3), None))
+        address = {"address": "1 Road", "city": "Town", "pin": "560025"}
+        BillingProfile.objects.filter(tenant=tenant).update(**address, **profile)
+    run(FIRST_OF_DECEMBER)
+    return {invoice.tenant.name: invoice for invoice in Invoice.objects.select_related("tenant")}
+
+
+@pytest.mark.parametrize("lut", ["", "AD27"])
+def test_each_supply_is_in_its_table(settings: Settings, lut: str) -> None:
+    settings.BILLING_LUT_NUMBERS = {"2627": lut}
+    issued = invoices()
+    found = of_december()
+    types = {
+        invoice["inum"]: (row["ctin"], invoice["inv_typ"], invoice["pos"])
+        for row in found["b2b"]
+        for invoice in row["inv"]
+    }
+    zone = "SEWOP" if lut else "SEWP"
+    assert types == {
+        issued["registered"].number: ("29AAACI1681G1ZL", "R", "29"),
+        issued["neighbour"].number: ("27AAACI1681G1ZP", "R", "27"),
+        issued["zone"].number: ("29AAACI1681G1ZL", zone, "29"),
+    }
+    [large] = found["b2cl"]
+    assert (large["pos"], large["inv"][0]["inum"]) == ("33", issued["large consumer"].number)
+    assert large["inv"][0]["itms"] == [
+        {"num": 1, "itm_det": {"txval": 100_250.0, "iamt": 18_045.0, "rt": 18, "csamt": 0}}
+    ]
+    assert found["b2cs"] == [
+        {"sply_ty": "INTER", "pos": "29", "typ": "OE", "rt": 18, "csamt": 0, "txval": 500.0, "iamt": 90.0},
+        {
+            "sply_ty": "INTRA",
+            "pos": "27",
+            "typ": "OE",
+            "rt": 18,
+            "csamt": 0,
+            "txval": 500.0,
+            "camt": 45.0,
+            "samt": 45.0,
+        },
+    ]
+    assert found["exp"] == [
+        {
+            "exp_typ": "WOPAY" if lut else "WPAY",
+            "inv": [
+                {
+                    "inum": issued["abroad"].number,
+                    "idt": "01-12-2026",
+                    "val": 500.0 if lut else 590.0,
+                    "itms": [
+                        {
+                            "iamt": 0 if lut else 90.0,
+                            "txval": 500.0,
+                            "rt": 0 if lut else 18,
+                            "csamt": 0,
+                        }
+                    ],
+                }
+            ],
+        }
+    ]
+    taxable = {name: sum(row["txval"] for row in table) for name, table in found["hsn"].items()}
+    assert taxable == {"hsn_b2b": 1_500.0, "hsn_b2c": 101_750.0}
+    assert found["doc_issue"] == {
+        "doc_det": [
+            {
+                "doc_num": 1,
+                "docs": [
+                    {
+                        "num": 1,
+                        "from": "WG/2627/000001",
+                        "to": "WG/2627/000007",
+                        "totnum": 7,
+                        "cancel": 0,
+                        "net_issue": 7,
+                    }
+                ],
+            }
+        ]
+    }
+
+
+def test_credit_notes_are_in_their_tables_and_lower_the_sums() -> None:
+    issued = invoices()
+    numbers = {}
+    for name, invoice in issued.items():
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=11_800, reason="x", at=FIRST_OF_DECEMBER + timedelta(days=1)
+        )
+        numbers[name] = note.number
+    found = of_december()
+    registered = {note["nt_num"] for row in found["cdnr"] for note in row["nt"]}
+    assert registered == {numbers[name] for name in ("registered", "neighbour", "zone")}
+    others = {note["nt_num"]: (note["typ"], note.get("pos")) for note in found["cdnur"]}
+    assert others == {numbers["large consumer"]: ("B2CL", "33"), numbers["abroad"]: ("EXPWP", None)}
+    assert [row["txval"] for row in found["b2cs"]] == [400.0, 400.0]
+    taxable = {name: sum(row["txval"] for row in table) for name, table in found["hsn"].items()}
+    assert taxable == {"hsn_b2b": 1_200.0, "hsn_b2c": 101_350.0}
+    assert [row["docs"][0]["totnum"] for row in found["doc_issue"]["doc_det"]] == [7, 7]
+
+
+def test_the_return_adds_up_to_the_documents() -> None:
+    invoices()
+    found = of_december()
+    items = [
+        item
+        for table, rows_of in (("b2b", "inv"), ("b2cl", "inv"))
+        for row in found[table]
+        for invoice in row[rows_of]
+        for item in (one["itm_det"] for one in invoice["itms"])
+    ]
+    items += [one for row in found["exp"] for invoice in row["inv"] for one in invoice["itms"]]
+    items += found["b2cs"]
+    wanted = {"txval": "subtotal_paise", "iamt": "igst_paise", "camt": "cgst_paise", "samt": "sgst_paise"}
+    for name, column in wanted.items():
+        whole = sum(getattr(invoice, column) for invoice in Invoice.objects.all())
+        assert round(100 * sum(item.get(name, 0) for item in items)) == whole, name
+        of_services = [row for table in found["hsn"].values() for row in table]
+        assert round(100 * sum(row[name] for row in of_services)) == whole, name
+
+
+def test_a_cancelled_registration_is_in_no_table_but_that_of_documents(payer: Tenant) -> None:
+    profiles.profile_of(payer)
+    BillingProfile.objects.update(**BUYERS["registered"], address="1 Road", city="Town")
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    invoice = Invoice.objects.get()
+    with pytest.raises(Conflict):
+        credit_notes.cancel(invoice_id=invoice.id, reason="Wrong", at=FIRST_OF_DECEMBER)
+    record(parsed(answer(invoice.number)))
+    invoice.refresh_from_db()
+    assert invoice.ack_at is not None
+    with pytest.raises(Conflict):
+        credit_notes.cancel(
+            invoice_id=invoice.id, reason="Wrong", at=invoice.ack_at + timedelta(hours=24, seconds=1)
+        )
+    credit_notes.cancel(invoice_id=invoice.id, reason="Wrong", at=invoice.ack_at + timedelta(hours=24))
+    note = CreditNote.objects.get()
+    Invoice.objects.filter(pk=invoice.pk).update(irn_cancelled_at=note.issued_at)
+    invoice.refresh_from_db()
+    assert (invoice.status, invoice.amount_due_paise, note.total_paise) == ("void", 0, 59_000)
+    found = of_december()
+    assert found.keys() == {"gstin", "fp", "doc_issue"}
+    [series] = found["doc_issue"]["doc_det"][0]["docs"]
+    assert (series["totnum"], series["cancel"], series["net_issue"]) == (1, 1, 0)
+    with pytest.raises(Conflict):
+        credit_notes.cancel(invoice_id=invoice.id, reason="Wrong", at=invoice.ack_at)
+
+
+def test_a_month_without_documents_has_its_heading_alone() -> None:
+    assert of_december() == {"gstin": "27AAPFU0939F1ZV", "fp": "122026"}
+
+
+def test_the_command_writes_it(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    out = StringIO()
+    call_command("billing_export", "2026-12", stdout=out)
+    assert json.loads(out.getvalue()) == of_december()
+    with pytest.raises(CommandError):
+        call_command("billing_export", "december")

@@ -1,0 +1,248 @@
+"""The ledger: every act is booked once and sums to zero, and what a customer has too much pays what is due next."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Sum
+from pytest_django import Settings
+
+from billing import accounting, ledger
+from billing.billing_run import run
+from billing.invoices import credit_notes, replacing
+from billing.models import (
+    BalanceTransfer,
+    Invoice,
+    LedgerEntry,
+    LedgerPosting,
+    PaymentAttempt,
+    Refund,
+    SettledItem,
+)
+from billing.payments import bank_transfers, payment_links, refunds, settlement, settlements
+from billing.payments.provider import Payment
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.test_money import at_once
+from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
+from gateway.api.errors import Conflict, InvalidRequest
+from tenants.models import AuditEntry, Tenant
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+JANUARY = ist(2027, 1, 1, 0, 15)
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    """An invoice of ₹590.00."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def accounts() -> dict[str, int]:
+    """What stands on each account that is not empty."""
+    return {name: paise for name, paise in accounting.trial_balance(ist(2040, 1, 1)).items() if paise}
+
+
+def assert_balanced() -> None:
+    """Every entry sums to zero, and each invoice says what its postings say."""
+    entries = LedgerPosting.objects.values("entry").annotate(total=Sum("amount_paise"))
+    assert {row["total"] for row in entries} <= {0}
+    for row in Invoice.objects.all():
+        assert row.amount_due_paise == ledger.open_paise(row)
+
+
+def transfer(invoice: Invoice, paise: int, reference: str = "UTR1") -> PaymentAttempt:
+    return bank_transfers.record(invoice_id=invoice.id, amount_paise=paise, reference=reference, at=CHARGE)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE billing_ledgerposting SET amount_paise = 1",
+        "DELETE FROM billing_ledgerposting",
+        "UPDATE billing_ledgerentry SET text = 'x'",
+        "DELETE FROM billing_ledgerentry",
+    ],
+)
+def test_what_was_booked_stays(invoice: Invoice, statement: str) -> None:
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_entry_that_does_not_sum_to_zero_cannot_be_committed(invoice: Invoice) -> None:
+    with pytest.raises(ValueError, match="differ"):
+        ledger.post("payment", "x", CHARGE, {"bank": 1}, tenant_id=None)
+    entry = LedgerEntry.objects.get(act="invoice")
+    with pytest.raises(DatabaseError, match="sum to zero"), transaction.atomic():
+        LedgerPosting.objects.create(entry=entry, account="bank", amount_paise=1)
+
+
+def test_too_much_is_the_customers_balance_and_pays_the_next_invoice(payer: Tenant, invoice: Invoice) -> None:
+    transfer(invoice, 60_000)
+    assert accounts() == {"bank": 60_000, "sales": -50_000, "gst": -9_000, "balance": -1_000}
+    run(JANUARY)
+    december = Invoice.objects.latest("id")
+    assert (december.status, december.amount_paid_paise, december.amount_due_paise) == ("open", 1_000, 58_000)
+    assert ledger.balance_paise(payer.id) == 0
+    assert_balanced()
+
+
+def test_a_balance_pays_what_is_already_due(payer: Tenant, invoice: Invoice) -> None:
+    run(JANUARY)
+    first, second = Invoice.objects.order_by("id")
+    transfer(second, 118_000)
+    for row in (first, second):
+        row.refresh_from_db()
+        assert (row.status, row.amount_due_paise) == ("paid", 0)
+    payer.refresh_from_db()
+    assert payer.billing_status == "active"
+    assert_balanced()
+
+
+def test_a_transfer_is_paid_back_by_bank(payer: Tenant, invoice: Invoice) -> None:
+    attempt = transfer(invoice, 59_000)
+    back: dict[str, Any] = {"attempt_id": attempt.id, "reference": "UTR9", "at": CHARGE}
+    with pytest.raises(InvalidRequest):
+        bank_transfers.give_back(**back, amount_paise=1)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Outage", at=CHARGE)
+    with pytest.raises(InvalidRequest):
+        bank_transfers.give_back(**back, amount_paise=59_001)
+    bank_transfers.give_back(**back, amount_paise=59_000, actor_user_id=7)
+    assert accounts() == {}
+    assert AuditEntry.objects.get(action="billing.refund").actor_user_id == 7
+    with pytest.raises(InvalidRequest):
+        bank_transfers.give_back(**back, amount_paise=1)
+
+
+def test_less_than_a_rupee_is_written_off(payer: Tenant, invoice: Invoice) -> None:
+    transfer(invoice, 58_960)
+    assert only_invoice(payer).status == "paid"
+    assert accounts()["write_off"] == 40
+    transfer(invoice, 40, "UTR2")
+    assert "write_off" not in accounts(), "it came after all"
+    assert ledger.balance_paise(payer.id) == 0
+
+
+def test_staff_write_off_what_nobody_pays(payer: Tenant, invoice: Invoice) -> None:
+    run(ist(2026, 12, 30))
+    assert bank_transfers.write_off(invoice_id=invoice.id, reason="Closed", at=CHARGE) == 59_000
+    payer.refresh_from_db()
+    assert (only_invoice(payer).amount_due_paise, payer.billing_status) == (0, "active")
+    with pytest.raises(Conflict):
+        bank_transfers.write_off(invoice_id=invoice.id, reason="Again", at=CHARGE)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Tax", at=CHARGE)
+    assert accounts() == {}, "a credit note takes back what was written off, and nobody gains it"
+
+
+def test_tax_deducted_after_a_full_payment_can_be_paid_back(payer: Tenant, invoice: Invoice) -> None:
+    attempt = transfer(invoice, 59_000)
+    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="", at=CHARGE)
+    assert accounts()["tds"] == 5_000
+    bank_transfers.give_back(attempt_id=attempt.id, amount_paise=5_000, reference="U9", at=CHARGE)
+    assert accounts() == {"bank": 54_000, "tds": 5_000, "sales": -50_000, "gst": -9_000}
+
+
+def test_what_the_provider_settled_is_booked_with_its_fees(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, payer)
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    seen = deliver(provider, ist(2026, 12, 2, 11))
+    assert accounts()["clearing"] == 59_100
+    assert accounts()["checks"] == -100, "the rupee that approved the mandate"
+    settled = provider.control("POST", "settle")["settlement"]
+    deliver(provider, ist(2026, 12, 3), since=seen)
+    for _ in range(2):
+        settlements.reconcile(ist(2026, 12, 4))
+    found = accounts()
+    assert (found["bank"], found["fees"], found["fee_gst"]) == (settled["amount"], 1_182, 212)
+    assert "clearing" not in found
+    assert SettledItem.objects.count() == 2
+    assert_balanced()
+
+
+def test_rows_from_before_the_ledger_are_booked_by_the_next_act(payer: Tenant, invoice: Invoice) -> None:
+    """What an earlier version wrote: an invoice that was replaced, with the money moved to the new one."""
+    transfer(invoice, 59_000)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=10_000, reason="Part", at=CHARGE)
+    new = replacing.replace(invoice_id=invoice.id, reason="Wrong name", at=CHARGE)
+    wanted = accounts()
+    BalanceTransfer.objects.create(from_invoice=invoice, to_invoice=new, amount_paise=59_000, at=CHARGE)
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        LedgerPosting.objects.all().delete()
+        LedgerEntry.objects.all().delete()
+        cursor.execute("SET session_replication_role = origin")
+    assert ledger.book_older(CHARGE) == 1
+    assert ledger.book_older(CHARGE) == 0
+    assert accounts() == wanted
+    assert_balanced()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_races_leave_the_books_balanced(payer: Tenant, settings: Settings) -> None:
+    """Payments, credits, transfers, replacements and refunds of two invoices at once."""
+    settings.BILLING_FIRST_PERIOD = "2026-10"
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 10, 1), created_at=ist(2026, 9, 1))
+    connected(payer, "1", (ist(2026, 10, 3), None))
+    run(FIRST_OF_DECEMBER)
+    first, second = Invoice.objects.order_by("id")
+    late = [
+        PaymentAttempt.objects.create(
+            invoice=invoice,
+            kind="link",
+            status="failed",
+            amount_paise=59_000,
+            receipt=f"late-{name}",
+            created_at=CHARGE,
+            next_check_at=CHARGE,
+        )
+        for name, invoice in (("a", first), ("b", first), ("c", second))
+    ]
+
+    def capture(attempt: PaymentAttempt, refunded: int) -> None:
+        payment = Payment(f"pay_{attempt.receipt}", "captured", 59_000, refunded_paise=refunded)
+        settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
+
+    works: list[Callable[[], object]] = [
+        *(lambda attempt=attempt: capture(attempt, 0) for attempt in late),
+        lambda: capture(late[0], 10_000),
+        lambda: credit_notes.issue(invoice_id=first.id, total_paise=20_000, reason="x", at=CHARGE),
+        lambda: transfer(second, 70_000),
+        lambda: replacing.replace(invoice_id=second.id, reason="x", at=CHARGE),
+        lambda: run(FIRST_OF_DECEMBER),
+    ]
+    errors = at_once(*works)
+    assert {type(error) for error in errors} <= {Conflict, InvalidRequest}
+    assert_balanced()
+    kept = sum(attempt.kept_paise for attempt in PaymentAttempt.objects.all())
+    found = accounts()
+    assert found.get("clearing", 0) + found.get("bank", 0) == kept
+    paid = sum(invoice.amount_paid_paise for invoice in Invoice.objects.all())
+    assert paid - found.get("balance", 0) == kept
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_balance_is_paid_back_or_set_off_never_both(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    link = payment_links.pay_now(invoice=invoice, at=CHARGE)
+    assert link.payment_url is not None
+    answer(link.payment_url, "approve")
+    deliver(provider, CHARGE)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Outage", at=CHARGE)
+    refund = lambda: refunds.pay_back(attempt_id=link.id, amount_paise=59_000, at=CHARGE)  # noqa: E731
+    errors = at_once(refund, lambda: run(JANUARY), lambda: run(JANUARY + timedelta(minutes=1)))
+    assert {type(error) for error in errors} <= {InvalidRequest}
+    paid_back = Refund.objects.filter(status="processed").exists()
+    january = Invoice.objects.latest("id")
+    assert january.amount_due_paise == (59_000 if paid_back else 0)
+    assert ledger.balance_paise(payer.id) == 0
+    assert_balanced()

@@ -1,0 +1,198 @@
+"""Tax deducted at source: a buyer that declares it pays the rest, the certificate follows, and nobody becomes late."""
+
+from typing import Any
+
+import pytest
+from django.db.models import Sum
+
+from billing import ledger
+from billing.billing_run import run
+from billing.buyers import profiles
+from billing.invoices import credit_notes, printed_fields, replacing
+from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
+from billing.payments import bank_transfers, payment_links
+from billing.payments.provider import ProviderUnreachable
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.test_ledger import accounts, assert_balanced, transfer
+from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
+from gateway.api.errors import Conflict, InvalidRequest
+from tenants.models import OutboundMail, Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def deductor(payer: Tenant) -> Tenant:
+    """A payer that declares to deduct 10 %, with a number since November."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    declare(payer, 10)
+    return payer
+
+
+@pytest.fixture
+def invoice(deductor: Tenant) -> Invoice:
+    """An invoice of ₹590.00, of which ₹50.00 are the tax office's."""
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(deductor)
+
+
+def declare(tenant: Tenant, percent: int) -> None:
+    profiles.change(tenant_id=tenant.id, changes={"tds_percent": percent})
+    bank_transfers.follow_declaration(tenant.id, CHARGE)
+
+
+def record(invoice: Invoice, paise: int, certificate: str = "") -> None:
+    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=paise, certificate=certificate, at=CHARGE)
+
+
+def due(tenant: Tenant) -> tuple[str, int, int]:
+    """Status, what is due, and what is deducted of the newest invoice."""
+    newest = Invoice.objects.filter(tenant=tenant).latest("id")
+    assert_balanced()
+    return newest.status, newest.amount_due_paise, newest.tds_paise
+
+
+def test_the_rest_is_asked_for_and_pays_the_invoice(
+    provider: RunningSimulator, deductor: Tenant, invoice: Invoice
+) -> None:
+    assert due(deductor) == ("open", 54_000, 5_000)
+    assert accounts() == {"receivable": 54_000, "tds": 5_000, "sales": -50_000, "gst": -9_000}
+    mail = OutboundMail.objects.get(subject__startswith="Invoice").text
+    assert "₹50.00 of it is yours to pay to the tax office, ₹540.00 to us" in mail
+    link = payment_links.pay_now(invoice=invoice, at=CHARGE)
+    assert (link.amount_paise, link.payment_url is not None) == (54_000, True)
+    answer(link.payment_url or "", "approve")
+    deliver(provider, CHARGE)
+    assert due(deductor) == ("paid", 0, 5_000)
+    run(ist(2026, 12, 1, 13))
+    assert "We received ₹540.00" in OutboundMail.objects.get(subject__startswith="Receipt").text
+
+
+def test_autopay_takes_the_rest_within_its_limit(
+    provider: RunningSimulator, deductor: Tenant, invoice: Invoice
+) -> None:
+    set_up_mandate(provider, deductor, max_amount_paise=54_000)
+    run(CHARGE)
+    assert PaymentAttempt.objects.get(kind="autopay").amount_paise == 54_000
+    assert due(deductor)[0] == "processing"
+
+
+def test_what_was_deducted_is_never_overdue(deductor: Tenant, invoice: Invoice) -> None:
+    transfer(invoice, 54_000)
+    for at in (ist(2026, 12, 9), ist(2027, 1, 20)):
+        run(at)
+    paid = Invoice.objects.get(pk=invoice.pk)
+    assert (paid.status, paid.overdue_since, paid.reminders_sent) == ("paid", None, 0)
+
+
+def test_the_certificate_clears_it_and_is_final(deductor: Tenant, invoice: Invoice) -> None:
+    transfer(invoice, 54_000)
+    record(invoice, 5_000, " cert1 ")
+    assert accounts() == {"bank": 54_000, "tds_credit": 5_000, "sales": -50_000, "gst": -9_000}
+    with pytest.raises(Conflict):
+        record(invoice, 0)
+    declare(deductor, 0)
+    assert due(deductor) == ("paid", 0, 5_000)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Outage", at=CHARGE)
+    assert ledger.balance_paise(deductor.id) == 59_000, "what the tax office holds for us is owed back too"
+
+
+@pytest.mark.parametrize(("paise", "certificate"), [(-1, ""), (5_001, ""), (0, "CERT1")])
+def test_an_amount_beyond_the_law_is_refused(invoice: Invoice, paise: int, certificate: str) -> None:
+    with pytest.raises(InvalidRequest):
+        record(invoice, paise, certificate)
+
+
+def test_what_was_not_deducted_after_all_is_due(deductor: Tenant, invoice: Invoice) -> None:
+    transfer(invoice, 54_000)
+    record(invoice, 1_000)
+    assert due(deductor) == ("open", 4_000, 1_000)
+    record(invoice, 0)
+    assert due(deductor) == ("open", 5_000, 0)
+    assert "tds" not in accounts()
+
+
+def test_an_unpaid_invoice_follows_the_declaration(provider: RunningSimulator, payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    link = payment_links.pay_now(invoice=only_invoice(payer), at=CHARGE)
+    for percent, left in ((10, 54_000), (2, 58_000), (0, 59_000)):
+        declare(payer, percent)
+        assert due(payer)[:2] == ("open", left)
+    link.refresh_from_db()
+    assert link.status == "failed", "the link of the former amount ended"
+
+
+def test_one_with_a_payment_in_flight_or_a_silent_provider_stays(
+    provider: RunningSimulator, payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+
+    def silent(**_: Any) -> None:
+        raise ProviderUnreachable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(payment_links, "end_link", silent)
+        declare(payer, 10)
+    assert due(payer) == ("open", 59_000, 0)
+    set_up_mandate(provider, payer)
+    run(CHARGE)
+    declare(payer, 10)
+    assert due(payer) == ("processing", 59_000, 0)
+
+
+def test_a_declaration_never_takes_more_than_is_due(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    transfer(only_invoice(payer), 58_000)
+    declare(payer, 10)
+    assert due(payer) == ("paid", 0, 1_000)
+    assert ledger.balance_paise(payer.id) == 0
+
+
+@pytest.mark.parametrize("paid", [0, 54_000])
+def test_a_credit_note_lowers_what_is_deducted(deductor: Tenant, invoice: Invoice, paid: int) -> None:
+    if paid:
+        transfer(invoice, paid)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=CHARGE)
+    assert due(deductor) == ("paid" if paid else "open", 0 if paid else 43_200, 4_000)
+    assert ledger.balance_paise(deductor.id) == (10_800 if paid else 0)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=47_200, reason="Outage", at=CHARGE)
+    assert due(deductor) == ("paid" if paid else "void", 0, 0)
+    assert ledger.balance_paise(deductor.id) == paid
+    assert "tds" not in accounts()
+
+
+@pytest.mark.parametrize("certificate", ["", "CERT1"])
+def test_what_replaces_an_invoice_has_its_deduction_once(
+    deductor: Tenant, invoice: Invoice, certificate: str
+) -> None:
+    transfer(invoice, 54_000)
+    if certificate:
+        record(invoice, 5_000, certificate)
+    new = replacing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=CHARGE)
+    assert (new.status, new.amount_due_paise) == ("paid", 0)
+    assert ledger.balance_paise(deductor.id) == 0
+    left = LedgerPosting.objects.filter(account__in=["tds", "tds_credit"]).aggregate(Sum("amount_paise"))
+    assert left == {"amount_paise__sum": 5_000}
+    assert_balanced()
+
+
+def test_nobody_abroad_deducts_it(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    BillingProfile.objects.update(tds_percent=10, country="US")
+    run(FIRST_OF_DECEMBER)
+    assert due(payer) == ("open", 59_000, 0)
+    assert "Less TDS" not in str(printed_fields.of_invoice(only_invoice(payer), as_issued=True))
+
+
+def test_the_api_declares_it(api: Api, payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    assert api.patch("/v1/billing/profile", {"tds_percent": 5}).status_code == 400
+    assert api.patch("/v1/billing/profile", {"tds_percent": 10}).json()["tds_percent"] == 10
+    shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="application/json")
+    assert (shown.json()["tds_paise"], shown.json()["amount_due_paise"]) == (5_000, 54_000)

@@ -1,0 +1,190 @@
+"""Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from console.visit import Visit
+from gateway.clock import now
+from tenants.labels import milliseconds
+from webhooks.figures import reading
+from webhooks.figures.reading import Sums
+
+DAYS = (7, 30, 90)
+PLOT_HEIGHT = 120
+BAR_WIDTH = 5
+DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
+
+
+class RangeForm(forms.Form):
+    """How many days are shown."""
+
+    days = forms.TypedChoiceField(
+        label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One day's figures."""
+
+    start: datetime
+    received: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
+    failed_codes: str
+    webhooks_delivered: int
+    webhooks_failed: int
+    p95_ms: int | None
+
+
+class Point(NamedTuple):
+    """A point of the plot of response times. `said` is its tooltip."""
+
+    said: str
+    x: int
+    y: int
+
+
+class Bar(NamedTuple):
+    """A bar of a plot, in the plot's units. `said` is its tooltip."""
+
+    kind: str
+    said: str
+    x: int
+    y: int
+    height: int
+
+
+Counts = Callable[[Day], Mapping[str, int]]
+"""A day's counts that are plotted: what a bar counts → how many."""
+
+
+def _messages(day: Day) -> dict[str, int]:
+    return {"sent": day.sent, "delivered": day.delivered, "failed": day.failed}
+
+
+def _webhooks(day: Day) -> dict[str, int]:
+    return {"delivered": day.webhooks_delivered, "failed": day.webhooks_failed}
+
+
+class Plot:
+    """A bar chart by day, oldest first, with one bar a day for each count."""
+
+    def __init__(self, days: Sequence[Day], counts: Counts) -> None:
+        self._counts = counts
+        self.kinds = list(counts(days[0]))
+        self.most = max(1, *(max(counts(day).values()) for day in days))
+        self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
+        self.first, self.last = days[0].start, days[-1].start
+        self.bars = [bar for place, day in enumerate(days) for bar in self._bars(place * DAY_WIDTH, day)]
+
+    def _bars(self, left: int, day: Day) -> Iterator[Bar]:
+        for place, (kind, count) in enumerate(self._counts(day).items()):
+            height = -(-PLOT_HEIGHT * count // self.most)
+            said = f"{count:,} {kind} on {day.start.day} {day.start:%B}"
+            yield Bar(kind, said, left + 2 + place * (BAR_WIDTH + 1), PLOT_HEIGHT - height, height)
+
+
+class TimePlot:
+    """A plot of the time within which 95 % of a day's deliveries were answered: a point a day, joined by a line."""
+
+    def __init__(self, days: Sequence[Day]) -> None:
+        times = [day.p95_ms for day in days if day.p95_ms is not None]
+        self.most = max(times, default=0)
+        self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
+        self.points = [
+            Point(
+                f"{milliseconds(day.p95_ms)} on {day.start.day} {day.start:%B}",
+                place * DAY_WIDTH + DAY_WIDTH // 2,
+                PLOT_HEIGHT - PLOT_HEIGHT * day.p95_ms // max(1, self.most),
+            )
+            for place, day in enumerate(days)
+            if day.p95_ms is not None
+        ]
+
+
+def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Figures by day, in UTC, of the range that was chosen."""
+    form = RangeForm(request.GET or None)
+    days = form.cleaned_data["days"] if form.is_valid() else DAYS[0]
+    found = _read(visit, days)
+    by_day = _days(found.messages, found.webhooks, now(), days)
+    return render(
+        request,
+        "console/webhooks/figures.html",
+        {
+            "form": form if form.is_bound else RangeForm(initial={"days": days}),
+            "rows": by_day[::-1],
+            "plots": [("Messages", Plot(by_day, _messages)), ("Webhook deliveries", Plot(by_day, _webhooks))],
+            "times": TimePlot(by_day),
+            "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
+            "as_of": found.as_of,
+        },
+    )
+
+
+def last_days(visit: Visit) -> SafeString | None:
+    """The plot of the last days on the home page."""
+    found = _read(visit, DAYS[0])
+    by_day = _days(found.messages, found.webhooks, now(), DAYS[0])
+    if not any(day.sent for day in by_day):
+        return None
+    return render_to_string(
+        "console/webhooks/last_days.html",
+        {"plot": Plot(by_day, _messages), "about": "Messages", "days": DAYS[0]},
+    )
+
+
+def _read(visit: Visit, days: int) -> reading.Figures:
+    end = now()
+    return reading.read(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        begin=end - timedelta(days=days - 1),
+        end=end,
+        interval="day",
+        groups=(),
+        equal={},
+    )
+
+
+def _days(messages: list[Sums], webhooks: list[Sums], end: datetime, count: int) -> list[Day]:
+    """Every day of the range, oldest first, those without figures too."""
+    messages_by_day = {sums.start: sums for sums in messages}
+    webhooks_by_day = {sums.start: sums for sums in webhooks}
+    today = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    found = []
+    for back in range(count - 1, -1, -1):
+        start = today - timedelta(days=back)
+        message_sums, webhook_sums = (
+            messages_by_day.get(start, Sums(start, {})),
+            webhooks_by_day.get(start, Sums(start, {})),
+        )
+        codes = sorted(message_sums.by_value.get("failed", {}).items(), key=lambda item: -item[1])
+        found.append(
+            Day(
+                start=start,
+                received=message_sums.counts.get("received", 0),
+                sent=message_sums.counts.get("sent", 0),
+                delivered=message_sums.counts.get("delivered", 0),
+                read=message_sums.counts.get("read", 0),
+                failed=message_sums.counts.get("failed", 0),
+                failed_codes=", ".join(
+                    f"{code}:\N{NO-BREAK SPACE}{number:,}" for code, number in codes[:3] if code
+                ),
+                webhooks_delivered=webhook_sums.counts.get("delivered", 0),
+                webhooks_failed=webhook_sums.counts.get("failed", 0),
+                p95_ms=webhook_sums.percentile("delivered_ms", 0.95),
+            )
+        )
+    return found

@@ -1,0 +1,310 @@
+"""Pages of billing: the next charge, autopay, the billing profile, invoices and their payment."""
+
+import csv
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from csp.decorators import csp_update
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from billing import accounting, overview
+from billing.buyers import countries, profiles
+from billing.invoices import invoice_page, pdf
+from billing.models import (
+    CREDIT_NOTE,
+    INDIA,
+    INVOICE,
+    TDS_RATES,
+    BillingProfile,
+    CreditNote,
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+)
+from billing.payments import bank_transfers, mandates, payment_links
+from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
+from billing.payments.provider import ProviderRefused, ProviderUnreachable
+from console.visit import Visit, require_active
+from gateway import ids
+from gateway.api import limits
+from gateway.api.errors import Conflict, InvalidRequest, RateLimited, TooManyInFlight
+from gateway.clock import now
+from tenants.names import check_name
+from tenants.signup.tax_ids import ADDRESS_STATES
+
+INVOICES_PER_PAGE = 24
+_PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+class ProfileForm(forms.Form):
+    """The buyer on the invoices."""
+
+    legal_name = forms.CharField(label="Legal name", max_length=200, validators=[check_name])
+    tax_id = forms.CharField(
+        label="GSTIN or PAN",
+        max_length=20,
+        required=False,
+        help_text="A GSTIN gives you the tax as input credit.",
+    )
+    address = forms.CharField(label="Address", max_length=500, validators=[check_name])
+    city = forms.CharField(label="City", max_length=100, validators=[check_name])
+    state_code = forms.ChoiceField(
+        label="State or union territory",
+        required=False,
+        choices=[("", "Choose one"), *sorted(ADDRESS_STATES.items(), key=lambda state: state[1])],
+        help_text="It decides whether IGST, or CGST and SGST, are charged.",
+    )
+    pin = forms.RegexField(
+        r"^[1-9][0-9]{5}\Z",
+        label="PIN code",
+        required=False,
+        error_messages={"invalid": "A PIN code has six digits."},
+    )
+    country = forms.ChoiceField(
+        label="Country",
+        initial=INDIA,
+        choices=list(countries.NAMES.items()),
+    )
+    phone = forms.RegexField(
+        r"^\+[1-9][0-9]{7,14}\Z",
+        label="Phone",
+        help_text="With country code, e.g. +919800000001. The payment provider asks for it.",
+        error_messages={"invalid": "Give it with its country code, e.g. +919800000001."},
+    )
+    tds_percent = forms.TypedChoiceField(
+        label="Tax that you deduct at source (TDS)",
+        coerce=int,
+        required=False,
+        choices=[(rate, f"{rate} % of the taxable value" if rate else "None") for rate in TDS_RATES],
+        help_text="You then pay the rest, and send us the certificate later. It applies to unpaid invoices too.",
+    )
+
+    def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
+        """Fill the form from a stored profile. A country code outside ISO's list stays a choice, so saving keeps it."""
+        super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
+        if stored.country not in countries.NAMES:
+            field = cast("forms.ChoiceField", self.fields["country"])
+            field.choices = [(stored.country, stored.country), *countries.NAMES.items()]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("country") == INDIA:
+            for name in ("tax_id", "state_code", "pin"):
+                if name not in self.errors and not cleaned.get(name):
+                    self.add_error(name, "Needed for an address in India.")
+        return cleaned
+
+    def changes(self) -> dict[str, Any]:
+        """The fields for `profiles.change`; an empty tax id, and a rate that was not sent, are left as they were."""
+        kept = {"tax_id", "tds_percent"}
+        return {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
+
+
+class MandateForm(forms.Form):
+    """Autopay: how, and up to how much a month."""
+
+    method = forms.ChoiceField(
+        label="Pay with",
+        choices=[
+            (Mandate.Method.UPI, "UPI"),
+            (Mandate.Method.CARD, "Card"),
+            (Mandate.Method.EMANDATE, "Bank account (e-mandate)"),
+        ],
+    )
+    max_rupees = forms.IntegerField(
+        label="At most, in rupees a month",
+        min_value=590,
+        initial=DEFAULT_CAP_PAISE // 100,
+        help_text="Up to ₹15,000 with UPI and cards; more needs an e-mandate.",
+    )
+
+    @property
+    def max_amount_paise(self) -> int:
+        """The limit of the mandate."""
+        return int(self.cleaned_data["max_rupees"]) * 100
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if "method" in cleaned and "max_rupees" in cleaned:
+            largest = LARGEST_CAP_PAISE[Mandate.Method(cleaned["method"])]
+            if self.max_amount_paise > largest:
+                raise ValidationError(f"With this way to pay the limit is at most ₹{largest // 100:,}.")
+        return cleaned
+
+
+def leads_to_provider(view: V) -> V:
+    """Let the page's forms lead to the provider: browsers allow only what the policy names."""
+    return cast("V", csp_update({"form-action": ["'self'", "https:", *_PROVIDER]})(view))
+
+
+@leads_to_provider
+def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """What is due, what the next invoice will be, autopay, and the invoices."""
+    return _billing(request, visit, MandateForm())
+
+
+@leads_to_provider
+def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Ask for a mandate, and go to the provider's page on which it is approved."""
+    _require_billing()
+    require_active(visit)
+    form = MandateForm(request.POST)
+    if not form.is_valid():
+        return _billing(request, visit, form, status=400)
+    try:
+        with limits.upstream.held(visit.tenant.id):
+            mandate = mandates.ask_for(
+                tenant_id=visit.tenant.id,
+                method=form.cleaned_data["method"],
+                max_amount_paise=form.max_amount_paise,
+                return_url=settings.APP_URL + reverse("console_billing"),
+                at=now(),
+            )
+    except (
+        InvalidRequest,
+        Conflict,
+        RateLimited,
+        TooManyInFlight,
+        ProviderRefused,
+        ProviderUnreachable,
+    ) as error:
+        messages.error(request, error.text)
+        return redirect("console_billing")
+    return HttpResponseRedirect(mandate.authorization_url or reverse("console_billing"), status=303)
+
+
+def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Who invoices are made out to. Invoices that were issued stay as they are."""
+    _require_billing()
+    stored = profiles.profile_of(visit.tenant)
+    form = ProfileForm(request.POST or None, stored=stored)
+    if request.method == "POST" and form.is_valid():
+        try:
+            before = stored.tds_percent
+            changed = profiles.change(
+                tenant_id=visit.tenant.id, changes=form.changes(), actor_user_id=visit.user.pk
+            )
+            if changed.tds_percent != before:
+                bank_transfers.follow_declaration(visit.tenant.id, now())
+        except InvalidRequest as error:
+            for name, problem in (error.details or {})["fields"].items():
+                form.add_error(name, problem)
+        else:
+            messages.success(request, "Saved. It applies to invoices from now on.")
+            return redirect("console_billing")
+    return render(
+        request,
+        "console/billing/profile.html",
+        {"form": form, "missing": [_FIELDS[name] for name in profiles.missing(stored)]},
+        status=400 if form.errors else 200,
+    )
+
+
+def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
+    """An invoice as the page that prints, or with `?as=pdf` as PDF."""
+    found = _invoice(visit, invoice_id)
+    if request.GET.get("as") == "pdf":
+        return pdf.response(found)
+    return invoice_page.response(found)
+
+
+def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> HttpResponse:
+    """A credit note as PDF."""
+    own = CreditNote.objects.filter(invoice__tenant_id=visit.tenant.id).select_related("invoice")
+    key = ids.decode(CREDIT_NOTE, credit_note_id)
+    note = own.filter(pk=key).first() if key else None
+    if note is None:
+        raise Http404("There is no such credit note.")
+    return pdf.response(note)
+
+
+def statement(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Every invoice, credit and payment, and what is owed after each; with `?as=csv` as CSV."""
+    _require_billing()
+    if request.GET.get("as") == "csv":
+        response = HttpResponse(content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = 'attachment; filename="statement.csv"'
+        csv.writer(response).writerows(accounting.statement_rows(visit.tenant.id))
+        return response
+    lines = accounting.statement(visit.tenant.id)[::-1]
+    page = Paginator(lines, INVOICES_PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "console/billing/statement.html", {"page": page})
+
+
+@leads_to_provider
+def pay_all(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The payment page of everything that is due."""
+    _require_billing()
+    return _to_payment(request, visit, lambda: payment_links.pay_all(tenant_id=visit.tenant.id, at=now()))
+
+
+@leads_to_provider
+def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
+    """The payment page of an unpaid invoice."""
+    _require_billing()
+    found = _invoice(visit, invoice_id)
+    return _to_payment(request, visit, lambda: payment_links.pay_now(invoice=found, at=now()))
+
+
+def _to_payment(request: HttpRequest, visit: Visit, link: Callable[[], PaymentAttempt]) -> HttpResponse:
+    try:
+        with limits.upstream.held(visit.tenant.id):
+            attempt = link()
+    except (Conflict, TooManyInFlight, ProviderRefused, ProviderUnreachable) as error:
+        messages.error(request, error.text)
+        return redirect("console_billing")
+    return HttpResponseRedirect(attempt.payment_url or reverse("console_billing"), status=303)
+
+
+def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int = 200) -> HttpResponse:
+    if not settings.BILLING_ENABLED:
+        return render(request, "console/billing/off.html", {"tenant": visit.tenant})
+    at = now()
+    seen = overview.of(visit.tenant, at)
+    invoices = Invoice.objects.for_tenant(visit.tenant.id).prefetch_related("credit_notes").order_by("-id")
+    missing = profiles.missing(seen.billing_profile)
+    return render(
+        request,
+        "console/billing/billing.html",
+        {
+            "tenant": visit.tenant,
+            "overview": seen,
+            "now": at,
+            "autopay": seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE,
+            "waits": seen.mandate is not None and seen.mandate.status == Mandate.Status.PENDING,
+            "missing": [_FIELDS[name] for name in missing],
+            "debit_failed_because": overview.debit_failed_because(seen),
+            "form": form,
+            "plan": seen.plan,
+            "payable": payment_links.payable(visit.tenant.id),
+            "page": Paginator(invoices, INVOICES_PER_PAGE).get_page(request.GET.get("page")),
+        },
+        status=status,
+    )
+
+
+_FIELDS = {name: str(field.label) for name, field in ProfileForm.base_fields.items()} | {
+    "billing_email": "Billing email"
+}
+
+
+def _require_billing() -> None:
+    if not settings.BILLING_ENABLED:
+        raise Http404("Billing is not switched on.")
+
+
+def _invoice(visit: Visit, invoice_id: str) -> Invoice:
+    key = ids.decode(INVOICE, invoice_id)
+    found = Invoice.objects.for_tenant(visit.tenant.id).filter(pk=key).first() if key else None
+    if found is None:
+        raise Http404("There is no such invoice.")
+    return found

@@ -1,0 +1,81 @@
+"""What the home page warns of in billing."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.urls import reverse
+
+from billing import overview, restriction
+from billing.buyers import profiles
+from billing.early_warnings import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
+from billing.models import Mandate
+from billing.overview import Overview
+from billing.pricing.money import rupees
+from billing.pricing.periods import Period, indian_date
+from console.visit import LIVE
+from console.warnings import HomeWarning
+from gateway.clock import now
+from tenants.models import Tenant
+
+
+def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
+    """What billing warns of by mail, on the home page as well. Billing knows no test environment."""
+    if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
+        return []
+    at = now()
+    seen = overview.of(tenant, at)
+    return [*_overdue(seen, at), *_trial(seen, at), *_mandate(seen, at), *_profile(seen, at)]
+
+
+def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """What is overdue, why a debit failed, and when new numbers are closed."""
+    page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
+    if seen.tenant.billing_restricted:
+        text = f"{due} is long overdue: no further number can be connected until it is paid."
+        yield HomeWarning(text, "Pay now", page, "bad")
+    elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
+        closes = (seen.tenant.past_due_since or at) + restriction.RESTRICTED_AFTER
+        text = f"{due} is overdue. From {indian_date(closes)} no further number can be connected."
+        yield HomeWarning(f"{text}{_last_failure(seen)}", "Pay now", page, "bad")
+
+
+def _last_failure(seen: Overview) -> str:
+    reason = overview.debit_failed_because(seen)
+    return f" The last debit failed: {reason}." if reason else ""
+
+
+def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """The end of the trial, unless autopay is set up already."""
+    ends = seen.tenant.trial_ends_at
+    trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
+    ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
+    if trying and not ready and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
+        text = (
+            f"Your trial ends on {indian_date(ends)}. Set up autopay, so that nothing has to be paid by hand."
+        )
+        yield HomeWarning(text, "Set up autopay", reverse("console_billing"))
+
+
+def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """A mandate that ends soon, or is too small for the next invoice."""
+    mandate, page = seen.mandate, reverse("console_billing")
+    if mandate is None or mandate.status != Mandate.Status.ACTIVE:
+        return
+    if mandate.expires_at is not None and mandate.expires_at <= at + timedelta(days=max(MANDATE_DAYS)):
+        text = f"Your autopay mandate ends on {indian_date(mandate.expires_at)}."
+        yield HomeWarning(text, "Set up a new one", page)
+    if seen.next_charge is not None and seen.next_charge.total_paise > mandate.max_amount_paise:
+        text = (
+            f"The next invoice, {rupees(seen.next_charge.total_paise)}, is above the limit of your autopay mandate, "
+            f"{rupees(mandate.max_amount_paise)}."
+        )
+        yield HomeWarning(text, "Raise the limit", page)
+
+
+def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
+    """A profile that the next invoice needs, from ten days before it is issued."""
+    charged = seen.next_charge is not None and seen.next_charge.numbers > 0
+    if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and profiles.missing(seen.billing_profile):
+        text = "The billing profile lacks something that the next invoice needs."
+        yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))

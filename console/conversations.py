@@ -1,0 +1,344 @@
+"""Pages of conversations: the list, one with its messages and the answer to them, files, and turning it all on."""
+
+import hashlib
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
+
+import orjson
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+
+from console import lists
+from console.conversation_forms import ReplyForm, TemplateReplyForm
+from console.error_codes import UNREACHABLE, upstream_meaning
+from console.events import live as news_of
+from console.sandbox_phone import INLINE_TYPES
+from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.api import limits
+from gateway.api.attachments import isolate
+from gateway.api.errors import InvalidRequest, NotFound, ServiceError
+from gateway.api.limits import limited_by
+from gateway.clock import now
+from gateway.roles import Area
+from gateway.upstream.calls import UpstreamUnreachable
+from messaging.conversations import drawing, listing, read_marks
+from messaging.conversations.drawing import Line
+from messaging.conversations.listing import Parties, Scope
+from messaging.form_files import MAX_REQUEST_BYTES, Upload
+from messaging.media import transfer
+from messaging.message_log import customers
+from messaging.message_log.customers import Customer
+from messaging.sending.flow import SendRequest, send_from_thread
+from phone_numbers.lookup import required_sender
+from phone_numbers.models import PhoneNumber
+from tenants.audit import Actor
+from webhooks.endpoints import lifecycle
+from webhooks.models import Endpoint
+
+LONGEST_SEARCH = 100
+MOST_NUMBERS = 200
+
+
+def conversation_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The conversations, the customer who wrote last first, or those that a search finds."""
+    return render(request, "console/conversations/list.html", _list(request, visit))
+
+
+def rows(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The list alone: the page reloads it at each event. 204 while nothing changed."""
+    context = _list(request, visit)
+    if context["seen"] == request.GET.get("seen"):
+        return HttpResponse(status=204)
+    context["open_key"] = request.GET.get("open", "")
+    return render(request, "console/conversations/rows.html", context)
+
+
+def live(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Report whether the environment has new events."""
+    return news_of(request, visit)
+
+
+def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Turn conversations on: from then on the console receives, so that numbers connect without a server."""
+    require_open(visit)
+    with flash_errors(request):
+        lifecycle.create(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            actor=Actor(user_id=visit.user.pk),
+            kind=Endpoint.Kind.INBOX,
+        )
+        messages.success(request, "Conversations are on. What customers write appears here.")
+    return redirect("console_conversations")
+
+
+def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Turn conversations off. Messages stay in the log; a number without another endpoint stops sending."""
+    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
+    if request.method == "POST":
+        require_open(visit)
+    if request.method == "POST" and inbox is not None:
+        with flash_errors(request):
+            lifecycle.delete(
+                tenant_id=visit.tenant.id,
+                environment=visit.environment,
+                endpoint_id=inbox.pk,
+                actor=Actor(user_id=visit.user.pk),
+            )
+            messages.success(request, "Conversations are off.")
+        return redirect("console_conversations")
+    others = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).filter(
+        kind=Endpoint.Kind.WEBHOOK, status=Endpoint.Status.ACTIVE, verified_at__isnull=False
+    )
+    context = {"inbox": inbox, "has_another": others.exists()}
+    return render(request, "console/conversations/off.html", context)
+
+
+@limited_by(MAX_REQUEST_BYTES)
+def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
+    """One conversation and the forms to answer it. A form is sent once: reloading shows the page again."""
+    number, customer = _find(visit, number_id, customer_id)
+    reply, template = ReplyForm(), TemplateReplyForm(number=number, visit=visit)
+    if request.method == "POST":
+        require_open(visit)
+        form: ReplyForm | TemplateReplyForm
+        if request.POST.get("do") == "template":
+            form = template = TemplateReplyForm(request.POST, number=number, visit=visit)
+        else:
+            form = reply = ReplyForm(request.POST, request.FILES)
+        if form.is_valid() and _send(request, visit, number, customer, form):
+            return redirect("console_conversation", number_id, customer_id)
+    is_wrong = bool(reply.errors or template.errors)
+    context = {
+        **_thread(visit, number, customer, lists.before(request)),
+        **_list(request, visit, with_page=False),
+        "reply": reply,
+        "template_form": template,
+        "form_id": uuid4(),
+        "can_send": number.connection_state == PhoneNumber.State.CONNECTED,
+    }
+    context["quoted"] = _quoted(context["days"], reply["quote"].value() or request.GET.get("quote"))
+    return render(
+        request, "console/conversations/conversation.html", context, status=400 if is_wrong else 200
+    )
+
+
+def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
+    """The messages alone: the page reloads them at each event. 204 while nothing changed."""
+    number, customer = _find(visit, number_id, customer_id)
+    context = _thread(visit, number, customer, lists.before(request))
+    if context["seen_thread"] == request.GET.get("seen"):
+        return HttpResponse(status=204)
+    return render(request, "console/conversations/thread.html", context)
+
+
+def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
+    """The fields of a template's variables alone, loaded when a template is chosen."""
+    number, _ = _find(visit, number_id, customer_id)
+    initial = {"template": request.GET.get("template", "")}
+    form = TemplateReplyForm(number=number, visit=visit, initial=initial)
+    return render(request, "console/conversations/variables.html", {"form": form})
+
+
+def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
+    """The file of the message `id`, streamed from WhatsApp; only while its text is kept as well."""
+    message_id = request.GET.get("id", "")[:512]
+    if not message_id:
+        return HttpResponseBadRequest("Of which message?")
+    with or_404():
+        message = listing.content_of(Scope(visit.tenant.id, visit.environment), message_id)
+    shown = next((line.bubble.file for line in drawing.lines_of([message], {})), None)
+    if shown is None or shown.id is None:
+        raise Http404("There is no file in this message.")
+    number_id = message.row.phone_number_id
+    try:
+        with limits.upstream.held(visit.tenant.id, number_id):
+            answer = transfer.download(
+                tenant_id=visit.tenant.id,
+                environment=visit.environment,
+                media_id=shown.id,
+                from_=number_id,
+                range_=request.headers.get("Range"),
+            )
+    except (ServiceError, UpstreamUnreachable):
+        raise Http404("WhatsApp does not have this file now.") from None
+    if answer.status_code >= 300:
+        raise Http404("WhatsApp does not have this file now.")
+    if answer.headers.get("Content-Type", "").startswith(INLINE_TYPES):
+        isolate(answer)
+        answer["Content-Disposition"] = "inline"
+    return answer
+
+
+def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict[str, Any]:
+    """The page of the list, and a fingerprint of what it shows; beside a conversation the list is loaded after it."""
+    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
+    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    numbers = dict(own.order_by("id").values_list("phone_number_id", "display_phone_number")[:MOST_NUMBERS])
+    wanted = request.GET.get("number", "")
+    wanted = wanted if wanted in numbers else ""
+    asked = request.GET.get("q", "").strip()[:LONGEST_SEARCH]
+    page = listing.Page([], None)
+    if inbox is not None and with_page:
+        scope = Scope(visit.tenant.id, visit.environment, wanted or None)
+        since, before = inbox.created_at, lists.before(request)
+        if not asked:
+            page = listing.newest(scope, since=since, before=before)
+        elif listing.is_number(asked):
+            page = listing.by_number(scope, asked, since=since)
+        else:
+            page = listing.by_text(scope, asked, since=since, before=before)
+    query = urlencode({name: value for name, value in (("number", wanted), ("q", asked)) if value})
+    shown = [(row.last.row.id, row.last.row.status, row.gist, row.unread, row.is_open) for row in page.rows]
+    return {
+        "inbox": inbox,
+        "page": page,
+        "numbers": numbers,
+        "wanted": wanted,
+        "asked": asked,
+        "query": query,
+        "is_searched": bool(asked) or lists.before(request) is not None,
+        "seen": _fingerprint(shown) if with_page else "",
+        "may_turn_on": visit.may_change(Area.INTEGRATION) and visit.is_open(visit.environment),
+    }
+
+
+def _find(visit: Visit, number_id: str, customer_id: str) -> tuple[PhoneNumber, Customer]:
+    with or_404():
+        own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        number = own.filter(phone_number_id=number_id).select_related("account").first()
+        if number is None:
+            raise NotFound("There is no such number.")
+        customer = customers.find(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            phone_number_id=number_id,
+            customer_id=customer_id,
+        )
+    return number, customer
+
+
+def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID | None) -> dict[str, Any]:
+    """The messages of a conversation by day, and a fingerprint of what they show; who may answer has read them."""
+    scope = Scope(visit.tenant.id, visit.environment, number.phone_number_id)
+    found = listing.thread(scope, wa_id=customer.wa_id, user_id=customer.user_id, before=before)
+    lines = drawing.lines_of(found.messages, listing.documents_of(scope, found.messages))
+    parties = Parties(number.phone_number_id, customer.wa_id, customer.user_id)
+    if found.messages and visit.may_change(Area.CONVERSATIONS):
+        read_marks.mark(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            conversations=parties.keys,
+            through=found.messages[0].row.id,
+        )
+    return {
+        "number": number,
+        "customer": customer,
+        "customer_id": parties.customer,
+        "open_key": parties.key,
+        "name": next((message.name for message in found.messages if message.name), ""),
+        "days": [
+            (day, [(line, _reason(line)) for line in of_day])
+            for day, of_day in groupby(lines, key=lambda line: _day(line.bubble.at, visit))
+        ],
+        "older": found.before,
+        "is_newest": before is None,
+        "seen_thread": _fingerprint([(line.row.id, line.row.status, line.bubble) for line in lines]),
+    }
+
+
+def _reason(line: Line) -> str:
+    """Why a message was not delivered."""
+    known = upstream_meaning(str(line.row.error_code))
+    return drawing.failure(line.row, f"{known.cause} {known.fix}" if known else None)
+
+
+def _day(at: datetime, visit: Visit) -> str:
+    """The heading of a day in the visit's zone."""
+    day, today = at.astimezone(visit.zone).date(), now().astimezone(visit.zone).date()
+    if day == today:
+        return "Today"
+    return "Yesterday" if day == today - timedelta(days=1) else f"{day.day} {day:%B %Y}"
+
+
+def _quoted(days: list[tuple[str, list[tuple[Line, str]]]], key: str | None) -> Line | None:
+    """The message of the thread that an answer quotes."""
+    shown = (line for _, of_day in days for line, _ in of_day)
+    return next((line for line in shown if key and line.row.wamid == key), None)
+
+
+def _send(
+    request: HttpRequest,
+    visit: Visit,
+    number: PhoneNumber,
+    customer: Customer,
+    form: ReplyForm | TemplateReplyForm,
+) -> bool:
+    """Send an answer; False with the reason in the form when it was not sent."""
+    to = {"to": customer.wa_id} if customer.wa_id else {"recipient": customer.user_id}
+    try:
+        media_id = _uploaded(visit, number, form)
+        body = {
+            "from": number.phone_number_id,
+            "messaging_product": "whatsapp",
+            **to,
+            **form.message(media_id),
+        }
+        sent = send_from_thread(
+            SendRequest(
+                tenant_id=visit.tenant.id,
+                environment=visit.environment,
+                path="/v1/messages",
+                raw=orjson.dumps(body),
+                body=body,
+                idempotency_key=f"console-{request.POST.get('form_id', '')[:64]}",
+                request_id=getattr(request, "request_id", None),
+            )
+        )
+    except ServiceError as error:
+        form.add_error(None, error.text)
+        return False
+    except UpstreamUnreachable:
+        form.add_error(None, UNREACHABLE)
+        return False
+    if sent.status >= 300:
+        form.add_error(None, _refusal(sent.body))
+    return sent.status < 300
+
+
+def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReplyForm) -> str | None:
+    """The media id of the answer's file, uploaded now; None for an answer without one."""
+    given = form.cleaned_data.get("file")
+    if given is None:
+        return None
+    mime_type = given.content_type or "application/octet-stream"
+    sender = required_sender(
+        tenant_id=visit.tenant.id, environment=visit.environment, from_=number.phone_number_id
+    )
+    upload = Upload(given.file, given.size, given.name or "file", mime_type)
+    with limits.upstream.held(visit.tenant.id, number.phone_number_id):
+        answer = transfer.upload(visit.tenant.id, sender, upload, {})
+    uploaded = orjson.loads(answer.content)
+    if answer.status_code >= 300:
+        raise InvalidRequest(_refusal(answer.content))
+    return str(uploaded["id"])
+
+
+def _refusal(answer: bytes) -> str:
+    """Why WhatsApp refused, in words."""
+    try:
+        error = orjson.loads(answer).get("error") or {}
+    except (orjson.JSONDecodeError, AttributeError):
+        return UNREACHABLE
+    known = upstream_meaning(str(error.get("code")))
+    if known is not None:
+        return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
+    return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"
+
+
+def _fingerprint(shown: object) -> str:
+    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]

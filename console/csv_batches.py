@@ -1,0 +1,229 @@
+"""Pages that make a batch of a CSV file: upload, columns and preview, start.
+
+Nothing is chosen for good before the start: the choices are in the page's address, and the file is read again each
+time.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from console.number_forms import sending_numbers
+from console.template_forms import approved_templates, template_choices
+from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.api import limits
+from gateway.api.limits import limited_by
+from gateway.csv_cells import as_text
+from messaging import csv_batches
+from messaging.batches.body import MAX_MESSAGES
+from messaging.csv_batches import TO, Filled, Table, UnreadableFileError
+from messaging.message_templates import parameters
+from messaging.message_templates.parameters import Parameter
+from messaging.models import BatchFile, MessageTemplate
+from phone_numbers.models import PhoneNumber
+
+MESSAGES_SHOWN = 3
+ROWS_SHOWN = 50
+
+
+class UploadForm(forms.Form):
+    """The file."""
+
+    file = forms.FileField(
+        label="CSV file",
+        help_text="The first row names the columns. At most 10,000 rows and 4 MB.",
+        widget=forms.ClearableFileInput(attrs={"accept": ".csv,text/csv,.tsv,.txt"}),
+        error_messages={"empty": "The file is empty."},
+    )
+
+
+class TemplateForm(forms.Form):
+    """The number and the template that the messages are sent with."""
+
+    from_ = forms.ChoiceField(label="From")
+    template = forms.ChoiceField(label="Template")
+
+    def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._visit = visit
+        self.fields["from_"].choices = sending_numbers(visit)  # type: ignore[attr-defined]
+        self.fields["template"].choices = template_choices(approved_templates(visit))  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if {"from_", "template"} <= cleaned.keys():
+            numbers = PhoneNumber.objects.for_tenant(self._visit.tenant.id)
+            if not numbers.filter(
+                phone_number_id=cleaned["from_"], account_id=self.chosen_template().account_id
+            ).exists():
+                raise ValidationError(
+                    "This template belongs to another business account than the number. Choose another number."
+                )
+        return cleaned
+
+    def chosen_template(self) -> MessageTemplate:
+        """The chosen template."""
+        return approved_templates(self._visit).get(pk=self.cleaned_data["template"])
+
+
+class ColumnsForm(forms.Form):
+    """Which column fills what: a choice for the recipient and for each parameter of the template."""
+
+    def __init__(self, *args: Any, table: Table, wanted: Sequence[Parameter], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._table, self._wanted = table, wanted
+        places = [(str(place), name or f"Column {place + 1}") for place, name in enumerate(table.columns)]
+        labels = {TO: "Recipient's number", **{parameter.key: parameter.label for parameter in wanted}}
+        for key, label in labels.items():
+            self.fields[key] = forms.ChoiceField(label=label, choices=[("", "Choose a column"), *places])
+
+    @classmethod
+    def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
+        """The given choices; what is not given is guessed by the columns' names.
+
+        A first guess that lacks a column is proposed without complaint: nobody has chosen anything yet.
+        """
+        guessed = csv_batches.guessed(table, wanted)
+        keys = [TO, *(parameter.key for parameter in wanted)]
+        chosen = {key: given.get(key, guessed.get(key, "")) for key in keys}
+        if "" in chosen.values() and not any(key in given for key in keys):
+            return cls(initial=chosen, table=table, wanted=wanted)
+        return cls(chosen, table=table, wanted=wanted)
+
+    def mapped(self) -> dict[str, int]:
+        """The places of the columns."""
+        return {key: int(place) for key, place in self.cleaned_data.items()}
+
+    def filled(self, *, keep: int = MAX_MESSAGES) -> Filled:
+        """Fill the template from the rows. The result holds at most `keep` messages and problems."""
+        return csv_batches.filled(self._table, self._wanted, self.mapped(), keep=keep)
+
+
+@limited_by(csv_batches.MAX_FILE_BYTES)
+def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form for the file; a good one leads to its columns."""
+    form = UploadForm(request.POST or None, request.FILES or None)
+    if request.method == "POST":
+        require_open(visit)
+        if form.is_valid():
+            file = form.cleaned_data["file"]
+            try:
+                stored = csv_batches.store_file(
+                    tenant_id=visit.tenant.id,
+                    environment=visit.environment,
+                    name=file.name or "file.csv",
+                    content=file.read(),
+                )
+                return redirect("console_csv_columns", stored.pk)
+            except UnreadableFileError as error:
+                form.add_error("file", str(error))
+    return render(
+        request,
+        "console/messaging/csv_upload.html",
+        {"form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
+    """The choice of number, template and columns, with a preview of the messages."""
+    stored = _file(visit, file_id)
+    if stored.batch_id is not None:
+        return redirect("console_batch", stored.batch_public_id)
+    table = csv_batches.table_of(stored)
+    chosen = Chosen.of(visit, table, request.GET)
+    context: dict[str, Any] = {"file": stored, "table": table, "chosen": chosen}
+    if chosen.columns is not None and chosen.document is not None and chosen.is_complete:
+        found = chosen.columns.filled(keep=ROWS_SHOWN)
+        context |= {
+            "found": found,
+            "shown": [
+                (row, to, parameters.as_read(chosen.document, values))
+                for row, to, values in found.messages[:MESSAGES_SHOWN]
+            ],
+            "query": request.GET.urlencode(),
+        }
+    return render(request, "console/messaging/csv_columns.html", context)
+
+
+def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
+    """Make the batch; a file that was started before leads to its batch."""
+    require_open(visit)
+    stored = _file(visit, file_id)
+    if stored.batch_id is not None:
+        return redirect("console_batch", stored.batch_public_id)
+    chosen = Chosen.of(visit, csv_batches.table_of(stored), request.POST)
+    if chosen.columns is not None and chosen.is_complete:
+        with flash_errors(request), limits.large_batches.held(visit.tenant.id):
+            batch = csv_batches.start_batch(
+                stored,
+                from_=chosen.choice.cleaned_data["from_"],
+                template=chosen.choice.chosen_template(),
+                mapped=chosen.columns.mapped(),
+            )
+            if batch is not None:
+                messages.success(request, f"{batch.total:,} messages are queued.")
+                return redirect("console_batch", batch.public_id)
+    return redirect("console_csv_columns", file_id)
+
+
+def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
+    """Download the rows that cannot be sent, unchanged, each with the reason."""
+    stored = _file(visit, file_id)
+    if stored.batch_id is not None:
+        return redirect("console_batch", stored.batch_public_id)
+    table = csv_batches.table_of(stored)
+    chosen = Chosen.of(visit, table, request.GET)
+    problems = chosen.columns.filled().problems if chosen.columns and chosen.is_complete else []
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="rows-to-correct.csv"'
+    writer = csv.writer(response)
+    writer.writerow([*map(as_text, table.columns), "row", "problem"])
+    for row, problem in problems:
+        cells = [*row.cells, *[""] * len(table.columns)][: len(table.columns)]
+        writer.writerow([as_text(cell) for cell in (*cells, str(row.number), problem)])
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a person has chosen so far: number and template, then the columns."""
+
+    choice: TemplateForm
+    document: Mapping[str, Any] | None = None
+    """The chosen template, as the upstream describes it."""
+    columns: ColumnsForm | None = None
+    refusal: str | None = None
+    """Why no file can fill the template."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.columns is not None and self.columns.is_valid()
+
+    @classmethod
+    def of(cls, visit: Visit, table: Table, given: Mapping[str, str]) -> "Chosen":
+        choice = TemplateForm(given or None, visit=visit)
+        if not choice.is_valid():
+            return cls(choice)
+        document = orjson.loads(choice.chosen_template().document)
+        try:
+            wanted = parameters.parameters_of(document)
+        except parameters.CannotBeFilled as error:
+            return cls(choice, document, refusal=str(error))
+        return cls(choice, document, ColumnsForm.of(table, wanted, given))
+
+
+def _file(visit: Visit, file_id: UUID) -> BatchFile:
+    with or_404():
+        return csv_batches.find_file(
+            tenant_id=visit.tenant.id, environment=visit.environment, file_id=file_id
+        )

@@ -1,0 +1,272 @@
+"""Pages of webhook endpoints: list, create, one endpoint with its health, and what can be done with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from allauth.core import ratelimit
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from rest_framework.exceptions import ValidationError
+
+from console.endpoint_forms import (
+    EndpointForm,
+    ExampleForm,
+    NewEndpointForm,
+    PeriodForm,
+    RotateForm,
+    initial_of,
+)
+from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.api import limits
+from gateway.api.errors import InvalidRequest, RateLimited, ServiceError
+from gateway.api.validation import checked
+from tenants.audit import Actor
+from tenants.labels import milliseconds
+from webhooks import replay
+from webhooks.endpoints import health, lifecycle
+from webhooks.models import Endpoint
+from webhooks.requests import signed_request, verify_ping
+from webhooks.requests.verify_ping import WebhookVerifyFailed
+from webhooks.serializers import EndpointChangeIn, EndpointIn
+from webhooks.templatetags.delivery_errors import in_words
+
+ACTION = "call_while_waiting"
+"""The limit in `ACCOUNT_RATE_LIMITS`."""
+
+
+@contextmanager
+def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
+    """Count a call in for the time of the block. Raises TooManyInFlight, or RateLimited while the account waits."""
+    if visit.awaits_approval and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
+        raise RateLimited(
+            "Your account waits for approval and has called its endpoints often. Try again later."
+        )
+    with limits.endpoints.held(visit.tenant.id):
+        yield
+
+
+def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
+    form = NewEndpointForm(request.POST or None)
+    if request.method == "POST":
+        require_open(visit)
+        if form.is_valid() and (created := _create(request, visit, form)) is not None:
+            return created
+    rows = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id")
+    rows = rows.filter(kind=Endpoint.Kind.WEBHOOK)
+    return render(
+        request,
+        "console/webhooks/list.html",
+        {"form": form, "endpoints": rows, "most": lifecycle.MOST_ENDPOINTS},
+        status=400 if form.errors else 200,
+    )
+
+
+def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """One endpoint: health in words, what it gets, and what can be done with it."""
+    return _endpoint_page(request, visit, _find(visit, endpoint_id))
+
+
+def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """The form with an endpoint's settings. A new URL is pinged first and saved only when the ping passes.
+
+    Only what was changed in the form is sent on, so what another person changed meanwhile stays.
+    """
+    found = _find(visit, endpoint_id)
+    form = EndpointForm(request.POST or None, initial=initial_of(found))
+    if request.method == "POST" and form.is_valid():
+        require_open(visit)
+        with _errors_in(form), endpoint_called(request, visit):
+            changed = {name: value for name, value in form.body().items() if name in form.changed_data}
+            body = checked(EndpointChangeIn(data=changed))
+            lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=body)
+            messages.success(request, "Saved.")
+            return redirect("console_endpoint", endpoint_id)
+    return render(
+        request,
+        "console/webhooks/change.html",
+        {"endpoint": found, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Ping the endpoint now."""
+    require_open(visit)
+    found = _find(visit, endpoint_id)
+    with flash_errors(request), endpoint_called(request, visit):
+        try:
+            ping = lifecycle.verify(found)
+        except WebhookVerifyFailed as error:
+            return _endpoint_page(request, visit, found, failed_ping=error.details)
+        messages.success(request, f"The ping passed in {milliseconds(ping.response_ms)}.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """End a pause or close an open circuit. Waiting deliveries are sent."""
+    require_open(visit)
+    with flash_errors(request):
+        lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
+        messages.success(request, "What waits is being sent.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Hold its events back until it is resumed."""
+    require_open(visit)
+    with flash_errors(request):
+        changes = {"status": Endpoint.Status.PAUSED}
+        lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=changes)
+        messages.success(request, "Paused. Its events wait until you resume it.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Send an example event and show the endpoint's response."""
+    require_open(visit)
+    found = _find(visit, endpoint_id)
+    form = ExampleForm(request.POST)
+    with flash_errors(request), endpoint_called(request, visit):
+        if form.is_valid():
+            sent = verify_ping.send_example(found, **form.cleaned_data)
+            return _endpoint_page(request, visit, found, sent=sent, example_form=form)
+    return redirect("console_endpoint", endpoint_id)
+
+
+def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """A new secret, on this answer alone."""
+    require_open(visit)
+    found = _find(visit, endpoint_id)
+    form = RotateForm(request.POST)
+    if not form.is_valid():
+        return _endpoint_page(request, visit, found, rotate_form=form, status=400)
+    rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
+    return _secret_page(request, visit, rotated, rotated.secret)
+
+
+def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
+    require_open(visit)
+    found = _find(visit, endpoint_id)
+    form = PeriodForm(request.POST, zone=visit.zone)
+    if not form.is_valid():
+        return _endpoint_page(request, visit, found, recover_form=form, status=400)
+    confirmed = request.POST.get("confirmed") == "yes"
+    with flash_errors(request):
+        queued = replay.replay_endpoint(
+            **_scope(visit), endpoint_id=endpoint_id, **form.range(), is_preview=not confirmed
+        )
+        if not confirmed:
+            return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
+        counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
+        messages.success(request, f"{counted} queued behind fresh events.")
+    return redirect("console_endpoint", endpoint_id)
+
+
+def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
+    """Explain what deleting does; POST deletes."""
+    found = _find(visit, endpoint_id)
+    if request.method == "POST":
+        require_open(visit)
+        with flash_errors(request):
+            lifecycle.delete(**_acting(visit), endpoint_id=endpoint_id)
+            messages.success(request, "The endpoint is deleted.")
+        return redirect("console_endpoints")
+    return render(request, "console/webhooks/delete.html", {"endpoint": found})
+
+
+def _scope(visit: Visit) -> dict[str, Any]:
+    return {"tenant_id": visit.tenant.id, "environment": visit.environment}
+
+
+def _acting(visit: Visit) -> dict[str, Any]:
+    """The scope of a change, and who makes it."""
+    return {**_scope(visit), "actor": Actor(user_id=visit.user.pk)}
+
+
+def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
+    with or_404():
+        found = lifecycle.find(**_scope(visit), endpoint_id=endpoint_id)
+    if found.kind != Endpoint.Kind.WEBHOOK:
+        raise Http404("This is no webhook endpoint.")
+    return found
+
+
+class _errors_in:  # noqa: N801
+    """Show a flow's errors beside the fields of a form."""
+
+    def __init__(self, form: EndpointForm) -> None:
+        self.form = form
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ValidationError | InvalidRequest):
+            for name, problems in _fields(error).items():
+                self.form.add_error(
+                    name if name in self.form.fields else None, [str(problem) for problem in problems]
+                )
+            return True
+        if isinstance(error, ServiceError):
+            self.form.add_error("url", _sentence(error))
+            return True
+        return False
+
+
+def _fields(error: ValidationError | InvalidRequest) -> dict[str, Any]:
+    """Problems by field. Those of no field are shown at the URL."""
+    if isinstance(error, InvalidRequest):
+        return dict((error.details or {}).get("fields") or {"url": [error.text]})
+    return error.detail if isinstance(error.detail, dict) else {}
+
+
+def _sentence(error: ServiceError) -> str:
+    if not isinstance(error, WebhookVerifyFailed):
+        return error.text
+    details = error.details or {}
+    said = f"HTTP {details['http_status']}" if details.get("http_status") else "no answer"
+    excerpt = f" Its answer begins: {details['body_excerpt']}" if details.get("body_excerpt") else ""
+    why, took = in_words(details.get("error")), milliseconds(details.get("response_ms") or 0)
+    return f"{error.text} It gave {said} after {took}: {why}.{excerpt}"
+
+
+def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
+    """The page with the new endpoint's secret, whether or not its ping passed; None when nothing was created."""
+    with _errors_in(form), endpoint_called(request, visit):
+        body = checked(EndpointIn(data=form.body()))
+        try:
+            created = lifecycle.create(**_acting(visit), **body)
+        except WebhookVerifyFailed as error:
+            details = dict(error.details or {})
+            found = _find(visit, details["endpoint_id"])
+            return _secret_page(request, visit, found, details["secret"], failed_ping=details)
+        return _secret_page(request, visit, created, created.secret, passed=True)
+    return None
+
+
+def _secret_page(
+    request: HttpRequest, visit: Visit, found: Endpoint, secret: str, **ping: Any
+) -> HttpResponse:
+    """The endpoint's page with its new secret in a dialog, and the result of a ping."""
+    response = _endpoint_page(request, visit, found, new_secret=secret, **ping)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _endpoint_page(
+    request: HttpRequest, visit: Visit, found: Endpoint, *, status: int = 200, **more: Any
+) -> HttpResponse:
+    context = {
+        "endpoint": found,
+        "health": health.health_of(found),
+        "header_names": signed_request.header_names(found),
+        "rotate_form": RotateForm(),
+        "example_form": ExampleForm(),
+        "recover_form": PeriodForm(zone=visit.zone),
+    }
+    return render(request, "console/webhooks/endpoint.html", context | more, status=status)

@@ -1,0 +1,205 @@
+"""Pages of the event log: events with their bodies, deliveries with their attempts, and the signal of live pages."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from console import lists
+from console.endpoints import endpoint_called
+from console.json_text import indented, tree
+from console.lists import CustomerNumberField
+from console.visit import TEST, Visit, flash_errors, or_404, require_open
+from gateway import ids
+from gateway.api.errors import InvalidRequest
+from gateway.database.statements import run
+from tenants.labels import milliseconds
+from webhooks import replay, stream
+from webhooks.delivery import failed_attempts
+from webhooks.endpoints.health import with_holds
+from webhooks.events import envelope, search
+from webhooks.events.envelope import EVENT_TYPES
+from webhooks.models import Delivery, Endpoint
+from webhooks.stream import Wanted, place_of, present
+
+_TYPES = [(name, name) for name in EVENT_TYPES]
+RETRY_MILLISECONDS = 2_000
+
+
+class DeliveryFilter(forms.Form):
+    """The filter above the list of deliveries."""
+
+    status = forms.ChoiceField(
+        label="Status",
+        required=False,
+        choices=[
+            ("", "Any"),
+            (Delivery.Status.DELIVERED, "Delivered"),
+            (Delivery.Status.PENDING, "Waiting"),
+            (Delivery.Status.FAILED, "Failed, retried"),
+            (Delivery.Status.DEAD, "Given up"),
+        ],
+    )
+    event_type = forms.ChoiceField(label="Event", required=False, choices=[("", "Any"), *_TYPES])
+    endpoint = forms.UUIDField(required=False, widget=forms.HiddenInput)
+
+
+class EventFilter(forms.Form):
+    """The filter above the list of events."""
+
+    type = forms.ChoiceField(label="Event", required=False, choices=[("", "Any"), *_TYPES])
+    wa_id = CustomerNumberField()
+    wamid = forms.CharField(label="Message id", required=False, max_length=512)
+
+
+def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Deliveries, newest first, with a filter."""
+    form = DeliveryFilter(request.GET)
+    wanted = lists.filled_fields(form)
+    equal = {"status": wanted.get("status"), "endpoint_id": wanted.get("endpoint")}
+    found = search.search_deliveries(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal={name: value for name, value in equal.items() if value},
+        event_types=[wanted["event_type"]] if wanted.get("event_type") else (),
+        before=lists.before(request),
+        limit=lists.ROWS_PER_PAGE,
+    )
+    page = lists.KeysetPage(found.rows, found.before)
+    return render(
+        request,
+        "console/webhooks/deliveries.html",
+        {"form": form, "page": page, "rows": _shown(visit, page.rows), "filtered": bool(wanted)},
+    )
+
+
+def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
+    """One delivery with every attempt and the responses to them."""
+    found = _delivery(visit, delivery_id)
+    [shown] = _shown(visit, [found])
+    return render(
+        request,
+        "console/webhooks/delivery.html",
+        {"shown": shown, "attempts": failed_attempts.attempts(found)[::-1]},
+    )
+
+
+def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
+    """Make one more attempt now and show its result."""
+    require_open(visit)
+    found = _delivery(visit, delivery_id)
+    with flash_errors(request), endpoint_called(request, visit):
+        again = replay.replay_delivery(
+            tenant_id=visit.tenant.id, environment=visit.environment, delivery_id=found.id
+        )
+        if again.status == Delivery.Status.DELIVERED:
+            messages.success(
+                request,
+                f"Delivered: HTTP {again.last_http_status}, {milliseconds(again.last_response_ms or 0)}.",
+            )
+        else:
+            messages.error(request, "The endpoint did not take it. See the attempt below.")
+        return redirect("console_delivery", again.public_id)
+    return redirect("console_delivery", delivery_id)
+
+
+def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Events, newest first, with a filter."""
+    form = EventFilter(request.GET)
+    wanted = lists.filled_fields(form)
+    found = search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        types=[wanted["type"]] if wanted.get("type") else (),
+        equal={name: wanted[name] for name in ("wa_id", "wamid") if wanted.get(name)},
+        before=lists.before(request),
+        limit=lists.ROWS_PER_PAGE,
+    )
+    page = lists.KeysetPage(found.rows, found.before)
+    counts = search.delivery_counts(page.rows)
+    return render(
+        request,
+        "console/webhooks/events.html",
+        {
+            "form": form,
+            "page": page,
+            "rows": [(event, counts[event.id]) for event in page.rows],
+            "filtered": bool(wanted),
+        },
+    )
+
+
+def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
+    """One event: its body as delivered, and its deliveries."""
+    with or_404():
+        found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, event_id=event_id)
+    stored = envelope.load([found.id])[found.id]
+    return render(
+        request,
+        "console/webhooks/event.html",
+        {
+            "event": found,
+            "parts": _parts(stored) if stored else [],
+            "rows": _shown(visit, search.deliveries(found)),
+        },
+    )
+
+
+def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
+    """The two halves of an event's body, as text and as lists that fold."""
+    by_us = "This event was made here: the platform sent nothing."
+    titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As the platform sent it."}
+    return [
+        {"name": name, "title": title, "text": indented(body), "tree": tree(body)}
+        for (name, title), body in zip(titles.items(), (stored.data, stored.raw), strict=True)
+    ]
+
+
+def _delivery(visit: Visit, delivery_id: str) -> Delivery:
+    key = ids.decode(ids.DELIVERY, delivery_id)
+    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
+    found = rows.filter(pk=key).first() if key else None
+    if found is None:
+        raise Http404("There is no such delivery.")
+    return found
+
+
+def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
+    """Deliveries with their endpoint's URL and, for those that wait, when and why."""
+    urls: dict[UUID, str] = dict(
+        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
+    )
+    return [
+        {
+            "delivery": row,
+            "url": urls.get(row.endpoint_id),
+            "event_id": ids.encode(ids.EVENT, row.event_id),
+            "replay_of": ids.encode(ids.DELIVERY, row.replay_of) if row.replay_of else None,
+            "next": row.next_attempt_at if row.status in Delivery.OPEN else None,
+            "error": row.last_error,
+        }
+        for row in with_holds(rows, tenant_id=visit.tenant.id, environment=visit.environment)
+    ]
+
+
+def live(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Report whether the environment has events after `Last-Event-ID`; without the header, the current position.
+
+    `environment=test` follows the sandbox, whatever environment the person looks at: the test phone is always there.
+    """
+    tenant_id = visit.tenant.id
+    environment = TEST if request.GET.get("environment") == TEST else visit.environment
+    here = run(present())
+    try:
+        last = request.headers.get("Last-Event-ID")
+        seen = run(place_of(last, tenant_id=tenant_id, environment=environment))
+    except InvalidRequest:
+        seen = here
+    has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
+    news = b"event: news\ndata: 1\n" if has_news else b": nothing\n"
+    body = b"retry: %d\nid: %b\n%b\n" % (RETRY_MILLISECONDS, str(here).encode(), news)
+    return HttpResponse(body, headers=stream.HEADERS)

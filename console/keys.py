@@ -1,0 +1,275 @@
+"""Pages of API keys: list, create, rotate, revoke. The full key is on one answer and never again."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.cache import cache
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+
+from console.lists import IdsField
+from console.settings import people_by_id
+from console.visit import Visit, require_active
+from gateway.api.errors import Conflict, Forbidden, InvalidRequest
+from gateway.clock import now
+from gateway.request_log import views as request_log
+from gateway.roles import KeyScope, known_scopes, scopes_of_role
+from tenants.credentials import api_keys
+from tenants.credentials.api_keys import Grant, possible_scopes
+from tenants.models import ApiKey, Tenant
+from tenants.serializers import LONGEST_NUMBER_ID, MOST_NUMBERS
+
+ENVIRONMENTS = [
+    (ApiKey.Environment.TEST, "Test: no real phone"),
+    (ApiKey.Environment.LIVE, "Live: your customers"),
+]
+
+
+SCOPES = [
+    (KeyScope.MESSAGES.value, "Messages: send, media, batches, message log"),
+    (KeyScope.NUMBERS.value, "Numbers: connect, register, profile"),
+    (KeyScope.TEMPLATES.value, "Templates"),
+    (KeyScope.WEBHOOKS.value, "Webhooks: endpoints, deliveries, replays"),
+    (KeyScope.EVENTS.value, "Events: log, stream, analytics, requests"),
+    (KeyScope.BILLING.value, "Billing: invoices, autopay (live keys)"),
+    (KeyScope.SETTINGS.value, "Settings: retention, billing email (live keys)"),
+    (KeyScope.KEYS.value, "Keys: make, rotate and revoke keys"),
+]
+KEYS_PER_PAGE = 50
+FORM_LIVES_SECONDS = 24 * 3600
+
+
+class ApiKeyForm(forms.Form):
+    """A new API key: of what the person's role allows (`grant`), as much as is ticked."""
+
+    name = forms.CharField(
+        label="Name", max_length=200, help_text="What will use it, e.g. web shop.", widget=forms.TextInput()
+    )
+    environment = forms.ChoiceField(
+        label="Environment",
+        choices=ENVIRONMENTS,
+        initial=ApiKey.Environment.TEST,
+    )
+    limits = forms.BooleanField(required=False, widget=forms.HiddenInput(), initial=True)
+    """Whether the form showed the fields below, so that nothing ticked means nothing."""
+    scopes = forms.MultipleChoiceField(
+        label="It may", required=False, choices=SCOPES, widget=forms.CheckboxSelectMultiple
+    )
+    phone_number_ids = IdsField(
+        label="Only these numbers",
+        required=False,
+        help_text="Ids of numbers with spaces between them; empty for all. Such a key keeps messages, numbers and "
+        "events of what is ticked.",
+    )
+    days = forms.TypedChoiceField(
+        label="It ends",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "Never"), (7, "In 7 days"), (30, "In 30 days"), (90, "In 90 days"), (365, "In a year")],
+    )
+
+    def __init__(self, *args: Any, grant: Grant, shares: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._shares = shares
+        scopes = self.fields["scopes"]
+        scopes.choices = [each for each in SCOPES if each[0] in grant.scopes]  # type: ignore[attr-defined]
+        scopes.initial = sorted(grant.scopes)
+
+    def clean_phone_number_ids(self) -> list[str]:
+        ids: list[str] = self.cleaned_data["phone_number_ids"]
+        if len(ids) > MOST_NUMBERS or any(len(each) > LONGEST_NUMBER_ID for each in ids):
+            raise ValidationError(f"At most {MOST_NUMBERS} ids of numbers.")
+        return ids
+
+    def chosen(self) -> dict[str, Any]:
+        """The arguments of `api_keys.create`. Ticks that such a key cannot have are left out."""
+        values = self.cleaned_data
+        possible = possible_scopes(
+            environment=values["environment"],
+            shares=self._shares,
+            is_limited=bool(values["phone_number_ids"]),
+        )
+        return {
+            "name": values["name"],
+            "environment": values["environment"],
+            "scopes": sorted(possible & known_scopes(values["scopes"])) if values["limits"] else None,
+            "phone_number_ids": values["phone_number_ids"] or None,
+            "expires_at": now() + timedelta(days=values["days"]) if values["days"] else None,
+        }
+
+
+class RevokeForm(forms.Form):
+    """Revoking cannot be undone: the name is typed in."""
+
+    name = forms.CharField(
+        label="Type the name of the key to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+
+    def __init__(self, *args: Any, key_name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.key_name = key_name
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if name.strip() != self.key_name.strip():
+            raise ValidationError("This is not the name of the key.")
+        return name
+
+
+def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The keys, and a form for a new one. The answer to the form is the only page that ever shows the full key."""
+    form = _form(visit, request.POST or None)
+    if request.method == "POST":
+        require_active(visit)
+        if form.is_valid():
+            if _sent_before(request):
+                return redirect("console_api_keys")
+            try:
+                new = api_keys.create(
+                    tenant=visit.tenant,
+                    within=_grant(visit),
+                    actor_user_id=visit.user.pk,
+                    **form.chosen(),
+                )
+            except (Conflict, InvalidRequest) as error:
+                form.add_error(None, error.text.removeprefix("scopes: "))
+            else:
+                return _list_page(request, visit, new=new)
+    return _list_page(request, visit, form=form)
+
+
+def _grant(visit: Visit) -> Grant:
+    """What the person may give to a key."""
+    return Grant(scopes_of_role(visit.user.role))
+
+
+def _form(visit: Visit, data: QueryDict | None = None) -> ApiKeyForm:
+    return ApiKeyForm(data, grant=_grant(visit), shares=not visit.tenant.sandbox)
+
+
+def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
+    """Explain what rotating does; POST rotates."""
+    key = _key(visit.tenant, key_id)
+    if request.method != "POST":
+        ends_at = api_keys.end_after_rotation(key)
+        context = {
+            "tenant": visit.tenant,
+            "key": key,
+            "form_id": uuid4(),
+            "ends_at": ends_at,
+            "ends": api_keys.own_end(key),
+        }
+        return render(request, "console/rotate_key.html", context)
+    require_active(visit)
+    if _sent_before(request):
+        return redirect("console_api_keys")
+    try:
+        keys = ApiKey.objects.for_tenant(visit.tenant.id)
+        new = api_keys.rotate(keys=keys, key_id=key_id, within=_grant(visit), actor_user_id=visit.user.pk)
+    except Forbidden:
+        messages.error(
+            request,
+            "This key can more than your role may give to a key. An owner of the account can rotate it.",
+        )
+        return redirect("console_api_keys")
+    except Conflict as error:
+        messages.error(request, error.text)
+        return redirect("console_api_keys")
+    return _list_page(request, visit, new=new)
+
+
+def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
+    """Ask for the key's name; POST with it revokes."""
+    key = _key(visit.tenant, key_id)
+    form = RevokeForm(request.POST or None, key_name=key.name)
+    if request.method == "POST" and form.is_valid():
+        require_active(visit)
+        keys = ApiKey.objects.for_tenant(visit.tenant.id)
+        api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=visit.user.pk)
+        messages.success(
+            request, f"The key {key.prefix}… is revoked. It stops working everywhere within 30 seconds."
+        )
+        return redirect("console_api_keys")
+    return render(
+        request,
+        "console/revoke_key.html",
+        {"tenant": visit.tenant, "key": key, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def _sent_before(request: HttpRequest) -> bool:
+    """Whether this very form was sent already: a reload or a double click makes no second key."""
+    form_id = request.POST.get("form_id", "")[:64]
+    if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
+        return False
+    messages.warning(
+        request, "This form was sent already. Its key was shown once; make a new one if it is lost."
+    )
+    return True
+
+
+def _makers(visit: Visit, keys: Iterable[ApiKey]) -> list[str]:
+    """Who made each key, as the business may know it."""
+    keys = list(keys)
+    people = people_by_id(visit, [key.created_by_user_id for key in keys if key.created_by_user_id])
+    makers = ApiKey.objects.filter(pk__in=[key.created_by_key_id for key in keys if key.created_by_key_id])
+    prefixes = dict(makers.values_list("pk", "prefix"))
+    return [
+        f"key {prefixes[key.created_by_key_id]}…"
+        if key.created_by_key_id in prefixes
+        else people.get(key.created_by_user_id, "our team")
+        if key.created_by_user_id
+        else ""
+        for key in keys
+    ]
+
+
+def _key(tenant: Tenant, key_id: UUID) -> ApiKey:
+    key = ApiKey.objects.for_tenant(tenant.id).filter(pk=key_id).first()
+    if key is None:
+        raise Http404("There is no such key.")
+    return key
+
+
+def _list_page(
+    request: HttpRequest, visit: Visit, *, form: ApiKeyForm | None = None, new: api_keys.NewKey | None = None
+) -> HttpResponse:
+    """The list of keys; a new key is shown in a dialog above it."""
+    rows = ApiKey.objects.for_tenant(visit.tenant.id).select_related("replaces").order_by("-id")
+    ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
+    show_ended = request.GET.get("ended") == "yes"
+    page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    calls = request_log.counts_by_key(tenant_id=visit.tenant.id, environment=visit.environment)
+    context = {
+        "tenant": visit.tenant,
+        "new": new,
+        "form": form or _form(visit),
+        "most": api_keys.MOST_KEYS,
+        "form_id": uuid4(),
+        "page": page,
+        "rows": [
+            (key, calls.get(key.prefix, 0), maker)
+            for key, maker in zip(page, _makers(visit, page), strict=True)
+        ],
+        "days": settings.REQUEST_LOG_DAYS,
+        "show_ended": show_ended,
+        "any_ended": show_ended or rows.filter(ended).exists(),
+        "now": now(),
+    }
+    status = 400 if form is not None and form.errors else 200
+    response = render(request, "console/api_keys.html", context, status=status)
+    if new is not None:
+        response["Cache-Control"] = "no-store"
+    return response

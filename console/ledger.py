@@ -1,0 +1,91 @@
+"""The page of the daily ledger: every event of a day with its deliveries by endpoint, and the day's sends."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from console import lists
+from console.visit import Visit
+from gateway.api.errors import ServiceError
+from gateway.clock import now
+from messaging.ledger import tally as daily
+from messaging.ledger.tally import counting, day_of, refusal_of
+from webhooks.models import Endpoint
+
+
+class LedgerForm(forms.Form):
+    """The day that is counted, in UTC, and the hour of a very busy one."""
+
+    day = forms.DateField(
+        label="Day (UTC)",
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "Enter a date such as 2026-11-21."},
+    )
+    hour = forms.TypedChoiceField(
+        label="Hour",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "All day"), *((hour, f"{hour:02}:00 to {hour:02}:59") for hour in range(24))],
+    )
+
+    def clean_day(self) -> date:
+        """The day; today if none is given."""
+        day: date = self.cleaned_data["day"] or now().date()
+        if (refusal := refusal_of(day)) is not None:
+            raise ValidationError(refusal)
+        return day
+
+
+class Row(NamedTuple):
+    """An endpoint's line: its URL is None once it was deleted."""
+
+    endpoint_id: object
+    url: str | None
+    line: daily.EndpointLine
+
+
+def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The ledger of a day, or of one of its hours."""
+    form = LedgerForm(request.GET)
+    wanted = lists.filled_fields(form)
+    day = wanted.get("day", now().date())
+    found, refusal = None, None
+    try:
+        if not form.errors:
+            with counting(instead="Choose an hour of the day.") as counted:
+                found = daily.count_events(
+                    counted,
+                    tenant_id=visit.tenant.id,
+                    environment=visit.environment,
+                    span=day_of(day, form.cleaned_data.get("hour")),
+                )
+    except ServiceError as error:
+        refusal = error.text
+    return render(
+        request,
+        "console/messaging/ledger.html",
+        {
+            "form": form if form.errors else LedgerForm(initial=form.cleaned_data | {"day": day}),
+            "day": datetime(day.year, day.month, day.day, tzinfo=UTC),
+            "ledger": found,
+            "rows": list(_rows(visit, found)) if found else [],
+            "any": found
+            and (found.events or found.failed or found.unknown or found.refused or found.unanswered),
+            "refusal": refusal,
+        },
+        status=503 if refusal else 200,
+    )
+
+
+def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
+    """A tenant has at most 20 endpoints in each environment, and those deleted since."""
+    urls = dict(Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url"))
+    for endpoint_id, line in sorted(found.endpoints.items()):
+        yield Row(endpoint_id, urls.get(endpoint_id), line)

@@ -1,0 +1,81 @@
+"""Lists of the console: pages of rows, newest first by id, and the filters above them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from django.forms import CharField, Form, RegexField, Textarea
+from django.http import HttpRequest
+
+ROWS_PER_PAGE = 50
+BEFORE = "before"
+"""The query parameter with the id after which the page begins."""
+
+Row = TypeVar("Row", bound=Model)
+_SEPARATORS = re.compile(r"[\s,;]+")
+
+
+@dataclass(frozen=True, slots=True)
+class KeysetPage(Generic[Row]):
+    """The rows of one page, and the id after which the next begins; None on the last page."""
+
+    rows: Sequence[Row]
+    next: UUID | None
+
+
+def before(request: HttpRequest) -> UUID | None:
+    """The id after which the requested page begins. None for the first page and for an invalid id."""
+    try:
+        return UUID(request.GET.get(BEFORE, ""))
+    except ValueError:
+        return None
+
+
+def page_of(rows: QuerySet[Row], request: HttpRequest) -> KeysetPage[Row]:
+    """The requested page of rows with time-ordered ids."""
+    if begin := before(request):
+        rows = rows.filter(id__lt=begin)
+    return cut_page(list(rows.order_by("-id")[: ROWS_PER_PAGE + 1]))
+
+
+def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
+    """Cut the page from rows that were queried with a limit of `ROWS_PER_PAGE + 1`."""
+    more = len(rows) > ROWS_PER_PAGE
+    return KeysetPage(rows[:ROWS_PER_PAGE], rows[ROWS_PER_PAGE - 1].id if more else None)
+
+
+class CustomerNumberField(RegexField):
+    """A customer's phone number as people type it; its value is the digits alone, as events and messages keep it."""
+
+    default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
+
+    def __init__(self) -> None:
+        super().__init__(r"^\+?[\d\s().-]{5,24}$", label="Customer's number", required=False, max_length=24)
+
+    def clean(self, value: Any) -> str:
+        return "".join(filter(str.isdecimal, super().clean(value)))
+
+
+class IdsField(CharField):
+    """Ids with spaces, commas or line ends between them."""
+
+    widget = Textarea(attrs={"rows": 2, "spellcheck": "false", "inputmode": "numeric"})
+
+    def to_python(self, value: Any) -> Any:
+        found = [each for each in _SEPARATORS.split(super().to_python(value) or "") if each]
+        if not all(each.isascii() and each.isdecimal() for each in found):
+            raise ValidationError("An id has digits only.")
+        return found
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
+
+
+def filled_fields(form: Form) -> dict[str, Any]:
+    """The filled fields of a bound form, without those that have an error: the page shows it beside the field."""
+    form.is_valid()
+    return {name: value for name, value in form.cleaned_data.items() if value}

@@ -1,0 +1,260 @@
+"""Pages of messages: the list, and one message with its explanation and its timeline."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from console import lists
+from console.error_codes import meanings_of, upstream_meaning
+from console.json_text import indented
+from console.number_forms import shown_numbers
+from console.visit import Visit, or_404
+from gateway import ids
+from gateway.upstream.notifications.change import STATUSES
+from messaging import csv_batches
+from messaging.message_log import detail
+from messaging.message_log.detail import Detail, Error, MessageEvent
+from tenants.labels import milliseconds
+from webhooks.events import message_search
+from webhooks.models import Delivery, Endpoint, Message
+
+THROUGHPUT_REACHED = 130429
+"""For a single message the repair is a batch. One of a batch was certainly not sent."""
+_WORDS = {
+    "accepted": "Accepted by the platform",
+    "sent": "Sent to the phone",
+    "delivered": "Delivered",
+    "read": "Read",
+    "failed": "Failed",
+    "received": "Received",
+}
+
+
+class Explanation(NamedTuple):
+    """A sentence about a message, and the page that repairs it: a route's name with the button's text, or None."""
+
+    text: str
+    level: str
+    button: str | None = None
+    url_name: str | None = None
+
+
+def explained(found: Detail) -> Explanation:
+    """Explain the status of a message."""
+    row = found.row
+    if row.direction == "inbound":
+        return Explanation("A customer sent it.", "ok")
+    if row.status in {"read", "delivered"}:
+        return Explanation(f"It was {row.status}.", "ok")
+    if row.status == "failed" or found.error is not None:
+        code = found.error.code if found.error else row.error_code
+        if row.batch_id is not None and code == THROUGHPUT_REACHED:
+            text = "The number sent faster than its throughput. Its batch can send it again: see below."
+            return Explanation(f"{text} (code {code})", "bad")
+        known = upstream_meaning(str(code))
+        if known is not None:
+            text = f"{known.cause} {known.fix} (code {code})"
+            return Explanation(text, "bad", known.button, known.url_name)
+        said = (found.error.details or found.error.message or found.error.title) if found.error else None
+        return Explanation(
+            f"It was not delivered: {said or 'the platform gave no reason'} (code {code})", "bad"
+        )
+    if row.status == "sent":
+        return Explanation(
+            "The platform sent it. The phone has not confirmed it yet: it may be off or without a network.",
+            "warn",
+        )
+    return Explanation("The platform accepted it. No status has come yet.", "warn")
+
+
+class MessageFilter(forms.Form):
+    """The filter above the list of messages."""
+
+    direction = forms.ChoiceField(
+        label="Direction",
+        required=False,
+        choices=[("", "Both"), ("outbound", "Sent by you"), ("inbound", "From customers")],
+    )
+    status = forms.ChoiceField(
+        label="Status",
+        required=False,
+        choices=[("", "Any"), *((status, _WORDS.get(status, status.capitalize())) for status in STATUSES)],
+    )
+    wa_id = lists.CustomerNumberField()
+    template = forms.CharField(label="Template", required=False, max_length=512)
+    batch = forms.CharField(label="Batch id", required=False, max_length=40)
+
+    def clean_batch(self) -> UUID | None:
+        typed = ids.typed(self.cleaned_data["batch"].strip())
+        found = ids.decode(ids.BATCH, typed) if typed else None
+        if typed and found is None:
+            raise forms.ValidationError("A batch id begins with bat_.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """An entry of a message's timeline."""
+
+    at: datetime
+    title: str
+    level: str
+    text: str = ""
+    url: str | None = None
+
+
+def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Messages, newest first, with a filter."""
+    form = MessageFilter(request.GET)
+    wanted = lists.filled_fields(form)
+    columns = {"batch": "batch_id"}
+    equal = {columns.get(name, name): value for name, value in wanted.items() if name != "status"}
+    page = message_search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal=equal,
+        status=wanted.get("status"),
+        before=lists.before(request),
+        limit=lists.ROWS_PER_PAGE,
+    )
+    return render(
+        request,
+        "console/messaging/messages.html",
+        {
+            "form": form,
+            "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.rows],
+            "meanings": meanings_of(row.error_code for row in page.rows),
+            "page": lists.KeysetPage(page.rows, page.before),
+            "filtered": bool(wanted),
+        },
+    )
+
+
+def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
+    """One message: why it was or was not delivered, and its time axis."""
+    with or_404():
+        row = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=message_id)
+    found = detail.load(row)
+    return render(
+        request,
+        "console/messaging/message.html",
+        {
+            "message": found,
+            "row": row,
+            "to": _recipient(found),
+            "explained": explained(found),
+            "timeline": _in_order(found, list(_timeline(visit, found))),
+            "parts": [
+                (title, indented(body))
+                for title, body in (
+                    ("The request", found.request),
+                    ("The platform's answer", found.response),
+                    ("The message", found.message),
+                )
+                if body is not None
+            ],
+            "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
+            "place": _place(row),
+            "number": shown_numbers(visit, [row.phone_number_id]).get(row.phone_number_id or ""),
+        },
+    )
+
+
+def _place(row: Message) -> str:
+    """Where a message was in its batch, e.g. `row 3`; empty for a single one."""
+    if row.batch_id is None or row.idx is None:
+        return ""
+    name, place_of = csv_batches.places_in(row.batch_id)
+    return f"{name.lower()} {place_of(row.idx)}"
+
+
+def _own_event(found: Detail) -> MessageEvent | None:
+    """The event of the message itself, not of its statuses."""
+    return next((event for event in found.events if event.type != "message.status"), None)
+
+
+def _in_order(found: Detail, entries: list[TimelineEntry]) -> list[TimelineEntry]:
+    """The entries by time. The platform's times are whole seconds, so a status may seem to precede its message."""
+    own = _own_event(found)
+    return sorted(entries, key=lambda each: max(each.at, own.created_at) if own else each.at)
+
+
+def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
+    row = found.row
+    own = _own_event(found)
+    if own is not None:
+        if row.direction == "inbound":
+            yield TimelineEntry(own.created_at, "Received", "ok", url=reverse("console_event", args=[own.id]))
+        else:
+            yield TimelineEntry(
+                own.created_at,
+                "Accepted by the platform" if row.accepted_at else "Refused by the platform",
+                "ok" if row.accepted_at else "bad",
+                _times(row.service_ms, row.upstream_ms),
+                reverse("console_event", args=[own.id]),
+            )
+    for report in found.statuses:
+        said = _reason(report.error) if report.error else ""
+        yield TimelineEntry(
+            report.at,
+            _WORDS.get(report.status or "", report.status or "A status"),
+            "bad" if report.status == "failed" else "ok",
+            said,
+            reverse("console_event", args=[report.event_id]),
+        )
+    yield from _attempts(visit, found)
+
+
+def _reason(error: Error) -> str:
+    """The platform's reason for a failure. Its details often repeat the title in other letters."""
+    said = [text for text in (error.title, error.details) if text]
+    if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
+        said = said[1:]
+    return ": ".join(said)
+
+
+def _times(service_ms: int | None, upstream_ms: int | None) -> str:
+    """Where the time of a send went; a message of a batch has no call of its own in the gateway."""
+    parts = [(service_ms, "in the gateway"), (upstream_ms, "at the platform")]
+    return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
+
+
+def _recipient(found: Detail) -> str | None:
+    """The recipient; that of the request when the platform named none."""
+    if found.to is not None or found.request is None:
+        return found.to
+    request = orjson.loads(found.request)
+    return str(request.get("to") or request.get("recipient") or "") if isinstance(request, dict) else None
+
+
+def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
+    """The attempts of every delivery of the message's events."""
+    deliveries = {row.id: row for event in found.events for row in event.deliveries}
+    if not deliveries:
+        return
+    urls: dict[UUID, str] = dict(
+        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
+    )
+    logs: Any = Delivery.objects.filter(
+        pk__in=list(deliveries), id__gte=min(deliveries), id__lte=max(deliveries)
+    ).values_list("id", "attempt_log")
+    for delivery_id, log in logs:
+        row = deliveries[delivery_id]
+        for attempt in log:
+            worked = attempt["error"] is None and 200 <= (attempt["http_status"] or 0) < 300
+            answered = f"HTTP {attempt['http_status']}" if attempt["http_status"] else attempt["error"]
+            yield TimelineEntry(
+                datetime.fromisoformat(attempt["at"]),
+                f"{row.event_type} to your server: {answered}",
+                "ok" if worked else "bad",
+                f"{urls.get(row.endpoint_id, 'a deleted endpoint')}, {milliseconds(attempt['ms'])}",
+                reverse("console_delivery", args=[row.public_id]),
+            )

@@ -1,0 +1,143 @@
+"""Forms of numbers: register with a PIN, change the business profile, release by typing the id; choices of numbers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from django import forms
+from django.core.exceptions import ValidationError
+
+from console.visit import Visit
+from phone_numbers.models import PhoneNumber
+
+MOST_CHOICES = 200
+
+
+class RegisterForm(forms.Form):
+    """Registering a number for sending."""
+
+    pin = forms.RegexField(
+        r"^\d{6}\Z",
+        label="Two-step PIN",
+        required=False,
+        help_text="The number's own six digits, if it has a PIN already. Left empty, the gateway makes and keeps one.",
+        error_messages={"invalid": "A PIN has six digits."},
+        widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "numeric"}),
+    )
+
+
+_VERTICALS = {
+    "ALCOHOL": "Alcoholic drinks",
+    "APPAREL": "Clothing",
+    "AUTO": "Cars and vehicles",
+    "BEAUTY": "Beauty and cosmetics",
+    "EDU": "Education",
+    "ENTERTAIN": "Entertainment",
+    "EVENT_PLAN": "Event planning",
+    "FINANCE": "Finance",
+    "GOVT": "Public service",
+    "GROCERY": "Groceries",
+    "HEALTH": "Health and medicine",
+    "HOTEL": "Hotels",
+    "MATRIMONY_SERVICE": "Matrimony",
+    "NONPROFIT": "Charity",
+    "NOT_A_BIZ": "Not a business",
+    "ONLINE_GAMBLING": "Gambling, online",
+    "OTC_DRUGS": "Medicines without prescription",
+    "PHYSICAL_GAMBLING": "Gambling, on site",
+    "PROF_SERVICES": "Professional services",
+    "RESTAURANT": "Restaurants",
+    "RETAIL": "Shopping and retail",
+    "TRAVEL": "Travel and transport",
+    "OTHER": "Other",
+}
+"""Kinds of business that the platform knows (upstream fact 1.7)."""
+
+
+class ProfileForm(forms.Form):
+    """What customers see of the business in a chat. Only what was changed is sent to the platform."""
+
+    about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
+    description = forms.CharField(
+        label="Description",
+        max_length=512,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"}),
+    )
+    address = forms.CharField(label="Address", max_length=256, required=False)
+    email = forms.EmailField(label="Email", max_length=128, required=False)
+    website = forms.URLField(label="Website", max_length=256, required=False, assume_scheme="https")
+    second_website = forms.URLField(
+        label="Second website", max_length=256, required=False, assume_scheme="https"
+    )
+    vertical = forms.ChoiceField(
+        label="Kind of business", required=False, choices=[("", "Not said"), *_VERTICALS.items()]
+    )
+
+    @classmethod
+    def of(cls, profile: Mapping[str, Any], given: Any) -> "ProfileForm":
+        """The form of a profile as the platform has it, with what a person typed, if anything."""
+        first, second = [*(profile.get("websites") or []), "", ""][:2]
+        vertical = profile.get("vertical")
+        known = {name: profile.get(name, "") for name in ("about", "description", "address", "email")}
+        return cls(
+            given,
+            initial={
+                **known,
+                "website": first,
+                "second_website": second,
+                "vertical": vertical if vertical in _VERTICALS else "",
+            },
+        )
+
+    def body(self) -> bytes:
+        """The call's body: the members that differ from the platform's. Both websites are one member."""
+        values, changed = self.cleaned_data, set(self.changed_data)
+        sites = [values[name] for name in ("website", "second_website") if values[name]]
+        members: dict[str, object] = {
+            name: values[name] for name in ("about", "description", "address", "email") if name in changed
+        }
+        if "vertical" in changed:
+            members["vertical"] = values["vertical"] or "UNDEFINED"
+        if changed & {"website", "second_website"}:
+            members["websites"] = sites
+        return orjson.dumps({"messaging_product": "whatsapp", **members})
+
+
+class ReleaseForm(forms.Form):
+    """Releasing cannot be undone by a click: the number's id is typed in."""
+
+    phone_number_id = forms.CharField(
+        label="Type the id of the number to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+
+    def __init__(self, *args: Any, phone_number_id: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.expected = phone_number_id
+
+    def clean_phone_number_id(self) -> str:
+        given: str = self.cleaned_data["phone_number_id"]
+        if given.strip() != self.expected:
+            raise ValidationError("This is not the id of the number.")
+        return given
+
+
+def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
+    """Phone numbers as people read them, by `phone_number_id`; those that the tenant has no more are missing."""
+    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, phone_number_id__in={id_ for id_ in ids if id_}
+    )
+    names = rows.values_list("phone_number_id", "display_phone_number")
+    return {number: shown or number for number, shown in names}
+
+
+def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
+    """The numbers that can send, newest first."""
+    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, connection_state=PhoneNumber.State.CONNECTED
+    )
+    names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
+    return [
+        (number, " ".join(filter(None, (shown or number, name))))
+        for number, shown, name in names[:MOST_CHOICES]
+    ]

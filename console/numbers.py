@@ -1,0 +1,207 @@
+"""Console pages of numbers: the list, one number with its reason and repair, connecting, its profile, releasing."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from console.error_codes import UNREACHABLE
+from console.number_forms import ProfileForm, RegisterForm, ReleaseForm
+from console.visit import Visit, flash_errors, or_404, require_active, require_open
+from gateway.api import limits
+from gateway.api.errors import NotFound
+from gateway.upstream.calls import UpstreamUnreachable
+from phone_numbers import leaving, operations
+from phone_numbers.connection.notices import explained, explained_failure
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.models import ConnectSession, PhoneNumber
+from phone_numbers.onboarding import require_session_allowed, session_allowed
+from phone_numbers.tokens import Refused
+from tenants.audit import Actor
+
+NUMBERS_PER_PAGE = 50
+
+
+def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The numbers of the environment, and the result of a connect session that returns here."""
+    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    rows = own.select_related("account").defer("pin", "meta_snapshot", "account__access_token")
+    page = Paginator(rows.order_by("-id"), NUMBERS_PER_PAGE).get_page(request.GET.get("page"))
+    session = _returned_session(request, visit)
+    return render(
+        request,
+        "console/numbers/list.html",
+        {
+            "tenant": visit.tenant,
+            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
+            "page": page,
+            "rows": [(number, explained(number.connection_detail)) for number in page],
+            "session": session,
+            "failure": explained_failure(session.error) if session else None,
+        },
+    )
+
+
+def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Open a connect session that returns to the list, and go to its page."""
+    require_active(visit)
+    with flash_errors(request):
+        require_session_allowed(tenant_id=visit.tenant.id, environment=visit.environment)
+        session = sessions.create(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            return_url=settings.APP_URL + reverse("console_numbers"),
+        )
+        return redirect(sessions.url_of(session))
+    return redirect("console_numbers")
+
+
+def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """One number: connection state with reason and repair, the platform's data, and its forms."""
+    return _number_page(request, visit, _find(visit, phone_number_id))
+
+
+def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """Read the number from the upstream again, with its health."""
+    require_open(visit)
+    found = _find(visit, phone_number_id)
+    with flash_errors(request), _asking_platform(request, found):
+        found = operations.refresh(found)
+        return _number_page(request, visit, found, seen=operations.read_health(found))
+    return redirect("console_number", phone_number_id)
+
+
+def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """Repair the account's subscription."""
+    require_open(visit)
+    found = _find(visit, phone_number_id)
+    with flash_errors(request), _asking_platform(request, found):
+        operations.subscribe(found)
+        messages.success(request, "The account sends its events to the gateway again.")
+    return redirect("console_number", phone_number_id)
+
+
+def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """Register the number for sending."""
+    require_open(visit)
+    found = _find(visit, phone_number_id)
+    form = RegisterForm(request.POST)
+    if not form.is_valid():
+        return _number_page(request, visit, found, register_form=form, status=400)
+    with flash_errors(request), _asking_platform(request, found):
+        actor = Actor(user_id=visit.user.pk)
+        operations.register(found, actor=actor, pin=form.cleaned_data["pin"] or None)
+        messages.success(request, "The number is registered.")
+    return redirect("console_number", phone_number_id)
+
+
+def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """What customers see of the business, as the platform has it now; POST changes what differs from that."""
+    if request.method == "POST":
+        require_open(visit)
+    found = _find(visit, phone_number_id)
+    form: ProfileForm | None = None
+    with flash_errors(request), _asking_platform(request, found):
+        answer = operations.business_profile(found).json() or {}
+        stored: dict[str, Any] = next(iter(answer.get("data") or []), {})
+        form = ProfileForm.of(stored, request.POST or None)
+        if form.is_valid():
+            if form.has_changed():
+                operations.set_business_profile(found, body=form.body())
+            messages.success(request, "Saved.")
+            return redirect("console_number", phone_number_id)
+    if form is None:
+        return redirect("console_number", phone_number_id)
+    return render(
+        request,
+        "console/numbers/profile.html",
+        {"number": found, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """Explain what releasing does and ask for the number's id; POST with it releases."""
+    found = _find(visit, phone_number_id)
+    form = ReleaseForm(request.POST or None, phone_number_id=phone_number_id)
+    if request.method == "POST" and form.is_valid():
+        require_open(visit)
+        with flash_errors(request), _asking_platform(request, found):
+            leaving.release_number(found, actor=Actor(user_id=visit.user.pk))
+            messages.success(request, "The number is released. Its events stay until your retention ends.")
+            return redirect("console_numbers")
+    return render(
+        request,
+        "console/numbers/release.html",
+        {"number": found, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
+    """The number in the visit's environment; a page 404 for another tenant's."""
+    with or_404():
+        return operations.find(
+            tenant_id=visit.tenant.id, environment=visit.environment, phone_number_id=phone_number_id
+        )
+
+
+class _asking_platform(flash_errors):  # noqa: N801
+    """Hold a slot of the bulkhead during a call to the platform, and show its errors as messages."""
+
+    def __init__(self, request: HttpRequest, found: PhoneNumber) -> None:
+        super().__init__(request)
+        self.held = limits.upstream.held(found.tenant_id, found.phone_number_id)
+
+    def __enter__(self) -> None:
+        self.held.__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.held.__exit__(None, None, None)
+        if isinstance(error, Refused):
+            said = (error.answer.json() or {}).get("error", {})
+            reason = said.get("error_user_msg") or said.get("message") or "no reason given"
+            messages.error(self.request, f"The platform refused: {reason} (code {error.verdict.code})")
+            return True
+        if isinstance(error, UpstreamUnreachable):
+            messages.error(self.request, UNREACHABLE)
+            return True
+        return super().__exit__(kind, error, trace)
+
+
+def _returned_session(request: HttpRequest, visit: Visit) -> ConnectSession | None:
+    session_id = request.GET.get("session_id")
+    if not session_id:
+        return None
+    try:
+        return sessions.find(tenant_id=visit.tenant.id, environment=visit.environment, session_id=session_id)
+    except NotFound:
+        return None
+
+
+def _number_page(
+    request: HttpRequest,
+    visit: Visit,
+    found: PhoneNumber,
+    *,
+    register_form: RegisterForm | None = None,
+    seen: dict[str, Any] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    return render(
+        request,
+        "console/numbers/number.html",
+        {
+            "tenant": visit.tenant,
+            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
+            "number": found,
+            "explained": explained(found.connection_detail),
+            "register_form": register_form or RegisterForm(),
+            "health": seen,
+        },
+        status=status,
+    )

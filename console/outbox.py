@@ -1,0 +1,44 @@
+"""Outbox of the development service: the mails that nobody sends, so that a newcomer finds the links in them."""
+
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from tenants.models import OutboundMail
+
+MAILS_PER_PAGE = 50
+
+
+def is_open() -> bool:
+    """Whether the outbox is served: outside of production, and only where mails are stored instead of sent."""
+    return not settings.PRODUCTION and settings.EMAIL_MODE == "log"
+
+
+@require_safe
+@never_cache
+def mail_list(request: HttpRequest) -> HttpResponse:
+    """The mails, newest first."""
+    _require_open()
+    page = Paginator(OutboundMail.objects.order_by("-id"), MAILS_PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "console/outbox.html", {"page": page})
+
+
+@require_safe
+@never_cache
+def one_mail(request: HttpRequest, mail_id: int) -> HttpResponse:
+    """A mail's text; its HTML is a page of its own, framed by nothing."""
+    _require_open()
+    mail = get_object_or_404(OutboundMail, pk=mail_id)
+    if request.GET.get("as") == "html":
+        response = HttpResponse(mail.html)
+        response["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+        return response
+    return render(request, "console/outbox_mail.html", {"mail": mail})
+
+
+def _require_open() -> None:
+    if not is_open():
+        raise Http404("There is no outbox here.")

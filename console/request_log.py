@@ -1,0 +1,70 @@
+"""Console page of the request log: the calls of the last days, and the same call as curl."""
+
+from django import forms
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from console import lists
+from console.error_codes import meaning_of, meanings_of
+from console.visit import Visit, or_404
+from gateway.request_log import views
+
+
+class RequestFilter(forms.Form):
+    """The filter above the request log."""
+
+    status_class = forms.TypedChoiceField(
+        label="Answer",
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "Any"), ("2", "2xx: done"), ("4", "4xx: refused"), ("5", "5xx: failed")],
+    )
+    method = forms.ChoiceField(
+        label="Method",
+        required=False,
+        choices=[("", "Any"), *((name, name) for name in ("GET", "POST", "PATCH", "DELETE"))],
+    )
+    error_code = forms.CharField(label="Error code", required=False, max_length=64)
+    key_prefix = forms.CharField(label="Key begins with", required=False, max_length=16)
+
+
+def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Calls of the API, newest first, with a filter."""
+    form = RequestFilter(request.GET)
+    wanted = lists.filled_fields(form)
+    page = views.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal=wanted,
+        before=lists.before(request),
+        limit=lists.ROWS_PER_PAGE,
+    )
+    return render(
+        request,
+        "console/requests.html",
+        {
+            "form": form,
+            "rows": page.rows,
+            "meanings": meanings_of(call.error_code for call in page.rows),
+            "page": lists.KeysetPage(page.rows, page.before),
+            "filtered": bool(wanted),
+            "days": settings.REQUEST_LOG_DAYS,
+        },
+    )
+
+
+def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
+    """One call: where its time went, what its error means, and the call as curl."""
+    with or_404():
+        found = views.find(tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id)
+    return render(
+        request,
+        "console/request.html",
+        {
+            "call": found,
+            "meaning": meaning_of(found.error_code or ""),
+            "url": f"{settings.BASE_URL}{found.route or ''}",
+        },
+    )

@@ -1,0 +1,262 @@
+"""The sandbox's phone: a person reads on it what the business sends, and answers as a customer.
+
+Open while an account waits for approval as well: nothing in the sandbox reaches a real phone.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from console.visit import Visit, or_404, require_open
+from gateway.api import limits
+from gateway.api.attachments import attach, isolate
+from gateway.api.errors import InvalidRequest
+from phone_numbers.models import PhoneNumber
+from phone_numbers.sandbox import control
+from phone_numbers.sandbox.bubbles import bubbles_of, gist
+
+KINDS = (
+    ("text", "Text"),
+    ("image", "Picture"),
+    ("video", "Video"),
+    ("audio", "Voice message"),
+    ("document", "Document"),
+    ("sticker", "Sticker"),
+    ("location", "Location"),
+    ("contacts", "Contact card"),
+    ("order", "Order"),
+)
+MOST_MESSAGES = 100
+MOST_CUSTOMERS = 50
+INLINE_TYPES = ("image/jpeg", "image/png", "image/webp", "audio/", "video/")
+"""Types that are shown in the page. Others are downloads, so that no file becomes a page of this host."""
+EMOJIS = ("👍", "❤", "😂")
+
+
+class CustomerForm(forms.Form):
+    """A customer who has not written yet."""
+
+    customer = forms.CharField(
+        label="Phone number",
+        max_length=24,
+        initial="+91 98123 45678",
+        help_text="With country code. Any number: nothing reaches a real phone.",
+        widget=forms.TextInput(attrs={"inputmode": "tel", "autocomplete": "off"}),
+    )
+    name = forms.CharField(label="Name", max_length=100, required=False)
+    identity = forms.ChoiceField(
+        label="What you learn of them",
+        choices=(
+            ("both", "Phone number and user id"),
+            ("phone", "Phone number"),
+            ("user_id", "User id alone: a customer with a user name"),
+        ),
+    )
+
+    def clean_customer(self) -> str:
+        digits = re.sub(r"[\s().+-]", "", self.cleaned_data["customer"])
+        if not re.fullmatch(r"[1-9]\d{6,14}", digits):
+            raise ValidationError("Give the number with its country code, e.g. +91 98123 45678.")
+        return digits
+
+
+class WriteForm(forms.Form):
+    """What the customer writes."""
+
+    kind = forms.ChoiceField(label="Kind", choices=KINDS)
+    text = forms.CharField(
+        label="Message",
+        required=False,
+        max_length=4_096,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "placeholder": "Message"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("kind") == "text" and not cleaned.get("text"):
+            self.add_error("text", "Type a message.")
+        return cleaned
+
+    def message(self) -> dict[str, Any]:
+        """The members of the message; a text beside a file is its caption."""
+        kind, text = self.cleaned_data["kind"], self.cleaned_data.get("text", "")
+        if kind == "text":
+            return {"type": "text", "text": text}
+        if text and kind in {"image", "video", "document"}:
+            return {"type": kind, kind: {"caption": text}}
+        return {"type": kind}
+
+
+def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The customers of a number, and the conversation with one of them."""
+    customer = request.GET.get("customer", "")[:160]
+    context: dict[str, Any] = {"customer": customer, "form": CustomerForm(), "writing": WriteForm()}
+    try:
+        with _asking_simulator(visit), or_404():
+            numbers = control.ensure(visit.tenant.id)
+            number = control.number_of(visit.tenant.id, request.GET.get("number") or None)
+            context |= {
+                "numbers": numbers,
+                "number": number,
+                "customers": _customers(visit, number),
+                **_thread(visit, number, customer),
+            }
+    except control.FAILURES:
+        return render(request, "console/phone/away.html")
+    return render(request, "console/phone/phone.html", context)
+
+
+def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The conversation alone: the page reloads it at each event. 204 while nothing changed."""
+    customer = request.GET.get("customer", "")[:160]
+    try:
+        with _asking_simulator(visit), or_404():
+            number = control.number_of(visit.tenant.id, request.GET.get("number") or None)
+            context = {"number": number, "customer": customer, **_thread(visit, number, customer)}
+    except control.FAILURES:
+        return HttpResponse(status=204)
+    if context["seen"] == request.GET.get("seen"):
+        return HttpResponse(status=204)
+    return HttpResponse(render_to_string("console/phone/thread.html", context, request))
+
+
+def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """A new customer writes for the first time."""
+    require_open(visit)
+    form = CustomerForm(request.POST)
+    if not form.is_valid():
+        _tell(request, form)
+        return redirect("console_phone")
+    said = {
+        "type": "text",
+        "text": "Hello",
+        "identity": form.cleaned_data["identity"],
+        "name": form.cleaned_data["name"] or None,
+    }
+    return _write(request, visit, form.cleaned_data["customer"], said)
+
+
+def write(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Write, tap, react, edit or delete as the customer, by the button that was pressed."""
+    require_open(visit)
+    customer = request.POST.get("customer", "")[:160]
+    action, _, argument = request.POST.get("do", "write").partition(" ")
+    message_id = request.POST.get("message", "")[:512]
+    if action == "react":
+        said: Mapping[str, Any] = {
+            "type": "reaction",
+            "reaction": {"message_id": message_id, "emoji": argument[:16]},
+        }
+    elif action == "delete":
+        said = {"type": "revoke", "revoke": {"original_message_id": message_id}}
+    elif action == "edit":
+        text = request.POST.get("text", "")[:4_096]
+        said = {"type": "edit", "edit": {"original_message_id": message_id}, "text": text}
+    elif action == "choose":
+        return _choose(request, visit, customer, message_id, argument)
+    else:
+        form = WriteForm(request.POST)
+        if not form.is_valid():
+            _tell(request, form)
+            return _back(request, customer)
+        said = form.message()
+    return _write(request, visit, customer, said)
+
+
+def file(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """A file of the sandbox by its `id`."""
+    media_id = request.GET.get("id", "")[:64]
+    if not media_id:
+        return HttpResponseBadRequest("Which file?")
+    try:
+        with _asking_simulator(visit), or_404():
+            answer = control.file(visit.tenant.id, media_id)
+    except control.FAILURES:
+        raise Http404("This file cannot be read now.") from None
+    content_type = answer.headers.get("content-type", "")
+    is_shown = content_type.startswith(INLINE_TYPES)
+    response = HttpResponse(
+        answer.body, content_type=content_type if is_shown else "application/octet-stream"
+    )
+    if is_shown:
+        isolate(response)
+    else:
+        attach(response, None)
+    return response
+
+
+def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, place: str) -> HttpResponse:
+    """Send the reply of a tapped button or list row, as the message itself defines it."""
+    with _asking_simulator(visit), or_404():
+        number = control.number_of(visit.tenant.id, request.POST.get("number") or None)
+        rows = _messages(visit, number, customer)
+    bubble = next((one for one in bubbles_of(rows) if one.id == message_id), None)
+    if bubble is None or not place.isdigit() or int(place) >= len(bubble.choices):
+        raise Http404("There is no such choice.")
+    return _write(request, visit, customer, {**bubble.choices[int(place)].says, "context": message_id})
+
+
+def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str, Any]) -> HttpResponse:
+    number = request.POST.get("number") or None
+    try:
+        with _asking_simulator(visit), or_404():
+            control.write(visit.tenant.id, {**said, "from": customer, "phone_number_id": number})
+    except InvalidRequest as error:
+        messages.error(request, error.text)
+    except control.FAILURES:
+        messages.error(request, "The test world did not answer. Try again in a minute.")
+    return _back(request, customer)
+
+
+def _tell(request: HttpRequest, form: Form) -> None:
+    """Say on the next page what is wrong with a form."""
+    for problems in form.errors.values():
+        for problem in problems:
+            messages.error(request, str(problem))
+
+
+def _back(request: HttpRequest, customer: str) -> HttpResponse:
+    place = {"number": request.POST.get("number", ""), "customer": customer}
+    query = urlencode({name: value for name, value in place.items() if value})
+    return redirect(f"{reverse('console_phone')}?{query}#write")
+
+
+@contextmanager
+def _asking_simulator(visit: Visit) -> Iterator[None]:
+    """Hold a slot of the bulkhead during a call to the simulator."""
+    with limits.upstream.held(visit.tenant.id, None):
+        yield
+
+
+def _messages(visit: Visit, number: PhoneNumber, customer: str) -> list[Any]:
+    return control.messages(
+        visit.tenant.id, phone_number_id=number.phone_number_id, customer=customer, limit=MOST_MESSAGES
+    )
+
+
+def _thread(visit: Visit, number: PhoneNumber, customer: str) -> dict[str, Any]:
+    """The bubbles of a conversation, and a fingerprint of what they show."""
+    rows = _messages(visit, number, customer) if customer else []
+    shown = repr([(row["id"], row["status"], row["reaction"], row["change"], row["body"]) for row in rows])
+    seen = hashlib.sha256(shown.encode()).hexdigest()[:16]
+    return {"bubbles": bubbles_of(rows), "emojis": EMOJIS, "seen": seen}
+
+
+def _customers(visit: Visit, number: PhoneNumber) -> list[dict[str, Any]]:
+    rows = control.customers(visit.tenant.id, phone_number_id=number.phone_number_id, limit=MOST_CUSTOMERS)
+    return [
+        {"key": row["customer"], "name": row["contact"]["profile"]["name"], "gist": gist(row["last"])}
+        for row in rows
+    ]

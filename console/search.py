@@ -1,0 +1,198 @@
+"""The search: what an id, a number or the name of a page leads to, within the visit's tenant and environment."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from django.apps import apps
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from console import navigation
+from console.visit import Visit
+from gateway import ids
+from gateway.api.errors import NotFound
+from gateway.request_log import views as request_log
+from gateway.roles import Area
+from messaging.models import Batch, MessageTemplate
+from messaging.sending.outbound import typed_number
+from phone_numbers.models import PhoneNumber
+from tenants.credentials.api_keys import PREFIX_CHARACTERS
+from tenants.models import ApiKey
+from webhooks.events import message_search
+from webhooks.models import Delivery, Endpoint, Event
+
+MOST_HITS = 5
+"""Hits of one finder."""
+LONGEST_TEXT = 512
+_NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that the search found."""
+
+    kind: str
+    title: str
+    url: str
+
+
+Finder = Callable[[Visit, str], Iterable[Hit]]
+
+
+def find(visit: Visit, text: str) -> list[Hit]:
+    """Everything that a text names, as far as the visit may see it."""
+    wanted = text.strip()[:LONGEST_TEXT]
+    if len(wanted) < 2:
+        return []
+    return [
+        hit
+        for area, finder in FINDERS
+        if visit.may_read(area)
+        for hit in islice(finder(visit, wanted), MOST_HITS)
+    ]
+
+
+def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """What was found; a single hit opens at once."""
+    asked = request.GET.get("q", "")
+    hits = find(visit, asked)
+    if len(hits) == 1:
+        return redirect(hits[0].url)
+    return render(request, "console/search.html", {"asked": asked, "hits": hits})
+
+
+def search_hits(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The hits alone, polled by the search field while somebody types."""
+    asked = request.GET.get("q", "")
+    return render(request, "console/parts/hits.html", {"asked": asked, "hits": find(visit, asked)})
+
+
+def _pages(visit: Visit, text: str) -> Iterator[Hit]:
+    for entry in navigation.entries_of(visit):
+        if text.lower() in entry.title.lower():
+            yield Hit("Page", entry.title, reverse(entry.url_name))
+
+
+def _keys(visit: Visit, text: str) -> Iterator[Hit]:
+    if text.startswith("wb_"):
+        prefix = text[:PREFIX_CHARACTERS]
+        for key in ApiKey.objects.for_tenant(visit.tenant.id).filter(prefix__startswith=prefix):
+            yield Hit("API key", f"{key.prefix}… {key.name}", reverse("console_rotate_key", args=[key.pk]))
+
+
+def _requests(visit: Visit, text: str) -> Iterator[Hit]:
+    request_id = ids.typed(text)
+    if ids.decode(ids.REQUEST, request_id) is None:
+        return
+    try:
+        call = request_log.find(
+            tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id
+        )
+    except NotFound:
+        return
+    yield Hit("Call", f"{call.method} {call.route or ''}", reverse("console_request", args=[request_id]))
+
+
+def _events(visit: Visit, text: str) -> Iterator[Hit]:
+    key = ids.decode(ids.EVENT, ids.typed(text))
+    rows = Event.objects.for_environment(visit.tenant.id, visit.environment)
+    for event in rows.filter(pk=key) if key else ():
+        yield Hit(
+            "Event", f"{event.type} {event.public_id}", reverse("console_event", args=[event.public_id])
+        )
+
+
+def _deliveries(visit: Visit, text: str) -> Iterator[Hit]:
+    key = ids.decode(ids.DELIVERY, ids.typed(text))
+    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
+    for delivery in rows.filter(pk=key) if key else ():
+        title = f"{delivery.event_type}, {delivery.status}"
+        yield Hit("Delivery", title, reverse("console_delivery", args=[delivery.public_id]))
+
+
+def _endpoints(visit: Visit, text: str) -> Iterator[Hit]:
+    # A tenant has few endpoints, so all are scanned.
+    for endpoint in Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id"):
+        if text.lower() in endpoint.url.lower() or text in {str(endpoint.pk), endpoint.uid}:
+            yield Hit("Endpoint", endpoint.url, reverse("console_endpoint", args=[endpoint.pk]))
+
+
+def _messages(visit: Visit, text: str) -> Iterator[Hit]:
+    if not text.startswith("wamid."):
+        return
+    try:
+        found = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=text)
+    except NotFound:
+        return
+    yield Hit(
+        "Message", f"{found.type or 'message'}, {found.status}", reverse("console_message", args=[text])
+    )
+
+
+def _customers(visit: Visit, text: str) -> Iterator[Hit]:
+    if (number := typed_number(text)) is None:
+        return
+    found = message_search.search(
+        tenant_id=visit.tenant.id, environment=visit.environment, equal={"wa_id": number}, limit=1
+    )
+    if found.rows:
+        url = f"{reverse('console_messages')}?{urlencode({'wa_id': number})}"
+        yield Hit("Customer", f"Messages with +{number}", url)
+
+
+def _batches(visit: Visit, text: str) -> Iterator[Hit]:
+    own = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    key = ids.decode(ids.BATCH, ids.typed(text))
+    for batch in own.filter(Q(pk=key) if key else Q(client_ref=text)):
+        title = batch.client_ref or batch.public_id
+        yield Hit("Batch", title, reverse("console_batch", args=[batch.public_id]))
+
+
+def _templates(visit: Visit, text: str) -> Iterator[Hit]:
+    own = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    for row in own.filter(Q(name__icontains=text) | Q(template_id=text)).order_by("name", "language")[
+        :MOST_HITS
+    ]:
+        yield Hit(
+            "Template", f"{row.name} ({row.language})", reverse("console_template", args=[row.template_id])
+        )
+
+
+def _numbers(visit: Visit, text: str) -> Iterator[Hit]:
+    if not _NUMBER.fullmatch(text):
+        return
+    digits = "".join(filter(str.isdecimal, text))
+    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    for number in own.filter(Q(digits=digits) | Q(phone_number_id=digits) | Q(account__waba_id=digits)):
+        title = number.display_phone_number or number.phone_number_id
+        yield Hit("Number", title, reverse("console_number", args=[number.phone_number_id]))
+
+
+FINDERS: list[tuple[Area, Finder]] = [
+    (Area.OWN, _pages),
+    (Area.INTEGRATION, _keys),
+    (Area.INTEGRATION, _requests),
+    (Area.INTEGRATION, _events),
+    (Area.INTEGRATION, _deliveries),
+    (Area.INTEGRATION, _endpoints),
+    (Area.INTEGRATION, _numbers),
+    (Area.INTEGRATION, _messages),
+    (Area.INTEGRATION, _customers),
+    (Area.INTEGRATION, _batches),
+    (Area.INTEGRATION, _templates),
+]
+"""Each for those who may read its area. They look up exact, indexed values."""
+
+if apps.is_installed("billing"):
+    from billing.models import Invoice
+
+    def _invoices(visit: Visit, text: str) -> Iterator[Hit]:
+        for invoice in Invoice.objects.for_tenant(visit.tenant.id).filter(number=text.upper()):
+            yield Hit("Invoice", invoice.number, reverse("console_invoice", args=[invoice.pk]))
+
+    FINDERS.append((Area.BILLING, _invoices))

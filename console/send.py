@@ -1,0 +1,223 @@
+"""The page that sends a test message: the form, the answer as it came, code that does the same, and its events."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from console.error_codes import upstream_meaning
+from console.number_forms import sending_numbers
+from console.template_forms import approved_templates, template_choices
+from console.visit import TEST, Visit, require_open
+from gateway.api.errors import Reply, ServiceError, error_reply
+from messaging.message_templates import parameters
+from messaging.models import MessageTemplate, MessageTemplateQuerySet
+from messaging.sending.flow import SendRequest, send_from_thread
+from messaging.sending.outbound import lacks_country_code, typed_number
+from phone_numbers.models import PhoneNumber
+from webhooks.events import envelope, search
+
+EVENTS_SHOWN = 20
+EXAMPLE_CUSTOMER = "+91 98123 45678"
+"""The sandbox's first suggestion, where no number is a real person's."""
+
+
+class TemplateForm(forms.Form):
+    """A template, with a field for each of its variables once it is chosen."""
+
+    without_template = "Choose a template"
+    """The choice of none."""
+    template = forms.ChoiceField(
+        label="Template",
+        required=False,
+        help_text="Needed unless the customer wrote within the last 24 hours.",
+    )
+
+    def __init__(self, *args: Any, templates: MessageTemplateQuerySet, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._templates = templates
+        self.refusal: str | None = None
+        """Why the chosen template cannot be filled in here."""
+        self.document: Mapping[str, Any] | None = None
+        """The chosen template, as the upstream describes it."""
+        self.fields["template"].choices = [  # type: ignore[attr-defined]
+            ("", self.without_template),
+            *template_choices(templates),
+        ]
+        self._template = self._chosen()
+        if self._template is not None:
+            self._add_parameters(orjson.loads(self._template.document))
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if self.refusal is not None:
+            raise ValidationError(self.refusal)
+        return cleaned
+
+    def parameter_fields(self) -> list[forms.BoundField]:
+        """A field for each variable of the chosen template."""
+        return [field for field in self if field.name not in self.base_fields]
+
+    def as_read(self) -> list[tuple[str, str]]:
+        """The chosen template as customers read it, with its variables."""
+        return parameters.as_read(self.document) if self.document else []
+
+    def _chosen(self) -> MessageTemplate | None:
+        given = self["template"].value()
+        try:
+            return self._templates.filter(pk=given).first() if given else None
+        except ValidationError:  # no id of a template
+            return None
+
+    def _add_parameters(self, document: Mapping[str, Any]) -> None:
+        try:
+            wanted = parameters.parameters_of(document)
+        except parameters.CannotBeFilled as error:
+            self.refusal = str(error)
+            return
+        self.document = document
+        for parameter in wanted:
+            self.fields[parameter.key] = forms.CharField(label=parameter.label, max_length=1024)
+
+
+class SendForm(TemplateForm):
+    """A message to try sending with: a text, or a template with a field for each of its variables."""
+
+    without_template = "None: send the text"
+    from_ = forms.ChoiceField(label="From")
+    to = forms.CharField(
+        label="To",
+        max_length=24,
+        help_text="With country code, e.g. +91 98000 00001.",
+        widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
+    )
+    text = forms.CharField(
+        label="Text", max_length=4096, required=False, widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"})
+    )
+
+    def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
+        super().__init__(*args, templates=approved_templates(visit), **kwargs)
+        self._visit = visit
+        self.fields["from_"].choices = sending_numbers(visit)  # type: ignore[attr-defined]
+
+    def clean_to(self) -> str:
+        to = typed_number(self.cleaned_data["to"])
+        if to is None or lacks_country_code(self.cleaned_data["to"]):
+            raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
+        return to
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if self._template is not None:
+            self._check_account(cleaned)
+        elif not cleaned.get("text") and "template" not in self.errors:
+            raise ValidationError("Type a text, or choose a template.")
+        return cleaned
+
+    def head_fields(self) -> list[forms.BoundField]:
+        """The fields above those of the template's variables."""
+        return [self[name] for name in ("from_", "to")]
+
+    def message(self) -> dict[str, Any]:
+        """The body for `POST /v1/messages`."""
+        values = self.cleaned_data
+        head = {"from": values["from_"], "messaging_product": "whatsapp", "to": values["to"]}
+        if self.document is not None:
+            return {**head, "type": "template", "template": parameters.message(self.document, values)}
+        return {**head, "type": "text", "text": {"body": values["text"]}}
+
+    def _check_account(self, cleaned: Mapping[str, Any]) -> None:
+        numbers = PhoneNumber.objects.for_tenant(self._visit.tenant.id)
+        number = numbers.filter(phone_number_id=cleaned.get("from_")).first()
+        if number is not None and self._template and number.account_id != self._template.account_id:
+            raise ValidationError(
+                "This template belongs to another business account than the number. Choose another number."
+            )
+
+
+def send(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
+    initial = {"template": request.GET.get("template", "")}
+    if visit.environment == TEST:
+        initial["to"] = EXAMPLE_CUSTOMER
+    form = SendForm(request.POST or None, visit=visit, initial=initial)
+    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "form_id": uuid4()}
+    if request.method == "POST":
+        require_open(visit)
+        if form.is_valid():
+            context |= _sent(request, visit, form)
+    return render(request, "console/messaging/send.html", context, status=400 if form.errors else 200)
+
+
+def variables(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The fields of a template's variables alone, loaded when a template is chosen."""
+    form = SendForm(visit=visit, initial={"template": request.GET.get("template", "")})
+    return render(request, "console/messaging/send_variables.html", {"form": form})
+
+
+def events(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The events of a message, oldest first, polled while the page is open."""
+    wamid = request.GET.get("wamid", "")[:512]
+    return render(request, "console/messaging/events.html", {"wamid": wamid, "rows": _events(visit, wamid)})
+
+
+def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
+    body = form.message()
+    raw = orjson.dumps(body)
+    wanted = SendRequest(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        path="/v1/messages",
+        raw=raw,
+        body=body,
+        idempotency_key=f"console-{request.POST.get('form_id', '')[:64]}",
+        request_id=getattr(request, "request_id", None),
+    )
+    try:
+        reply = send_from_thread(wanted)
+    except ServiceError as error:
+        reply = error_reply(error, getattr(request, "request_id", None))
+    answer = _answer(reply)
+    wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
+    problem = None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error")
+    shown = orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
+    return {
+        "status": reply.status,
+        "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
+        "problem": problem,
+        "meaning": upstream_meaning(str(problem.get("code"))) if isinstance(problem, dict) else None,
+        "request_body": shown,
+        "indented_body": shown.replace("\n", "\n    "),
+        "wamid": wamid,
+        "rows": _events(visit, wamid) if wamid else [],
+    }
+
+
+def _answer(reply: Reply) -> Any:
+    try:
+        return orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return {}
+
+
+def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:
+    if not wamid:
+        return []
+    found = search.search(
+        tenant_id=visit.tenant.id, environment=visit.environment, equal={"wamid": wamid}, limit=EVENTS_SHOWN
+    ).rows
+    bodies = envelope.load([event.id for event in found])
+    rows = []
+    for event in reversed(found):
+        stored = bodies.get(event.id)
+        data = orjson.loads(stored.data) if stored else {}
+        status = data.get("status")
+        said = status.get("status") if isinstance(status, dict) else None
+        errors = status.get("errors") if isinstance(status, dict) else None
+        rows.append({"event": event, "said": said, "errors": errors or []})
+    return rows

@@ -1,0 +1,87 @@
+"""Console pages of the account's settings: retention, billing address, and the audit log of the business."""
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from console import lists
+from console.visit import Visit, require_active
+from tenants import audit, lifecycle
+from tenants.labels import action_words, changes, label
+from tenants.models import AuditEntry, Tenant, User
+
+
+class SettingsForm(forms.Form):
+    """What a business may change of itself (`PATCH /v1/tenant`)."""
+
+    retention_days = forms.TypedChoiceField(
+        label="Keep the contents of events for",
+        coerce=int,
+        choices=[(value, f"{value} days") for value in Tenant.Retention.values],
+        help_text="Contents that are older are deleted, also when you make it shorter now. Times and ids stay longer.",
+    )
+    billing_email = forms.EmailField(
+        label="Billing email", required=False, max_length=254, help_text="Invoices and reminders go there."
+    )
+
+
+def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The settings of the business."""
+    tenant = visit.tenant
+    form = SettingsForm(
+        request.POST or None,
+        initial={"retention_days": tenant.retention_days, "billing_email": tenant.billing_email},
+    )
+    if request.method == "POST" and form.is_valid():
+        require_active(visit)
+        changes = {**form.cleaned_data, "billing_email": form.cleaned_data["billing_email"] or None}
+        lifecycle.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
+        messages.success(request, "Saved.")
+        return redirect("console_settings")
+    return render(
+        request,
+        "console/settings.html",
+        {"tenant": tenant, "form": form},
+        status=400 if form.errors else 200,
+    )
+
+
+def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Who changed what, newest first."""
+    rows = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")
+    if (begin := request.GET.get(lists.BEFORE, "")).isdigit():
+        rows = rows.filter(id__lt=min(int(begin), 2**63 - 1))
+    page = lists.cut_page(list(rows[: lists.ROWS_PER_PAGE + 1]))
+    people = people_by_id(visit, [row.actor_user_id for row in page.rows if row.actor_user_id is not None])
+    shown = [
+        (
+            row,
+            _actor(row, people),
+            action_words(row.action),
+            label(row.target_type),
+            changes(row.details, visit.zone),
+        )
+        for row in page.rows
+    ]
+    return render(
+        request, "console/audit.html", {"page": page, "rows": shown, "most_a_day": audit.MOST_A_DAY}
+    )
+
+
+def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
+    """The addresses of the business's own people, of former ones too, by id."""
+    removals = AuditEntry.objects.filter(
+        tenant_id=visit.tenant.id, action="team.remove", target_id__in=[str(id_) for id_ in ids]
+    )
+    former = {int(row.target_id): f"{row.details['email']} (removed)" for row in removals}
+    return former | dict(User.objects.filter(tenant=visit.tenant, pk__in=ids).values_list("pk", "email"))
+
+
+def _actor(row: AuditEntry, people: dict[int, str]) -> str:
+    """Who did it, as the business may know it: its own people by address, staff as our team."""
+    if key := row.details.get("acting_key"):
+        return f"API key {key}…"
+    if row.actor_user_id is None:
+        return "The gateway"
+    return people.get(row.actor_user_id, "Our team")

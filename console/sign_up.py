@@ -1,0 +1,231 @@
+"""Sign-up: the form, the confirmation of the address, and the application that is corrected."""
+
+import re
+from typing import Any, cast
+
+from allauth.account.adapter import get_adapter
+from allauth.core import ratelimit
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_safe
+
+from console.log_in import PASSWORD_HELP, SIGNED_UP_AS
+from console.visit import Visit
+from gateway.api.errors import Conflict
+from tenants.models import SignUp, Tenant, User
+from tenants.names import check_name
+from tenants.signup import registration, screening, tax_ids
+
+_PHONE = re.compile(r"\+[1-9]\d{7,14}")
+
+
+class ApplicationForm(forms.Form):
+    """The data of a business at sign-up (specification 1.10)."""
+
+    company = forms.CharField(
+        label="Company name",
+        max_length=200,
+        validators=[check_name],
+        help_text="As registered for GST or on the PAN card.",
+        widget=forms.TextInput(attrs={"autocomplete": "organization"}),
+    )
+    website = forms.CharField(
+        label="Website",
+        max_length=255,
+        help_text="For example example.in.",
+        widget=forms.TextInput(attrs={"autocomplete": "url", "inputmode": "url"}),
+    )
+    tax_id = forms.CharField(
+        label="GSTIN or PAN",
+        max_length=20,
+        help_text="The GSTIN (15 characters) if the company has one, else its PAN (10).",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}
+        ),
+    )
+    address = forms.CharField(
+        label="Address",
+        max_length=500,
+        validators=[check_name],
+        help_text="Building, street, area. It appears on invoices.",
+        widget=forms.TextInput(attrs={"autocomplete": "street-address"}),
+    )
+    city = forms.CharField(
+        label="City",
+        max_length=100,
+        validators=[check_name],
+        widget=forms.TextInput(attrs={"autocomplete": "address-level2"}),
+    )
+    state_code = forms.ChoiceField(
+        label="State or union territory",
+        choices=[("", "Choose one"), *sorted(tax_ids.ADDRESS_STATES.items(), key=lambda state: state[1])],
+        widget=forms.Select(attrs={"autocomplete": "address-level1"}),
+    )
+    pin_code = forms.RegexField(
+        r"^[1-9][0-9]{5}\Z",
+        label="PIN code",
+        error_messages={"invalid": "A PIN code has six digits."},
+        widget=forms.TextInput(attrs={"autocomplete": "postal-code", "inputmode": "numeric"}),
+    )
+    phone = forms.CharField(
+        label="Phone",
+        max_length=24,
+        help_text="With country code, e.g. +91 98000 00001. For questions about your request.",
+        widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
+    )
+
+    def clean_website(self) -> str:
+        try:
+            return screening.parse_website(self.cleaned_data["website"])
+        except screening.InvalidWebsiteError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean_tax_id(self) -> tax_ids.TaxId:
+        try:
+            return tax_ids.parse(self.cleaned_data["tax_id"])
+        except tax_ids.InvalidTaxIdError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean_phone(self) -> str:
+        phone = re.sub(r"[\s().-]", "", self.cleaned_data["phone"])
+        if re.fullmatch(r"0?[6-9]\d{9}", phone):
+            phone = f"+91{phone[-10:]}"
+        if not _PHONE.fullmatch(phone):
+            raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
+        return phone
+
+    def application(self) -> registration.Application:
+        """What was typed, for `registration`."""
+        values = {name: self.cleaned_data[name] for name in ApplicationForm.base_fields}
+        tax: tax_ids.TaxId = values.pop("tax_id")
+        return registration.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)
+
+
+class SignUpForm(ApplicationForm):
+    """Account onboarding: the person who signs up, and the business."""
+
+    field_order = (
+        "email",
+        "password",
+        "phone",
+        "company",
+        "website",
+        "tax_id",
+        "address",
+        "city",
+        "pin_code",
+    )
+    """The order on the page, so that the summary of errors follows it."""
+
+    email = forms.EmailField(
+        label="Business email",
+        max_length=254,
+        help_text="At your company's own domain. You log in with it.",
+        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
+    )
+    password = forms.CharField(
+        label="Password",
+        max_length=128,
+        strip=False,
+        help_text=PASSWORD_HELP,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"].lower()
+        domain = screening.domain_of(email)
+        if domain is None or not screening.is_business(domain):
+            raise ValidationError(
+                f"Please use an address at your company's own domain. Addresses at {domain or 'this domain'} "
+                "are open to everybody, so they do not show which company you act for."
+            )
+        return f"{email.rpartition('@')[0]}@{domain}"
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if password := cleaned.get("password"):
+            person = User(email=cleaned.get("email", ""))
+            person.company = cleaned.get("company", "")  # type: ignore[attr-defined]
+            try:
+                validate_password(password, person)
+            except ValidationError as error:
+                self.add_error("password", error)
+            if self.errors and "password" not in self.errors:
+                self.add_error("password", "Please type it again: a page never shows a password.")
+        return cleaned
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def sign_up(request: HttpRequest) -> HttpResponse:
+    """The sign-up form; a valid one is answered the same, whether or not its address has an account."""
+    form = SignUpForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        email = form.cleaned_data["email"]
+        if not ratelimit.consume(request, action="signup", key=email):
+            return cast("HttpResponse", ratelimit.respond_429(request))
+        registration.start(
+            form.application(),
+            email=email,
+            password=form.cleaned_data["password"],
+            ip=get_adapter().get_client_ip(request),
+        )
+        request.session[SIGNED_UP_AS] = email
+        return redirect("sign_up_sent")
+    return render(request, "console/sign_up.html", {"form": form}, status=400 if form.errors else 200)
+
+
+@require_safe
+def sign_up_sent(request: HttpRequest) -> HttpResponse:
+    """After the sign-up: check your email."""
+    return render(request, "console/sign_up_sent.html", {"address": request.session.get(SIGNED_UP_AS)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
+    """The mailed link: a page with a button, because mail scanners open links; only POST confirms."""
+    try:
+        if request.method == "POST":
+            tenant = registration.confirm(token)
+            return render(request, "console/confirmed.html", {"tenant": tenant})
+        return render(request, "console/confirm.html", {"sign_up": registration.find(token)})
+    except registration.ConfirmationLinkError:
+        return render(request, "console/link_error.html", status=410)
+
+
+def application(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form of a business that waits or was rejected: correct it and apply again. Decided, it leads home."""
+    tenant = visit.tenant
+    sign_up = SignUp.objects.filter(tenant=tenant).first()
+    is_open = tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}
+    if sign_up is not None and not is_open and request.method == "GET":
+        # The link of an older mail. Home shows the account's status.
+        messages.info(request, "Your application is decided: there is nothing to correct any more.")
+        return redirect("console")
+    if sign_up is None or not is_open:
+        raise Http404("There is no application to correct.")
+    form = ApplicationForm(
+        request.POST or None, initial={name: getattr(sign_up, name) for name in ApplicationForm.base_fields}
+    )
+    if request.method == "POST" and form.is_valid():
+        try:
+            registration.apply_again(form.application(), tenant_id=tenant.id, actor_user_id=visit.user.pk)
+        except Conflict as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, "Your application is with our team.")
+        return redirect("console")
+    return render(
+        request,
+        "console/application.html",
+        {"tenant": tenant, "form": form},
+        status=400 if form.errors else 200,
+    )

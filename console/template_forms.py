@@ -1,0 +1,223 @@
+"""Forms of templates: a new one with its buttons, other content for one; choices of templates."""
+
+import re
+from typing import Any
+
+from django import forms
+
+from console.visit import Visit
+from messaging.message_templates.draft import AUTHENTICATION, MEDIA_HEADERS, Button, Draft
+from messaging.message_templates.parameters import variables
+from messaging.models import MessageTemplate, MessageTemplateQuerySet
+from messaging.sending.outbound import typed_number
+from phone_numbers.models import BusinessAccount
+
+MOST_BUTTONS = 4
+_LINK = re.compile(r"https://[^\s/{}]+\.[^\s{}]*(\{\{1\}\})?")
+MOST_TEMPLATES = 500
+
+
+class DraftForm(forms.Form):
+    """A template to submit; the preview needs it to be valid too."""
+
+    account = forms.ChoiceField(label="Business account")
+    name = forms.RegexField(
+        r"^[a-z0-9_]{1,512}\Z",
+        label="Name",
+        help_text="Small letters, digits and underscores, e.g. order_update.",
+        error_messages={"invalid": "Use small letters, digits and underscores only."},
+    )
+    language = forms.RegexField(
+        r"^[a-z]{2,3}(_[A-Z]{2})?\Z",
+        label="Language",
+        help_text="As the platform writes it: en_US, en, hi, mr …",
+        error_messages={"invalid": "Write it like en_US or hi."},
+        widget=forms.TextInput(attrs={"list": "languages", "autocomplete": "off"}),
+    )
+    category = forms.ChoiceField(
+        label="Category",
+        choices=[
+            ("UTILITY", "Utility: an order or account"),
+            ("MARKETING", "Marketing: offers and news"),
+            (AUTHENTICATION, "Authentication: a one-time code"),
+        ],
+    )
+    header_format = forms.ChoiceField(
+        label="Header",
+        required=False,
+        choices=[
+            ("", "None"),
+            ("TEXT", "Text"),
+            *((kind, f"{kind.capitalize()} (upload a sample)") for kind in MEDIA_HEADERS),
+        ],
+    )
+    header_text = forms.CharField(label="Header text", max_length=60, required=False)
+    header_example = forms.CharField(label="Example for the header's variable", max_length=60, required=False)
+    header_sample = forms.FileField(label="Sample of the header's file", required=False)
+    body = forms.CharField(
+        label="Body",
+        max_length=1024,
+        required=False,
+        help_text="Variables are {{1}}, {{2}} … or {{name}}. None may be at the beginning or the end.",
+        widget=forms.Textarea(attrs={"rows": 4, "dir": "auto"}),
+    )
+    body_examples = forms.CharField(
+        label="Examples for the body's variables",
+        required=False,
+        help_text="One in each line, in the order of the variables. The platform's reviewers read them.",
+        widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
+    )
+    footer = forms.CharField(label="Footer", max_length=60, required=False)
+    code_minutes = forms.IntegerField(
+        label="A code is valid for (minutes)",
+        min_value=1,
+        max_value=90,
+        required=False,
+        help_text="Only for authentication.",
+    )
+
+    def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        owned = BusinessAccount.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        accounts = list(owned.order_by("-id").values_list("waba_id", "name"))
+        self.fields["account"].choices = [  # type: ignore[attr-defined]
+            (waba_id, f"{name} ({waba_id})" if name and len(accounts) > 1 else name or waba_id)
+            for waba_id, name in accounts
+        ]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("category") == AUTHENTICATION:
+            return cleaned
+        self._check_header(cleaned)
+        body = cleaned.get("body") or ""
+        if not body:
+            self.add_error("body", "Type the text of the message.")
+            return cleaned
+        found = variables(body)
+        numbers = [name for name in found if name.isdecimal()]
+        if numbers and numbers != [str(number) for number in range(1, len(found) + 1)]:
+            self.add_error("body", "Number the variables {{1}}, {{2}} … without a gap, or name all of them.")
+        if found and (body.lstrip().startswith("{{") or body.rstrip().endswith("}}")):
+            self.add_error("body", "A variable may be neither at the begin nor at the end.")
+        examples = [line.strip() for line in cleaned.get("body_examples", "").splitlines() if line.strip()]
+        if len(examples) != len(found):
+            self.add_error(
+                "body_examples",
+                f"Give {len(found)} example{'' if len(found) == 1 else 's'}, one in each line.",
+            )
+        cleaned["body_examples"] = examples
+        return cleaned
+
+    def _check_header(self, cleaned: dict[str, Any]) -> None:
+        if cleaned.get("header_format") != "TEXT":
+            return
+        found = variables(cleaned.get("header_text") or "")
+        if not cleaned.get("header_text"):
+            self.add_error("header_text", "Type the header, or choose none.")
+        elif len(found) > 1:
+            self.add_error("header_text", "A header has at most one variable.")
+        elif found and not cleaned.get("header_example"):
+            self.add_error("header_example", "Give an example for the variable.")
+
+    def draft(self, buttons: list[Button], *, handle: str = "") -> Draft:
+        """What was typed. `handle` is of the uploaded sample."""
+        values = self.cleaned_data
+        is_media = values["header_format"] in MEDIA_HEADERS
+        return Draft(
+            name=values["name"],
+            language=values["language"],
+            category=values["category"],
+            body=values["body"],
+            body_examples=values["body_examples"] or (),
+            header_format=values["header_format"],
+            header_text=values["header_text"],
+            header_example=handle if is_media else values["header_example"],
+            footer=values["footer"],
+            buttons=buttons,
+            code_minutes=values["code_minutes"],
+        )
+
+
+class EditForm(DraftForm):
+    """Other content for a template. Account, name and language stay; an approved one's category too."""
+
+    def __init__(self, *args: Any, template: MessageTemplate, draft: Draft, **kwargs: Any) -> None:
+        initial = {name: getattr(draft, name) for name in self.base_fields if hasattr(draft, name)}
+        initial["body_examples"] = "\n".join(draft.body_examples)
+        super().__init__(*args, initial=initial, **kwargs)
+        self._kept = {
+            "account": template.account.waba_id,
+            "name": template.name,
+            "language": template.language,
+        }
+        for name in self._kept:
+            del self.fields[name]
+        self.fields["category"].disabled = template.status == "APPROVED"
+
+    def clean(self) -> dict[str, Any]:
+        return {**super().clean(), **self._kept}
+
+
+class ButtonForm(forms.Form):
+    """One button; without a kind there is none."""
+
+    kind = forms.ChoiceField(
+        label="Kind",
+        required=False,
+        choices=[
+            ("", "None"),
+            ("QUICK_REPLY", "Quick reply"),
+            ("URL", "Link"),
+            ("PHONE_NUMBER", "Call a number"),
+            ("COPY_CODE", "Copy a coupon code"),
+        ],
+    )
+    text = forms.CharField(label="Text", max_length=25, required=False)
+    value = forms.CharField(label="Link, number or code", max_length=2000, required=False)
+    example = forms.CharField(label="Example of the whole link", max_length=2000, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        kind, value = cleaned.get("kind"), cleaned.get("value", "")
+        if kind and kind != "COPY_CODE" and not cleaned.get("text"):
+            self.add_error("text", "Type the button's text.")
+        if kind == "URL":
+            if not _LINK.fullmatch(value):
+                self.add_error("value", "A link begins with https:// and has {{1}} at its end or nowhere.")
+            elif variables(value) and not cleaned.get("example"):
+                self.add_error("example", "Give an example of the whole link.")
+        elif kind == "PHONE_NUMBER":
+            number = typed_number(value)
+            if number is None:
+                self.add_error("value", "Give the number with its country code.")
+            cleaned["value"] = f"+{number}"
+        elif kind == "COPY_CODE" and not 1 <= len(value) <= 15:
+            self.add_error("value", "A code has 1 to 15 characters.")
+        return cleaned
+
+    def button(self) -> Button | None:
+        """The button; None when there is none."""
+        return Button(**self.cleaned_data) if self.cleaned_data.get("kind") else None
+
+
+ButtonForms = forms.formset_factory(
+    ButtonForm, extra=MOST_BUTTONS, max_num=MOST_BUTTONS, absolute_max=MOST_BUTTONS
+)
+
+
+def initial_of(template: MessageTemplate) -> dict[str, Any]:
+    """What a template in another language begins with: account, name and category."""
+    return {"account": template.account.waba_id, "name": template.name, "category": template.category}
+
+
+def approved_templates(visit: Visit) -> MessageTemplateQuerySet:
+    """The templates that can be sent."""
+    rows = MessageTemplate.objects.for_tenant(visit.tenant.id)
+    return rows.filter(environment=visit.environment, status="APPROVED")
+
+
+def template_choices(templates: MessageTemplateQuerySet) -> list[tuple[str, str]]:
+    """Templates by name, as choices of a form."""
+    rows = templates.order_by("name", "language", "id").values_list("id", "name", "language")
+    return [(str(id_), f"{name} ({language})") for id_, name, language in rows[:MOST_TEMPLATES]]

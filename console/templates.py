@@ -1,0 +1,280 @@
+"""Pages of message templates: the list, one template, its deletion, and the form that writes or edits one."""
+
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from django import forms
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from console import lists
+from console.error_codes import UNREACHABLE, refusal_text
+from console.json_text import indented
+from console.template_forms import ButtonForms, DraftForm, EditForm, initial_of
+from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.api import limits
+from gateway.api.errors import ServiceError
+from gateway.api.limits import limited_by
+from gateway.upstream.calls import UpstreamUnreachable
+from messaging.form_files import Upload
+from messaging.message_templates import draft, operations, parameters
+from messaging.message_templates.draft import CannotBeDrafted, draft_of
+from messaging.message_templates.operations import AccountChoice
+from messaging.models import MessageTemplate
+from phone_numbers.tokens import Refused
+
+STATUSES = ("APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED")
+TEMPLATES_PER_PAGE = 50
+SAMPLE_FORM_BYTES = 17 * 1024 * 1024
+"""The largest form with the sample of a template's header: a video may have 16 MiB."""
+
+
+class TemplateFilter(forms.Form):
+    """The filter above the list of templates."""
+
+    status = forms.ChoiceField(
+        label="Status",
+        required=False,
+        choices=[("", "Any"), *((status, status.capitalize()) for status in STATUSES)],
+    )
+    name = forms.CharField(label="Name", required=False, max_length=512)
+
+
+def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The templates of all accounts of the environment, by name, with a filter."""
+    form = TemplateFilter(request.GET)
+    wanted = lists.filled_fields(form)
+    rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    if wanted.get("status"):
+        rows = rows.filter(status=wanted["status"])
+    if wanted.get("name"):
+        rows = rows.filter(name__icontains=wanted["name"])
+    page = Paginator(rows.order_by("name", "language", "id"), TEMPLATES_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    return render(
+        request,
+        "console/messaging/templates.html",
+        {
+            "form": form,
+            "filtered": bool(wanted),
+            "page": page,
+            "rows": [(row, _text(row)) for row in page],
+        },
+    )
+
+
+def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
+    """One language of a template: its text as customers read it, its variables, the reason of a rejection."""
+    found = _template(visit, template_id)
+    document = orjson.loads(found.document)
+    languages = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
+        account_id=found.account_id, name=found.name
+    )
+    return render(
+        request,
+        "console/messaging/template.html",
+        {
+            "template": found,
+            "editable": found.status in operations.EDITABLE_STATUSES,
+            "parts": parameters.as_read(document),
+            "parameters": _parameters(document),
+            "rejected_reason": _reason(document),
+            "languages": languages.order_by("language"),
+            "json": indented(found.document.encode()),
+        },
+    )
+
+
+def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
+    """Explain what deleting does; POST deletes this language, or with `all` every language of the name."""
+    found = _template(visit, template_id)
+    if request.method == "POST":
+        require_open(visit)
+        with flash_errors(request), limits.upstream.held(visit.tenant.id):
+            try:
+                operations.delete(found, all_languages=request.POST.get("all") == "yes")
+                messages.success(request, "Deleted. Its name stays reserved for 30 days.")
+                return redirect("console_templates")
+            except Refused as error:
+                messages.error(request, refusal_text(error))
+            except UpstreamUnreachable:
+                messages.error(request, UNREACHABLE)
+        return redirect("console_template", template_id)
+    return render(request, "console/messaging/template_delete.html", {"template": found})
+
+
+def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Read every template from the platform now."""
+    require_open(visit)
+    choice = AccountChoice(tenant_id=visit.tenant.id, environment=visit.environment)
+    with flash_errors(request), limits.upstream.held(visit.tenant.id):
+        try:
+            read = operations.sync_now(choice)
+        except (Refused, UpstreamUnreachable):
+            messages.error(request, "The platform did not give the templates. Try again in a minute.")
+        else:
+            messages.success(request, f"{read['synced']} templates read.")
+    return redirect("console_templates")
+
+
+def _template(visit: Visit, template_id: str) -> MessageTemplate:
+    with or_404():
+        return operations.find(
+            tenant_id=visit.tenant.id, environment=visit.environment, template_id=template_id
+        )
+
+
+def _parameters(document: dict[str, Any]) -> list[parameters.Parameter]:
+    try:
+        return parameters.parameters_of(document)
+    except parameters.CannotBeFilled:
+        return []
+
+
+def _reason(document: dict[str, Any]) -> str | None:
+    reason = document.get("rejected_reason")
+    return reason.replace("_", " ").capitalize() if isinstance(reason, str) and reason != "NONE" else None
+
+
+def _text(row: MessageTemplate) -> str:
+    """The text of a template's body, to recognise it by."""
+    return next((text for part, text in parameters.as_read(orjson.loads(row.document)) if part == "body"), "")
+
+
+@limited_by(SAMPLE_FORM_BYTES)
+def new(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The form for a new template; it is shown as customers will read it, and submitted."""
+    like = request.GET.get("like")
+    form = DraftForm(
+        request.POST or None,
+        request.FILES or None,
+        visit=visit,
+        initial=initial_of(_template(visit, like)) if like else None,
+    )
+    return _written(request, visit, form, ButtonForms(request.POST or None, prefix="button"))
+
+
+@limited_by(SAMPLE_FORM_BYTES)
+def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
+    """The same form with the content of a template, which is reviewed again once it is submitted."""
+    template = _template(visit, template_id)
+    if request.method == "POST":
+        require_open(visit)
+    if template.status not in operations.EDITABLE_STATUSES:
+        messages.error(request, "The platform edits only approved, rejected and paused templates.")
+        return redirect("console_template", template_id)
+    try:
+        form, buttons = _edited(request, visit, template)
+    except CannotBeDrafted:
+        messages.error(request, "This template has parts that the form does not know. Edit it with the API.")
+        return redirect("console_template", template_id)
+    return _written(request, visit, form, buttons, template)
+
+
+@limited_by(SAMPLE_FORM_BYTES)
+def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:
+    """The preview alone, loaded while the form is filled in."""
+    require_open(visit)
+    template = _template(visit, template_id) if template_id else None
+    try:
+        form, buttons = _edited(request, visit, template) if template else _drafted(request, visit)
+    except CannotBeDrafted:
+        return HttpResponse(status=204)
+    is_valid = form.is_valid() and buttons.is_valid()
+    shown = _shown(form.draft(_buttons(buttons)), template) if is_valid else {}
+    return render(request, "console/messaging/template_preview.html", {**shown, "template": template})
+
+
+def _drafted(request: HttpRequest, visit: Visit) -> tuple[DraftForm, Any]:
+    return DraftForm(request.POST, visit=visit), ButtonForms(request.POST, prefix="button")
+
+
+def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tuple[EditForm, Any]:
+    """The forms of a template that is edited. Raises CannotBeDrafted."""
+    was = draft_of(orjson.loads(template.document))
+    given = request.POST or None
+    form = EditForm(given, request.FILES or None, visit=visit, template=template, draft=was)
+    return form, ButtonForms(given, prefix="button", initial=[asdict(button) for button in was.buttons])
+
+
+def _written(
+    request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None = None
+) -> HttpResponse:
+    """The page with the forms. A submitted one redirects to the template; a refusal is a form error."""
+    context: dict[str, Any] = {
+        "template": template,
+        "form": form,
+        "buttons": buttons,
+        "open_buttons": buttons.is_bound or any(each.initial for each in buttons),
+    }
+    if request.method == "POST":
+        require_open(visit)
+        if form.is_valid() and buttons.is_valid():
+            is_submitted = request.POST.get("do") == "submit"
+            if is_submitted and (made := _submitted(request, visit, form, buttons, template)):
+                return redirect("console_template", made)
+            context |= _shown(form.draft(_buttons(buttons)), template)
+    elif template is not None:
+        context |= _shown(draft_of(orjson.loads(template.document)), template)
+    failed = form.errors or any(buttons.errors if buttons.is_bound else [])
+    return render(request, "console/messaging/template_new.html", context, status=400 if failed else 200)
+
+
+def _submitted(
+    request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None
+) -> str | None:
+    """Submit a new template or an edit. Returns its id, or None with the refusal as a form error."""
+    choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
+    if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
+        form.add_error("header_sample", "Choose a file: the platform's reviewers look at it.")
+        return None
+    try:
+        with limits.upstream.held(visit.tenant.id):
+            account = choice.account()
+            written = form.draft(_buttons(buttons), handle=_uploaded(account, form))
+            if template is None:
+                body = written.document()
+                made = str(operations.create(account, body=orjson.dumps(body), members=body).json()["id"])
+            else:
+                body = written.change(with_category=template.status != "APPROVED")
+                operations.edit(template, body=orjson.dumps(body), members=body)
+                made = template.template_id
+    except Refused as error:
+        form.add_error(None, refusal_text(error))
+    except ServiceError as error:
+        form.add_error(None, error.text)
+    except UpstreamUnreachable:
+        form.add_error(None, f"{UNREACHABLE} It may have worked: read the templates before you repeat it.")
+    else:
+        messages.success(request, "Submitted. The platform reviews it, usually within minutes.")
+        return made
+    return None
+
+
+def _uploaded(account: Any, form: DraftForm) -> str:
+    """The handle of the header's sample; empty when there is none to upload."""
+    sample = form.cleaned_data["header_sample"]
+    if form.cleaned_data["header_format"] not in draft.MEDIA_HEADERS or sample is None:
+        return ""
+    mime_type = sample.content_type or "application/octet-stream"
+    upload = Upload(sample.file, sample.size, sample.name or "sample", mime_type)
+    return str(operations.upload_sample(account, upload).json()["h"])
+
+
+def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
+    """What customers will read, and the body that submits it."""
+    document = written.document()
+    if document["category"] == draft.AUTHENTICATION:
+        parts = [("body", "123456 is your verification code."), ("button", "Copy code")]
+    else:
+        parts = parameters.as_read(document, draft.examples(document))
+    body = written.change(with_category=template.status != "APPROVED") if template else document
+    return {"parts": parts, "request": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
+
+
+def _buttons(forms: Any) -> list[draft.Button]:
+    return [button for form in forms if (button := form.button())]

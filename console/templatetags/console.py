@@ -1,0 +1,124 @@
+"""Template tags of the console: times in the reader's zone, with the zone's name."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from console.error_codes import Meaning
+from console.first_steps import Progress
+from console.page import FOR_ENVIRONMENT
+from gateway.clock import now
+from tenants import labels
+from tenants.labels import NOTHING
+
+register = template.Library()
+
+_ROUNDED_UP = timedelta(seconds=59)
+"""A key that ends in 24 hours does so "in 1 day" also a moment later, not "in 23 hours"."""
+_UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+
+
+@register.simple_tag(takes_context=True)
+def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = False) -> SafeString | str:
+    """A `<time>` in the visit's zone, which it names; with `relative` also how far away it is; a dash for None.
+
+    A text is a moment in ISO 8601.
+    """
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    if at is None:
+        return NOTHING
+    visit = context["console"]
+    shown = at.astimezone(visit.zone)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{} {}{}</time>',
+        f"{at:%Y-%m-%dT%H:%M:%SZ}",
+        f"{at:%Y-%m-%d %H:%M:%S}",
+        f"{shown.day} {shown:%b %Y, %H:%M}",
+        visit.zone_name,
+        f" ({away(at)})" if relative else "",
+    )
+
+
+@register.simple_tag(takes_context=True)
+def environment_field(context: dict[str, Any]) -> SafeString:
+    """The hidden field of a form with the environment in which it was filled in (`console/page.py`)."""
+    return format_html(
+        '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
+    )
+
+
+@register.simple_tag
+def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> SafeString:
+    """An error code. A known one is a link to `page`; where scripts run, it opens the code's drawer instead."""
+    known = meanings.get(str(code))
+    if known is None:
+        return format_html("<code>{}</code>", code)
+    return format_html(
+        '<a href="{}" data-opens="#{}" aria-haspopup="dialog"><code>{}</code></a>',
+        page,
+        known.element_id,
+        code,
+    )
+
+
+@register.filter
+def milliseconds(duration: float | None) -> str:
+    """A duration with its unit, a dash for None."""
+    return NOTHING if duration is None else labels.milliseconds(duration)
+
+
+@register.filter
+def phone_number(name: str | None) -> str:
+    """A customer or a number, bare digits with a "+"; empty for none."""
+    return labels.phone_number(name or "")
+
+
+def away(at: datetime) -> str:
+    """How far a moment is away, e.g. `in 5 minutes`, `2 days ago`, `now`."""
+    distance = at - now()
+    if distance > timedelta():
+        distance += _ROUNDED_UP
+    for unit, word in _UNITS:
+        count = abs(distance) // unit
+        if count:
+            text = f"{count} {word}{'' if count == 1 else 's'}"
+            return f"in {text}" if distance > timedelta() else f"{text} ago"
+    return "now"
+
+
+@register.filter
+def time_left(until: datetime | None) -> str:
+    """What is left until a moment, e.g. `5 h`, `12 min`; empty when it is over."""
+    left = (until - now()) // timedelta(minutes=1) if until else -1
+    if left < 0:
+        return ""
+    return f"{left // 60} h" if left >= 60 else f"{max(left, 1)} min"
+
+
+@register.simple_tag(takes_context=True)
+def brief_moment(context: dict[str, Any], at: datetime) -> SafeString:
+    """The time of day of today's moment, the day of any other, in the visit's zone."""
+    zone = context["console"].zone
+    shown = at.astimezone(zone)
+    if shown.date() == now().astimezone(zone).date():
+        return clock(context, at)
+    return format_html('<time datetime="{}">{}</time>', f"{at:%Y-%m-%dT%H:%M:%SZ}", f"{shown.day} {shown:%b}")
+
+
+@register.simple_tag(takes_context=True)
+def clock(context: dict[str, Any], at: datetime, seconds: bool = False) -> SafeString:
+    """The time of day in the visit's zone, whose day is said elsewhere."""
+    shown = at.astimezone(context["console"].zone)
+    text = f"{shown:%H:%M:%S}" if seconds else f"{shown:%H:%M}"
+    return format_html('<time datetime="{}">{}</time>', f"{at:%Y-%m-%dT%H:%M:%SZ}", text)
+
+
+@register.filter
+def all_done(steps: list[Progress]) -> bool:
+    """Whether every first step is done."""
+    return all(each.is_done for each in steps)

@@ -1,0 +1,216 @@
+"""The authorisation matrix of the console's pages as data: one row for every page below /console.
+
+A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), so that the
+object can be made and looked for by a stranger. An object that the API does not know is made by `make`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.urls import get_resolver
+
+from messaging import csv_batches
+from tenants.models import Invitation, User
+from tests.api_contract.authorisation import ROWS, World
+
+Area = Literal["own", "integration", "conversations", "billing", "settings"]
+Status = Literal["pending_approval", "rejected", "suspended"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """How a page is called, and who may."""
+
+    area: Area
+    reads: bool = True
+    changes: bool = False
+    of: str | None = None
+    """The API route (a key of `tests.api_contract.authorisation.ROWS`) that knows how to make the page's object."""
+    make: Callable[[World], Mapping[str, Any]] | None = None
+    body: Mapping[str, str] = field(default_factory=dict)
+    """The form; `{name}` in a value is a part of the page's path."""
+    changed_while: frozenset[Status] = frozenset()
+    """The statuses of a business, besides active, in which a POST does its work."""
+
+    def made(self, world: World) -> dict[str, Any]:
+        """The parts of the page's path that name an object of the world's tenant, made now."""
+        make = self.make or (ROWS[self.of].ids if self.of else None)
+        return dict(make(world)) if make else {}
+
+
+READS: dict[str, set[Area]] = {
+    "owner": {"own", "integration", "conversations", "billing", "settings"},
+    "developer": {"own", "integration", "conversations", "settings"},
+    "agent": {"own", "conversations"},
+    "billing": {"own", "billing", "settings"},
+    "read_only": {"own", "integration", "conversations", "billing", "settings"},
+}
+CHANGES: dict[str, set[Area]] = {
+    "owner": {"own", "integration", "conversations", "billing", "settings"},
+    "developer": {"own", "integration", "conversations"},
+    "agent": {"own", "conversations"},
+    "billing": {"own", "billing"},
+    "read_only": {"own"},
+}
+
+ALWAYS: frozenset[Status] = frozenset({"pending_approval", "rejected", "suspended"})
+WAITING: frozenset[Status] = frozenset({"pending_approval"})
+KEY = "DELETE /v1/api-keys/{key_id}"
+ENDPOINT = "GET /v1/webhooks/{endpoint_id}"
+DELIVERY = "GET /v1/webhook-deliveries/{delivery_id}"
+EVENT = "GET /v1/events/{event_id}"
+NUMBER = "GET /v1/numbers/{phone_number_id}"
+MESSAGE = "GET /v1/messages/{message_id}"
+BATCH = "GET /v1/messages/batch/{batch_id}"
+TEMPLATE = "GET /v1/templates/{template_id}"
+INVOICE = "GET /v1/billing/invoices/{invoice_id}"
+CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
+REQUEST = "GET /v1/requests/{request_id}"
+
+
+def _file(world: World) -> dict[str, Any]:
+    stored = csv_batches.store_file(
+        tenant_id=world.tenant.id, environment="live", name="a.csv", content=b"to,name\n919812345678,Asha\n"
+    )
+    return {"file_id": stored.pk}
+
+
+def _member(world: World) -> dict[str, Any]:
+    email = f"member-{User.objects.count()}@traders.example"
+    return {"user_id": User.objects.create_user(email, tenant=world.tenant, role="read_only").pk}
+
+
+def _invitation(world: World) -> dict[str, Any]:
+    email = f"guest-{Invitation.objects.count()}@traders.example"
+    made = Invitation.objects.create(tenant=world.tenant, email=email, role="developer")
+    return {"invitation_id": made.id}
+
+
+def _conversation(world: World) -> dict[str, Any]:
+    make = ROWS[NUMBER].ids
+    assert make is not None
+    return {"number_id": make(world)["phone_number_id"], "customer_id": "919812345678"}
+
+
+def _does(area: Area, of: str | None = None, **body: str) -> Page:
+    """A page that only takes a POST, of an active business."""
+    return Page(area, reads=False, changes=True, of=of, body=body)
+
+
+PAGES: dict[str, Page] = {
+    "console": Page("own"),
+    "console_first_steps": Page("own"),
+    "console_search": Page("own"),
+    "console_search_hits": Page("own"),
+    "console_preferences": Page("own", reads=False, changes=True, changed_while=ALWAYS),
+    "console_application": Page("settings", changes=True),
+    "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
+    "console_audit": Page("settings"),
+    "console_device": Page("integration", changes=True),
+    "console_team": Page("settings", changes=True),
+    "console_team_role": Page(
+        "settings", changes=True, make=_member, body={"role": "developer"}, changed_while=ALWAYS
+    ),
+    "console_team_remove": Page("settings", changes=True, make=_member, changed_while=ALWAYS),
+    "console_team_again": Page("settings", reads=False, changes=True, make=_invitation),
+    "console_team_withdraw": Page(
+        "settings", reads=False, changes=True, make=_invitation, changed_while=ALWAYS
+    ),
+    "console_requests": Page("integration"),
+    "console_request": Page("integration", of=REQUEST),
+    "console_api_keys": Page("integration", changes=True),
+    "console_rotate_key": Page("integration", changes=True, of=KEY),
+    "console_revoke_key": Page("integration", changes=True, of=KEY, body={"name": "server"}),
+    "console_endpoints": Page("integration", changes=True),
+    "console_endpoint": Page("integration", of=ENDPOINT),
+    "console_endpoint_change": Page(
+        "integration", changes=True, of=ENDPOINT, body={"url": "http://127.0.0.1:9/", "event_types": "*"}
+    ),
+    "console_endpoint_verify": _does("integration", ENDPOINT),
+    "console_endpoint_resume": _does("integration", ENDPOINT),
+    "console_endpoint_pause": _does("integration", ENDPOINT),
+    "console_endpoint_example": _does("integration", ENDPOINT),
+    "console_endpoint_secret": _does("integration", ENDPOINT, overlap_hours="1"),
+    "console_endpoint_recover": _does("integration", ENDPOINT),
+    "console_endpoint_delete": Page("integration", changes=True, of=ENDPOINT),
+    "console_deliveries": Page("integration"),
+    "console_delivery": Page("integration", of=DELIVERY),
+    "console_delivery_again": _does("integration", DELIVERY),
+    "console_conversations": Page("conversations"),
+    "console_conversation_rows": Page("conversations"),
+    "console_conversations_live": Page("conversations"),
+    "console_conversations_on": _does("integration"),
+    "console_conversations_off": Page("integration", changes=True),
+    "console_conversation": Page("conversations", changes=True, make=_conversation),
+    "console_conversation_messages": Page("conversations", make=_conversation),
+    "console_conversation_variables": Page("conversations", make=_conversation),
+    "console_conversation_file": Page("conversations"),
+    "console_figures": Page("integration"),
+    "console_ledger": Page("integration"),
+    "console_live": Page("integration"),
+    "console_events": Page("integration"),
+    "console_event": Page("integration", of=EVENT),
+    "console_phone": Page("integration"),
+    "console_phone_thread": Page("integration"),
+    "console_phone_begin": Page("integration", reads=False, changes=True, changed_while=WAITING),
+    "console_phone_write": Page("integration", reads=False, changes=True, changed_while=WAITING),
+    "console_phone_file": Page("integration"),
+    "console_numbers": Page("integration"),
+    "console_connect": _does("integration"),
+    "console_number": Page("integration", of=NUMBER),
+    "console_number_refresh": _does("integration", NUMBER),
+    "console_number_subscribe": _does("integration", NUMBER),
+    "console_number_register": _does("integration", NUMBER, pin="123456"),
+    "console_number_profile": Page(
+        "integration", changes=True, of=NUMBER, body={"about": "Kites and threads"}
+    ),
+    "console_number_release": Page(
+        "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}
+    ),
+    "console_send": Page("integration", changes=True),
+    "console_send_variables": Page("integration"),
+    "console_send_events": Page("integration"),
+    "console_messages": Page("integration"),
+    "console_message": Page("integration", of=MESSAGE),
+    "console_batches": Page("integration"),
+    "console_csv_upload": Page("integration", changes=True),
+    "console_csv_columns": Page("integration", make=_file),
+    "console_csv_problems": Page("integration", make=_file),
+    "console_csv_start": Page("integration", reads=False, changes=True, make=_file),
+    "console_batch": Page("integration", of=BATCH),
+    "console_batch_progress": Page("integration", of=BATCH),
+    "console_batch_failed": Page("integration", of=BATCH),
+    "console_batch_cancel": _does("integration", BATCH),
+    "console_batch_retry": _does("integration", BATCH),
+    "console_templates": Page("integration"),
+    "console_templates_sync": _does("integration"),
+    "console_template_new": Page("integration", changes=True),
+    "console_template_preview": _does("integration"),
+    "console_template": Page("integration", of=TEMPLATE),
+    "console_template_edit": Page("integration", changes=True, of=TEMPLATE),
+    "console_template_edit_preview": _does("integration", TEMPLATE),
+    "console_template_delete": Page("integration", changes=True, of=TEMPLATE),
+    "console_billing": Page("billing"),
+    "console_billing_autopay": _does("billing"),
+    "console_billing_profile": Page("billing", changes=True, changed_while=ALWAYS),
+    "console_statement": Page("billing"),
+    "console_pay_all": Page("billing", reads=False, changes=True, changed_while=ALWAYS),
+    "console_invoice": Page("billing", of=INVOICE),
+    "console_invoice_pay": Page("billing", reads=False, changes=True, of=INVOICE, changed_while=ALWAYS),
+    "console_credit_note": Page("billing", of=CREDIT_NOTE),
+}
+
+
+def registered_pages() -> set[str]:
+    """The names of every page below /console."""
+    return set(_walk(get_resolver(), ""))
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        path = prefix + str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, path)
+        elif path.startswith("console"):
+            yield pattern.name

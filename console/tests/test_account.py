@@ -1,0 +1,496 @@
+"""The console's pages: who sees what, keys shown once, security headers, log-in and password reset."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from console import home
+from console.warnings import HomeWarning
+from gateway import ids
+from gateway.clock import now
+from gateway.request_log.models import ApiRequest
+from gateway.roles import Area
+from tenants import audit, mail
+from tenants.credentials import api_keys, authentication
+from tenants.models import ApiKey, OutboundMail, Tenant, User
+from tests.browsers import logged_in
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+@pytest.fixture
+def browser(person: User) -> Client:
+    return logged_in(person)
+
+
+INLINE = re.compile(r"""<script(?![^>]*(?:src=|type="application/json"))|<style|\son\w+=|\sstyle=""")
+"""What a strict policy refuses; a block of JSON is data and runs nothing."""
+
+
+def log_in(client: Client, password: str = PASSWORD, email: str = "asha@traders.example") -> Any:
+    return client.post("/login", {"login": email, "password": password})
+
+
+def test_a_session_ends_twelve_hours_after_the_log_in(person: User) -> None:
+    browser = Client()
+    assert log_in(browser).status_code == 302
+    ends = Session.objects.get().expire_date
+    assert abs(ends - now() - timedelta(hours=12)) < timedelta(minutes=1)
+    assert browser.get("/console").status_code == 200
+    Session.objects.update(expire_date=ends - timedelta(hours=12, minutes=1))
+    assert browser.get("/console").status_code == 302
+
+
+PUBLIC = [
+    "/sign-up",
+    "/sign-up/sent",
+    "/login",
+    "/password/reset",
+    "/password/reset/sent",
+    "/password/reset/done",
+]
+PRIVATE = ["/console", "/console/api-keys", "/second-factor/", "/password/change"]
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_public_pages_are_open_and_carry_a_strict_policy(path: str, db: None) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 200
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    page = answer.content.decode()
+    assert '<html lang="en">' in page
+    assert not INLINE.search(page)
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+def test_private_pages_ask_for_a_log_in(path: str, browser: Client) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login?next=")
+    inside = browser.get(path)
+    assert inside.status_code in {200, 302}
+    if inside.status_code == 200:
+        assert not INLINE.search(inside.content.decode())
+
+
+def test_a_person_logs_in_creates_a_key_and_logs_out(person: User, tenant: Tenant) -> None:
+    client = Client()
+    assert log_in(client)["Location"] == "/console"
+    answer = client.post("/console/api-keys", {"name": "shop", "environment": "live"})
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    key = re.search(r"wb_live_\w{40}", answer.content.decode())
+    assert key is not None
+    assert Api(key[0]).get("/v1/tenant").json()["id"] == str(tenant.id)
+    assert key[0] not in client.get("/console/api-keys").content.decode()
+    tenant.refresh_from_db()
+    assert tenant.api_key_created
+    client.post("/logout")
+    assert client.get("/console").status_code == 302
+
+
+def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenant) -> None:
+    old = api_keys.create(name="till", environment="live", tenant=tenant)
+    assert browser.get(f"/console/api-keys/{old.row.id}/rotate").status_code == 200
+    page = browser.post(f"/console/api-keys/{old.row.id}/rotate").content.decode()
+    new = re.search(r"wb_live_\w{40}", page)
+    assert new is not None
+    assert new[0] != old.key
+    row = ApiKey.objects.get(replaces=old.row)
+    ends = f"{row.replaces.expires_at:%Y-%m-%dT%H:%M:%SZ}"  # type: ignore[union-attr]
+    assert ends in page
+    listed = browser.get("/console/api-keys").content.decode()
+    assert f"replaces <code>{old.row.prefix}…</code>" in listed
+    assert listed.index(ends) > listed.index(old.row.prefix), "the old key counts down"
+    assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "wrong"}).status_code == 400
+    assert browser.post(f"/console/api-keys/{row.id}/revoke", {"name": "till"}).status_code == 302
+    row.refresh_from_db()
+    assert row.revoked_at is not None
+    answer = browser.post(f"/console/api-keys/{row.id}/rotate", follow=True)
+    assert "cannot be rotated" in answer.content.decode()
+
+
+def test_another_tenants_key_does_not_exist(browser: Client, other_tenant: Tenant) -> None:
+    foreign = api_keys.create(name="till", environment="live", tenant=other_tenant)
+    for action in ("rotate", "revoke"):
+        assert browser.get(f"/console/api-keys/{foreign.row.id}/{action}").status_code == 404
+        assert (
+            browser.post(f"/console/api-keys/{foreign.row.id}/{action}", {"name": "till"}).status_code == 404
+        )
+    assert browser.get(f"/console/api-keys/{UUID(int=1)}/rotate").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("pending_approval", "Waiting for approval"),
+        ("rejected", "Not approved"),
+        ("suspended", "Suspended"),
+        ("active", "First steps"),
+    ],
+)
+def test_home_says_what_the_status_means(browser: Client, tenant: Tenant, status: str, words: str) -> None:
+    Tenant.objects.update(status=status, rejected_reason="Two <b>companies</b>")
+    page = browser.get("/console").content.decode()
+    assert words in page
+    assert ("Two &lt;b&gt;companies" in page) == (status == "rejected")
+    answer = browser.post("/console/api-keys", {"name": "x", "environment": "live"})
+    assert answer.status_code == (200 if status == "active" else 403)
+    assert ApiKey.objects.exists() == (status == "active")
+
+
+def test_the_first_steps_step_back_once_all_are_done(browser: Client, tenant: Tenant) -> None:
+    folded = "<details><summary>First steps"
+    assert folded not in browser.get("/console").content.decode()
+    Tenant.objects.filter(pk=tenant.pk).update(**dict.fromkeys(tenant.checklist, True))
+    assert folded in browser.get("/console").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"billing_status": "past_due"}, "Payment overdue"),
+        ({"billing_status": "past_due", "billing_restricted": True}, "Long overdue: no new numbers"),
+    ],
+)
+def test_home_does_not_say_active_alone_while_payment_is_overdue(
+    browser: Client, tenant: Tenant, changes: dict[str, Any], words: str
+) -> None:
+    assert words not in browser.get("/console").content.decode()
+    Tenant.objects.filter(pk=tenant.pk).update(**changes)
+    assert words in browser.get("/console").content.decode()
+
+
+def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> None:
+    for number in range(5):
+        if number % 2:
+            log_in(Client(), "wrong")
+        else:
+            Api(None).post("/v1/console/sessions", {"email": person.email, "password": "wrong"})
+    assert "Too many" in log_in(Client()).content.decode()
+    answer = Api(None).post("/v1/console/sessions", {"email": person.email, "password": PASSWORD})
+    assert_error(answer, 429, "rate_limited")
+
+
+def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
+    token = authentication.open_session(person).token
+    client = Client()
+    unknown = client.post("/password/reset", {"email": "nobody@traders.example"})
+    known = client.post("/password/reset", {"email": person.email})
+    assert (unknown.status_code, unknown["Location"]) == (known.status_code, known["Location"])
+    assert OutboundMail.objects.count() == 1
+    link = mail.links_in(OutboundMail.objects.get().text)[0]
+    path = "/" + link.split("/", 3)[3]
+    form = client.get(path, follow=True)
+    where = form.redirect_chain[-1][0]
+    assert "set-key" not in path
+    assert "A sentence is easy to remember" in client.get(where).content.decode()
+    new = {"password1": "a brand new long password", "password2": "a brand new long password"}
+    assert client.post(where, new, follow=True).status_code == 200
+    assert log_in(Client(), "a brand new long password").status_code == 302
+    assert_error(Api(token).get("/v1/tenant"), 401, "unauthorized")
+    assert "does not work" in Client().get(path, follow=True).content.decode()
+    assert OutboundMail.objects.latest("id").subject.endswith("password was reset")
+
+
+def test_a_person_without_a_password_gets_the_first_by_mail(person: User) -> None:
+    person.set_unusable_password()
+    person.save()
+    client = Client()
+    client.force_login(person)
+    asked = client.get("/password/change", follow=True)
+    assert asked.redirect_chain[-1][0] == "/password/reset"
+    client.post("/password/reset", {"email": person.email})
+    link = mail.links_in(OutboundMail.objects.get().text)[0]
+    where = Client().get("/" + link.split("/", 3)[3], follow=True)
+    assert "Set the password" in where.content.decode()
+
+
+def test_staff_without_a_tenant_are_led_to_the_admin(staff: User) -> None:
+    client = Client()
+    client.force_login(staff)
+    assert client.get("/console")["Location"] == reverse("admin:index")
+    assert client.get("/console/api-keys").status_code == 403
+
+
+def test_the_second_factor_is_added_and_asked_for(person: User) -> None:
+    from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+
+    client = Client()
+    log_in(client)
+    asked = client.get("/second-factor/totp/activate/", follow=True)
+    assert "confirm that it is you" in asked.content.decode()
+    page = client.post(asked.redirect_chain[-1][0], {"password": PASSWORD}, follow=True)
+    assert "data:image/svg+xml" in page.content.decode()
+    secret = client.session["mfa.totp.secret"]
+    counter = int(now().timestamp()) // 30
+    code = format_hotp_value(hotp_value(secret, counter))
+    assert (
+        "Recovery codes"
+        in client.post("/second-factor/totp/activate/", {"code": code}, follow=True).content.decode()
+    )
+    again = Client()
+    assert log_in(again)["Location"] == "/second-factor/authenticate/"
+    assert again.get("/console").status_code == 302
+    assert "Use a passkey" not in again.get("/second-factor/authenticate/").content.decode()
+    following = format_hotp_value(hotp_value(secret, counter + 1))
+    again.post("/second-factor/authenticate/", {"code": following})
+    assert again.get("/console").status_code == 200
+
+
+def test_pages_that_fail_are_pages(browser: Client) -> None:
+    answer = browser.get("/no-such-page", headers={"Accept": "text/html"})
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.content.decode()
+    strict = Client(enforce_csrf_checks=True)
+    assert "Please try again" in strict.post("/login", {}).content.decode()
+
+
+def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> None:
+    key = api_keys.create(name="old", environment="test", tenant=tenant)
+    ApiKey.objects.filter(pk=key.row.pk).update(expires_at=now() - timedelta(minutes=1))
+    assert "Expired" in browser.get("/console/api-keys?ended=yes").content.decode()
+
+
+def test_the_request_log_shows_the_tenants_own_calls(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    made = {
+        owner: ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=owner.id,
+            environment="live",
+            method="POST",
+            route="/v1/messages",
+            status=409,
+            error_code="number_not_connected",
+            key_prefix="wb_live_abcdefgh",
+            own_ms=3.2,
+            upstream_ms=0,
+        )
+        for owner in (tenant, other_tenant)
+    }
+    own, foreign = made[tenant].public_id, made[other_tenant].public_id
+    for query in ("", "?status_class=4", "?method=POST", "?error_code=number_not_connected"):
+        page = browser.get(f"/console/requests{query}").content.decode()
+        assert own in page
+        assert foreign not in page
+    assert own not in browser.get("/console/requests?status_class=2").content.decode()
+    page = browser.get(f"/console/requests/{own}").content.decode()
+    assert "curl -X POST" in page
+    assert '<span class="badge">Gateway</span>' in page
+    ApiRequest.objects.update(error_code="131047")
+    for path in ("/console/requests", f"/console/requests/{own}"):
+        assert '<span class="badge">Platform</span>' in browser.get(path).content.decode()
+    assert browser.get(f"/console/requests/{foreign}").status_code == 404
+    browser.post("/console/preferences", {"environment": "test"})
+    assert own not in browser.get("/console/requests").content.decode()
+    assert browser.get(f"/console/requests/{own}").status_code == 404
+
+
+def test_a_call_of_an_unknown_path_is_not_told_as_another_call(browser: Client, tenant: Tenant) -> None:
+    call = ApiRequest.objects.create(
+        id=ids.uuid7(),
+        tenant_id=tenant.id,
+        environment="live",
+        method="GET",
+        route=None,
+        status=404,
+        error_code="not_found",
+        own_ms=1,
+        upstream_ms=0,
+    )
+    page = browser.get(f"/console/requests/{call.public_id}").content.decode()
+    assert "The API has no such path." in page
+    assert "Check the id" not in page
+    assert "curl" not in page.partition("<main")[2]
+
+
+def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    key = api_keys.create(name="shop", environment="live", tenant=tenant)
+    for owner, environment in ((tenant, "live"), (tenant, "live"), (tenant, "test"), (other_tenant, "live")):
+        ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=owner.id,
+            environment=environment,
+            method="GET",
+            route="/v1/tenant",
+            status=200,
+            key_prefix=key.row.prefix,
+            own_ms=1,
+            upstream_ms=0,
+        )
+    page = browser.get("/console/api-keys").content.decode()
+    assert "2 calls in 7 days" in page
+    assert f"/console/requests?key_prefix={key.row.prefix}" in page
+
+
+def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant) -> None:
+    form = {"name": "shop", "environment": "test", "form_id": "f1"}
+    assert b"wb_test_" in browser.post("/console/api-keys", form).content
+    answer = browser.post("/console/api-keys", form, follow=True)
+    assert "was sent already" in answer.content.decode()
+    assert ApiKey.objects.filter(tenant=tenant).count() == 1
+
+
+def test_keys_are_paged_and_ended_ones_are_hidden(browser: Client, tenant: Tenant) -> None:
+    for number in range(60):
+        api_keys.create(name=f"key {number}", environment="test", tenant=tenant)
+    ApiKey.objects.filter(name="key 59").update(revoked_at=now())
+    page = browser.get("/console/api-keys").content.decode()
+    assert "Page 1 of 2" in page
+    assert "key 58" in page
+    assert "key 59" not in page
+    assert "key 59" in browser.get("/console/api-keys?ended=yes").content.decode()
+
+
+def test_times_are_read_in_the_zone_that_was_chosen(browser: Client, tenant: Tenant) -> None:
+    key = api_keys.create(name="till", environment="test", tenant=tenant)
+    ApiKey.objects.filter(pk=key.row.pk).update(created_at=datetime(2026, 12, 31, 18, 30, tzinfo=UTC))
+    assert "1 Jan 2027, 00:00 IST" in browser.get("/console/api-keys").content.decode()
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    assert "31 Dec 2026, 18:30 UTC" in browser.get("/console/api-keys").content.decode()
+    browser.post("/console/preferences", {"time_zone": "Mars"})
+    assert "18:30 UTC" in browser.get("/console/api-keys").content.decode()
+
+
+@pytest.mark.parametrize(
+    "back", ["console_number", "https://evil.example/", "//evil.example", "javascript:alert(1)"]
+)
+def test_preferences_lead_back_to_our_own_pages_alone(browser: Client, back: str) -> None:
+    assert browser.post("/console/preferences", {"next": back})["Location"] == "/console"
+
+
+def test_a_sandbox_tenant_is_always_in_the_test_environment(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
+    browser.post("/console/preferences", {"environment": "live"})
+    answer = browser.get("/console")
+    page = answer.content.decode()
+    assert 'name="environment"' not in page
+    assert "Sandbox" in page
+    assert answer.context["console"].environment == "test", "what its pages show and make"
+
+
+def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
+    browser: Client, tenant: Tenant, person: User, other_tenant: Tenant
+) -> None:
+    audit.record(
+        action="tenant.suspend", target_type="tenant", target_id=other_tenant.id, tenant_id=other_tenant.id
+    )
+    audit.record(
+        action="api_key.revoke",
+        target_type="api_key",
+        target_id="1",
+        tenant_id=tenant.id,
+        actor_user_id=0,
+        details={"note": "looks like a reseller"},
+    )
+    sent = {"retention_days": "30", "billing_email": "bills@traders.example"}
+    assert browser.post("/console/settings", sent).status_code == 302
+    tenant.refresh_from_db()
+    assert (tenant.retention_days, tenant.billing_email) == (30, "bills@traders.example")
+    assert browser.post("/console/settings", {"retention_days": "31"}).status_code == 400
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "Retention days: 90 → 30" in page
+    assert "API key revoked" in page
+    assert person.email in page
+    assert "Our team" in page
+    assert "Business suspended" not in page, "another business's entry"
+    assert "looks like a reseller" not in page, "what staff noted"
+
+
+def test_the_audit_log_tells_moments_in_the_readers_zone_and_leaves_out_what_stayed(
+    browser: Client, tenant: Tenant
+) -> None:
+    before = {"trial_ends_at": None, "rejected_reason": None}
+    details = {"before": before, "after": {**before, "trial_ends_at": "2026-12-31T18:30:00Z"}}
+    audit.record(
+        action="tenant.approve",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        details=details,
+    )
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "Trial ends at: – → 1 Jan 2027, 00:00 IST" in page
+    assert "Rejected reason" not in page
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    page = browser.get("/console/settings/audit").content.decode()
+    assert "Trial ends at: – → 31 Dec 2026, 18:30 UTC" in page
+
+
+def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_the_others(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tenant: Tenant, environment: str) -> list[HomeWarning]:
+        return list(Tenant.objects.raw("SELECT no_such_column FROM tenants_tenant"))  # type: ignore[arg-type]
+
+    def fine(tenant: Tenant, environment: str) -> list[HomeWarning]:
+        Tenant.objects.get(pk=tenant.pk)
+        return [HomeWarning("Your endpoint fails.", "See why", "/console/webhooks", "bad")]
+
+    monkeypatch.setattr(home, "WARNINGS", [(Area.OWN, broken), (Area.OWN, fine)])
+    answer = browser.get("/console")
+    assert answer.status_code == 200
+    assert "Your endpoint fails." in answer.content.decode()
+    assert "Something could not be checked" in answer.content.decode()
+
+
+def test_a_suspended_business_changes_no_settings(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert browser.post("/console/settings", {"retention_days": "30"}).status_code == 403
+    for status, reason in (
+        ("suspended", "while your account is suspended"),
+        ("pending_approval", "is approved"),
+    ):
+        Tenant.objects.filter(pk=tenant.pk).update(status=status)
+        page = browser.get("/console/settings").content.decode()
+        assert reason in page
+        assert 'name="retention_days"' not in page, "a form that nobody can send"
+
+
+def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: Settings) -> None:
+    settings.EMAIL_MODE, settings.PRODUCTION = "log", False
+    mail.queue(to="asha@traders.example", subject="Confirm <it>", text="https://x.example/confirm/1")
+    row = OutboundMail.objects.get()
+    stranger = Client()
+    assert "Confirm &lt;it&gt;" in stranger.get("/outbox").content.decode()
+    assert 'href="https://x.example/confirm/1"' in stranger.get(f"/outbox/{row.pk}").content.decode()
+    assert "default-src 'none'" in stranger.get(f"/outbox/{row.pk}?as=html")["Content-Security-Policy"]
+    assert "outbox" in stranger.get("/sign-up/sent").content.decode()
+    for mode, production in (("log", True), ("smtp", False)):
+        settings.EMAIL_MODE, settings.PRODUCTION = mode, production
+        assert stranger.get("/outbox").status_code == 404
+        assert stranger.get(f"/outbox/{row.pk}").status_code == 404
+        assert "outbox" not in stranger.get("/sign-up/sent").content.decode()
+
+
+@pytest.mark.parametrize(("role", "follows"), [("owner", True), ("billing", False)])
+def test_home_follows_the_events_of_who_may_read_them(tenant: Tenant, role: str, follows: bool) -> None:
+    Tenant.objects.update(status="active")
+    person = User.objects.create_user(f"{role}@traders.example", tenant=tenant, role=role)
+    client = Client()
+    client.force_login(person)
+    page = client.get("/console").content.decode()
+    assert ('id="warnings" data-live="/console/live"' in page) is follows
+    assert (client.get("/console/live").status_code != 403) is follows

@@ -1,0 +1,234 @@
+"""Every page of the console × everybody who could ask for it, from the table in `pages.py`."""
+
+import re
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from console.tests.pages import CHANGES, PAGES, READS, registered_pages
+from tenants import lifecycle
+from tenants.models import SignUp, Tenant, User
+from tests.api_contract.authorisation import World
+
+pytestmark = pytest.mark.django_db
+
+
+def test_every_page_has_a_row_and_every_row_a_page() -> None:
+    pages = registered_pages()
+    assert pages - set(PAGES) == set(), "add a line for each to PAGES in console/tests/pages.py"
+    assert set(PAGES) - pages == set(), "these pages are gone: remove their lines"
+
+
+@pytest.fixture(autouse=True)
+def _others_are_away(settings: Settings) -> None:
+    """A page that gets as far as the upstream, an endpoint or the payment provider finds nobody."""
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
+    settings.BILLING_ENABLED = True
+
+
+@pytest.fixture
+def world(tenant: Tenant) -> World:
+    SignUp.objects.create(
+        tenant=tenant,
+        email="asha@traders.example",
+        company=tenant.name,
+        website="traders.example",
+        tax_id_type="pan",
+        tax_id="AAAPL1234C",
+        address="1 MG Road",
+        city="Pune",
+        state_code="27",
+        pin_code="411001",
+        phone="+919800000001",
+    )
+    app = lifecycle.create_app(name="Shop platform")
+    return World(tenant=tenant, app=app, app_tenant=Tenant.objects.create(name="Of the app", app=app))
+
+
+ENVIRONMENT_OF_THEIR_OWN = (
+    "console_api_keys",
+    "console_rotate_key",
+    "console_revoke_key",
+    "console_device",
+    "console_phone",
+)
+
+
+class Case:
+    """One page, asked for by whoever."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name, self.world, self.page = name, world, PAGES[name]
+
+    def made(self) -> dict[str, Any]:
+        """The parts of the page's path that name an object of the world's tenant."""
+        return self.page.made(self.world)
+
+    def get(self, client: Client) -> HttpResponse:
+        return client.get(reverse(self.name, kwargs=self.made()))  # type: ignore[return-value]
+
+    def post(self, client: Client) -> HttpResponse:
+        made = self.made()
+        body = {name: value.format(**made) for name, value in self.page.body.items()}
+        return client.post(reverse(self.name, kwargs=made), body)  # type: ignore[return-value]
+
+    def calls(self) -> list[Any]:
+        """The methods that the page takes."""
+        return [
+            call for call, takes in ((self.get, self.page.reads), (self.post, self.page.changes)) if takes
+        ]
+
+    def allows(self, role: str, call: Any) -> bool:
+        return self.page.area in (READS if call == self.get else CHANGES)[role]
+
+
+def browser_of(tenant: Tenant | None, role: str = "owner", **fields: Any) -> Client:
+    name = f"{role}-{User.objects.count()}@traders.example"
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_user(name, tenant=tenant, role=role, **fields))
+    return client
+
+
+def assert_opens(answer: HttpResponse) -> None:
+    """The page does its work; what the body lacks may be said as 400."""
+    assert answer.status_code in {200, 204, 302, 400}, answer.content.decode()[-2000:]
+    assert not answer.headers.get("Location", "").startswith("/login")
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name in registered_pages()])
+def test_each_visitor_gets_what_the_table_says(name: str, world: World, other_tenant: Tenant) -> None:
+    case = Case(name, world)
+    _strangers_log_in(case)
+    _each_role_gets_its_areas(case)
+    _others_find_nothing(case, other_tenant)
+    _staff_have_pages_of_their_own(case)
+    _methods_are_those_of_the_table(case)
+    _status_decides_what_is_changed(case)
+
+
+def _strangers_log_in(case: Case) -> None:
+    for call in case.calls():
+        answer = call(Client())
+        assert answer.status_code == 302
+        assert answer["Location"].startswith("/login?next=")
+
+
+def _each_role_gets_its_areas(case: Case) -> None:
+    for role in READS:
+        client = browser_of(case.world.tenant, role)
+        for call in case.calls():
+            answer = call(client)
+            if case.name == "console_application":
+                decided = 302 if call == case.get else 404
+                assert answer.status_code == (decided if case.allows(role, call) else 403)
+            elif case.allows(role, call):
+                assert_opens(answer)
+                if call == case.get:
+                    _forms_name_their_environment(case, answer)
+                    _forms_are_for_those_who_may_send_them(case, role, answer)
+            else:
+                assert answer.status_code == 403
+                assert "Your role is" in answer.content.decode()
+
+
+def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
+    """A form says for which environment it was filled in where both have the page; keys have a field of their own."""
+    if case.page.area in {"integration", "conversations"} and not case.name.startswith(
+        ENVIRONMENT_OF_THEIR_OWN
+    ):
+        _, _, content = answer.content.partition(b"<main")
+        assert content.count(b'method="post"') == content.count(b'name="for_environment"')
+
+
+def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpResponse) -> None:
+    """A page holds a form that changes something only for a role that may: the server would refuse it anyway."""
+    if case.page.area not in CHANGES[role]:
+        _, _, content = answer.content.partition(b"<main")
+        assert b'method="post"' not in content
+        assert b"hx-post" not in content
+
+
+def _others_find_nothing(case: Case, other_tenant: Tenant) -> None:
+    if case.page.of or case.page.make:
+        for call in case.calls():
+            assert call(browser_of(other_tenant)).status_code == 404
+
+
+def _staff_have_pages_of_their_own(case: Case) -> None:
+    for call in case.calls():
+        answer = call(browser_of(None, is_staff=True, is_superuser=True))
+        if case.name == "console":
+            assert answer["Location"] == reverse("admin:index")
+        else:
+            assert answer.status_code == 403
+
+
+def _methods_are_those_of_the_table(case: Case) -> None:
+    client = browser_of(case.world.tenant)
+    for call in (case.get, case.post):
+        if call not in case.calls():
+            assert call(client).status_code == 405
+
+
+def _status_decides_what_is_changed(case: Case) -> None:
+    client, page = browser_of(case.world.tenant), case.page
+    # The objects of the table are live ones; an account that waits begins in its test world.
+    client.post("/console/preferences", {"environment": "live"})
+    shown = case.get(client).status_code if page.reads else None
+    for status in ("pending_approval", "rejected", "suspended"):
+        Tenant.objects.filter(pk=case.world.tenant.pk).update(status=status, rejected_reason="x")
+        if case.name == "console_application":
+            for call in case.calls():
+                decided = {302} if call == case.get else {404}
+                assert call(client).status_code in (decided if status == "suspended" else {200, 400})
+            reader = case.get(browser_of(case.world.tenant, "read_only"))
+            _forms_are_for_those_who_may_send_them(case, "read_only", reader)
+            continue
+        if page.reads:
+            assert case.get(client).status_code == shown
+        if page.changes and status in page.changed_while:
+            assert_opens(case.post(client))
+        elif page.changes:
+            assert case.post(client).status_code == 403
+
+
+def test_a_role_that_is_not_known_opens_nothing(tenant: Tenant) -> None:
+    client = browser_of(tenant, "visitor")
+    assert client.get("/console").status_code == 403
+    assert client.post("/console/preferences", {}).status_code == 403
+
+
+def test_the_navigation_and_the_first_steps_name_only_what_the_role_opens(tenant: Tenant) -> None:
+    page = browser_of(tenant, "billing").get("/console").content.decode()
+    assert 'href="/console/billing"' in page
+    for closed in ("/console/messages", "/console/numbers", "/console/api-keys", "/console/webhooks"):
+        assert f'href="{closed}"' not in page
+    page = browser_of(tenant, "developer").get("/console").content.decode()
+    assert 'href="/console/messages"' in page
+    assert 'href="/console/billing"' not in page
+    assert "First steps" in page
+
+
+def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Tenant) -> None:
+    client = browser_of(tenant, "read_only")
+    assert "First steps" not in client.get("/console").content.decode()
+    for path in ("/console/api-keys", "/console/webhooks", "/console/settings"):
+        page = client.get(path).content.decode()
+        assert "you can read this page and change nothing here" in page
+        assert 'method="post"' not in page.partition("<main")[2]
+    page = browser_of(tenant, "developer").get("/console/api-keys").content.decode()
+    assert "change nothing here" not in page
+    assert 'method="post"' in page.partition("<main")[2]
+
+
+def test_the_navigation_is_grouped_under_headings_and_a_role_sees_no_empty_one(tenant: Tenant) -> None:
+    def headings(role: str) -> list[str]:
+        page = browser_of(tenant, role).get("/console").content.decode()
+        return re.findall(r'<p id="section-\w+">([^<]+)</p>', page)
+
+    assert headings("owner") == ["Try it out", "Messaging", "Webhooks", "Developers", "Account"]
+    assert headings("billing") == ["Account"]

@@ -1,0 +1,356 @@
+"""The billing pages of the console: what a customer sees and does there, and what another tenant does not."""
+
+import csv
+from datetime import timedelta
+from io import StringIO
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from billing import pay_links
+from billing.billing_run import run
+from billing.buyers import countries, profiles
+from billing.invoices import credit_notes, invoice_page, payment_state
+from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.pricing.money import rupees
+from billing.pricing.periods import indian_date
+from billing.restriction import RESTRICTED_AFTER
+from billing.staff import cards
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.conftest import _billing_is_on as _billing_is_on
+from billing.tests.conftest import payer as payer
+from billing.tests.conftest import provider as provider
+from billing.tests.test_payments import answer, deliver
+from gateway.clock import now
+from tenants.models import Tenant, User
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def customer(payer: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user("asha@traders.example", "a long enough password", tenant=payer)
+    )
+    return client
+
+
+@pytest.fixture
+def stranger(other_tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(
+        User.objects.create_user("ben@other.example", "a long enough password", tenant=other_tenant)
+    )
+    return client
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_the_page_explains_the_next_invoice_to_the_paisa(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    for name in ("1", "2", "3"):
+        connected(payer, name, (now() - timedelta(days=40), None))
+    page = text(customer, "/console/billing")
+    for words in ("First number", "2 × ₹250.00", "₹500.00", "₹180.00", "₹1,180.00", "+91 98000 2"):
+        assert words in page
+
+
+def test_an_invoice_opens_in_a_browser_as_page_and_as_pdf(customer: Client, invoice: Invoice) -> None:
+    assert invoice.number in text(customer, "/console/billing")
+    assert invoice.number in text(customer, f"/console/billing/invoices/{invoice.public_id}")
+    answer = customer.get(f"/console/billing/invoices/{invoice.public_id}?as=pdf")
+    assert answer["Content-Type"] == "application/pdf"
+    assert answer.content.startswith(b"%PDF")
+
+
+def test_another_tenant_sees_none_of_it(stranger: Client, invoice: Invoice, payer: Tenant) -> None:
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="wrong", at=now())
+    assert invoice.number not in text(stranger, "/console/billing")
+    for path in (
+        f"/console/billing/invoices/{invoice.public_id}",
+        f"/console/billing/invoices/{invoice.public_id}?as=pdf",
+        f"/console/billing/credit-notes/{note.public_id}",
+    ):
+        assert stranger.get(path).status_code == 404
+    assert stranger.post(f"/console/billing/invoices/{invoice.public_id}/pay").status_code == 404
+    assert Client().get(f"/console/billing/invoices/{invoice.public_id}").status_code == 302
+
+
+def test_a_credit_note_opens_as_pdf(customer: Client, invoice: Invoice) -> None:
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="wrong", at=now())
+    assert note.number in text(customer, "/console/billing")
+    assert customer.get(f"/console/billing/credit-notes/{note.public_id}").content.startswith(b"%PDF")
+
+
+def test_the_button_leads_to_the_payment_page(
+    customer: Client, invoice: Invoice, provider: RunningSimulator
+) -> None:
+    answer = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay")
+    assert answer.status_code == 303
+    assert answer["Location"].startswith(provider.url)
+    page = customer.get("/console/billing")
+    assert "form-action 'self' https:" in page["Content-Security-Policy"]
+
+
+def test_who_returns_from_paying_is_not_offered_to_pay_again(
+    customer: Client, invoice: Invoice, provider: RunningSimulator
+) -> None:
+    payment_url = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay")["Location"]
+    back = answer(payment_url, "approve").headers["Location"]
+    path = urlsplit(back).path
+    waiting = customer.get(path)
+    assert (waiting.status_code, waiting["Refresh"]) == (200, "5")
+    assert "being confirmed" in waiting.content.decode()
+    assert "Pay ₹" not in waiting.content.decode()
+    deliver(provider, now())
+    paid = customer.get(path, follow=True)
+    assert "This invoice is paid. Thank you." in paid.content.decode()
+    assert "Refresh" not in paid
+
+
+def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSimulator) -> None:
+    path = urlsplit(pay_links.return_url_of(invoice)).path
+    assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
+    invoice.refresh_from_db()
+    assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)
+    assert Client().get("/pay/unknown/returned").status_code == 404
+    assert Client().post(path).status_code == 405
+
+
+def test_an_invoice_after_its_due_date_is_overdue_on_every_page_and_on_paper(
+    customer: Client, staff: User, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staff_browser = Client()
+    staff_browser.force_login(staff)
+    day = indian_date(invoice.due_at)
+    pay_page = urlsplit(pay_links.url_of(invoice)).path
+    for hours, shown, asked in (
+        (-1, "To be paid", f"is to be paid by {day}"),
+        (1, f"Overdue since {day}", f"has been overdue since {day}"),
+    ):
+        at = invoice.due_at + timedelta(hours=hours)
+        for module in ("templatetags.money", "invoices.printed_fields", "admin.invoices", "pay_page.views"):
+            monkeypatch.setattr(f"billing.{module}.now", lambda at=at: at)
+        assert f"{shown}</span>" in text(customer, "/console/billing")
+        assert f"{shown}</p>" in text(customer, f"/console/billing/invoices/{invoice.public_id}")
+        assert shown in text(staff_browser, f"/admin/billing/invoice/{invoice.pk}/change/")
+        assert asked in text(customer, pay_page)
+
+
+def test_a_refund_that_makes_an_invoice_due_again_gives_the_full_time_anew(invoice: Invoice) -> None:
+    reopened = invoice.due_at + timedelta(days=30)
+    again = reopened + timedelta(days=7)
+    invoice.reopened_at = reopened
+    assert payment_state.of(invoice, again - timedelta(minutes=1)).text == "To be paid"
+    assert payment_state.of(invoice, again).text == f"Overdue since {indian_date(again)}"
+    invoice.status = Invoice.Status.PROCESSING
+    assert payment_state.of(invoice, again).text == "Payment under way"
+
+
+def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(
+        status="paid", paid_at=now(), amount_paid_paise=invoice.total_paise
+    )
+    page = text(customer, "/console/billing")
+    assert "Nothing is open." in page
+    answer = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay", follow=True)
+    assert "cannot be paid now" in answer.content.decode()
+
+
+def test_autopay_is_set_up_on_the_providers_page(
+    customer: Client, payer: Tenant, provider: RunningSimulator
+) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15000"})
+    assert answer.status_code == 303
+    mandate = Mandate.objects.get(tenant=payer)
+    assert answer["Location"] == mandate.authorization_url
+    assert mandate.max_amount_paise == 1_500_000
+    assert "Waits for your approval" in text(customer, "/console/billing")
+
+
+def test_a_limit_above_the_methods_is_explained(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15001"})
+    assert answer.status_code == 400
+    assert "at most ₹15,000" in answer.content.decode()
+    assert not Mandate.objects.exists()
+
+
+def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: Tenant) -> None:
+    assert "The billing profile lacks" in text(customer, "/console/billing")
+    bad = customer.post("/console/billing/profile", {**PROFILE, "country": "IN", "pin": "12"})
+    assert bad.status_code == 400
+    assert "six digits" in bad.content.decode()
+    wrong = customer.post(
+        "/console/billing/profile", {**PROFILE, "country": "IN", "tax_id": "29AAACI1681G1ZX"}
+    )
+    assert wrong.status_code == 400
+    answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"}, follow=True)
+    assert "The billing profile lacks" not in answer.content.decode()
+    assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
+
+
+def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer: Tenant) -> None:
+    assert len(countries.NAMES) == 249, "those that ISO 3166 assigns"
+    page = text(customer, "/console/billing/profile")
+    assert '<option value="IN" selected>India</option>' in page
+    assert '<option value="CI">Côte d’Ivoire</option>' in page
+    refused = customer.post("/console/billing/profile", {**PROFILE, "country": "DE"})
+    assert refused.status_code == 400
+    assert "Our team changes the country" in refused.content.decode()
+    assert BillingProfile.objects.get(tenant=payer).country == "IN"
+    profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
+    assert "<p>Germany</p>" in invoice_page.render(invoice_abroad(payer))
+    for unknown in ("XX", "Germany", "de"):
+        assert customer.post("/console/billing/profile", {**PROFILE, "country": unknown}).status_code == 400
+
+
+def test_a_stored_country_that_iso_does_not_know_is_kept(customer: Client, payer: Tenant) -> None:
+    profiles.change(tenant_id=payer.id, changes={**PROFILE, "country": "XK"}, evidence="Register")
+    assert '<option value="XK" selected>XK</option>' in text(customer, "/console/billing/profile")
+    customer.post("/console/billing/profile", {**PROFILE, "country": "XK", "city": "Pristina"})
+    stored = BillingProfile.objects.get(tenant=payer)
+    assert (stored.country, stored.city) == ("XK", "Pristina")
+
+
+def invoice_abroad(payer: Tenant) -> Invoice:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    closes = indian_date(now() + RESTRICTED_AFTER)
+    assert f"₹590.00 is overdue. From {closes} no further number" in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
+    assert "no further number can be connected" in text(customer, "/console")
+    numbers = text(customer, "/console/numbers")
+    assert "No further number can be connected" in numbers
+    assert "Connect a number" not in numbers
+
+
+def test_a_suspended_business_pays_and_is_offered_no_autopay(
+    customer: Client, invoice: Invoice, payer: Tenant
+) -> None:
+    assert "Set up autopay" in text(customer, "/console/billing")
+    Tenant.objects.filter(pk=payer.pk).update(status="suspended")
+    page = text(customer, "/console/billing")
+    assert "Set up autopay" not in page
+    assert "Pay ₹590.00 for November 2026" in page
+
+
+def test_while_billing_is_off_the_page_says_so(customer: Client, settings: Settings) -> None:
+    settings.BILLING_ENABLED = False
+    assert "Nothing is charged." in text(customer, "/console/billing")
+    assert (
+        customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "590"}).status_code == 404
+    )
+
+
+def test_home_and_billing_say_why_a_debit_failed(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+    PaymentAttempt.objects.create(
+        invoice=invoice,
+        kind="autopay",
+        status="failed",
+        amount_paise=59_000,
+        receipt="pat_x",
+        error={"reason": "insufficient_funds"},
+        created_at=now(),
+        next_check_at=now(),
+    )
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    for page in ("/console", "/console/billing"):
+        assert "The last debit failed: the account has too little money." in text(customer, page)
+
+
+def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_low(
+    customer: Client, payer: Tenant
+) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(
+        billing_status="trialing", trial_ends_at=now() + timedelta(days=3)
+    )
+    assert "Your trial ends on" in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=now() + timedelta(days=30))
+    assert "Your trial ends on" not in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="active", trial_ends_at=ist(2026, 11, 1))
+    connected(payer, "1", (now() - timedelta(days=40), None))
+    mandate = Mandate.objects.create(
+        tenant=payer,
+        method="upi",
+        status="active",
+        max_amount_paise=58_900,
+        expires_at=now() + timedelta(days=9),
+    )
+    page = text(customer, "/console")
+    assert "Your autopay mandate ends on" in page
+    assert "is above the limit of your autopay mandate, ₹589.00." in page
+    Mandate.objects.filter(pk=mandate.pk).update(
+        max_amount_paise=1_500_000, expires_at=now() + timedelta(days=300)
+    )
+    assert "autopay mandate" not in text(customer, "/console")
+    Tenant.objects.filter(pk=payer.pk).update(
+        billing_status="trialing", trial_ends_at=now() + timedelta(days=3)
+    )
+    assert "Set up autopay" not in text(customer, "/console"), "it is set up already"
+
+
+def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
+    profiles.profile_of(payer)
+    assert cards.incomplete_profiles() == 1
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, "/admin/")
+    assert "Buyer data missing" in page
+    assert "Invoices overdue" in page
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    assert cards.incomplete_profiles() == 0
+
+
+def test_the_statement_of_account_is_a_page_and_a_csv(customer: Client, invoice: Invoice) -> None:
+    page = reverse("console_statement")
+    total = rupees(invoice.total_paise)
+    assert total in customer.get(page).content.decode()
+    rows = list(csv.reader(StringIO(customer.get(f"{page}?as=csv").content.decode())))
+    assert rows[0] == ["Date", "What", "Document", "Amount", "Owed"]
+    assert rows[1][1:3] == ["Invoice issued", invoice.number]
+    assert rows[1][3] == rows[1][4] == f"{invoice.total_paise / 100:.2f}"
+
+
+def test_what_is_deducted_at_source_is_declared_with_the_profile(
+    customer: Client, payer: Tenant, invoice: Invoice
+) -> None:
+    sent = {**PROFILE, "country": "IN", "tds_percent": "10"}
+    assert customer.post(reverse("console_billing_profile"), sent).status_code == 302
+    invoice.refresh_from_db()
+    assert invoice.tds_paise == invoice.subtotal_paise // 10
+    assert invoice.amount_due_paise == invoice.total_paise - invoice.tds_paise
+
+
+def test_everything_that_is_due_is_paid_at_once(
+    provider: RunningSimulator, customer: Client, payer: Tenant, invoice: Invoice
+) -> None:
+    run(ist(2027, 1, 1, 0, 15))
+    assert "Pay all 2 at once" in text(customer, reverse("console_billing"))
+    sent = customer.post(reverse("console_pay_all"))
+    link = PaymentAttempt.objects.get(pays_all=True)
+    assert (sent.status_code, sent["Location"]) == (303, link.payment_url)
+    assert link.amount_paise == sum(row.amount_due_paise for row in Invoice.objects.all())

@@ -1,0 +1,312 @@
+"""Answers to customers from the console: text, quote, file, template; the window; files that customers sent; agents."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from playwright.sync_api import Browser, expect
+
+from console.tests import conversing
+from console.tests.conversing import WA_ID, inbound, outbound, status
+from gateway.clock import now
+from messaging.message_templates import operations
+from messaging.models import MessageTemplate
+from messaging.tests.message_templates.bodies import order_update
+from messaging.tests.sending import test_send
+from phone_numbers.models import PhoneNumber
+from tenants.audit import GATEWAY
+from tenants.models import Tenant, User
+from tests.accessibility import complaints, in_chromium, session_of, window
+from tests.browsers import browser_of, text
+from tests.fixtures import wait_until
+from tests.simulated import RunningSimulator
+from webhooks.endpoints import lifecycle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def path(tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of a conversation with a customer of a number that can send."""
+    lifecycle.create(tenant_id=tenant.id, environment="live", actor=GATEWAY, kind="inbox")
+    monkeypatch.setattr(conversing, "PNID", number.phone_number_id)
+    return f"/console/conversations/{number.phone_number_id}/{WA_ID}"
+
+
+@pytest.fixture
+def template(tenant: Tenant, number: PhoneNumber) -> MessageTemplate:
+    document = {
+        "name": "order_update",
+        "language": "en",
+        "components": [{"type": "BODY", "text": "Your order {{1}} is on its way."}],
+    }
+    return MessageTemplate.objects.create(
+        tenant=tenant,
+        account=number.account,
+        environment="live",
+        template_id="1234",
+        name="order_update",
+        language="en",
+        status="APPROVED",
+        category="UTILITY",
+        document=orjson.dumps(document).decode(),
+        changed_at=now(),
+    )
+
+
+def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[Any]:
+    """What WhatsApp got."""
+    return [orjson.loads(body) for body in test_send.sent_bodies(simulator, number)]
+
+
+def form(**more: Any) -> dict[str, Any]:
+    return {"do": "reply", "form_id": "a1", "text": "On its way.", **more}
+
+
+def test_an_agent_answers_and_sees_nothing_else(
+    tenant: Tenant, number: PhoneNumber, path: str, simulator: RunningSimulator
+) -> None:
+    agent = browser_of(tenant, "agent")
+    wamid = inbound(tenant)
+    assert agent.get("/console")["Location"] == "/console/conversations"
+    page = agent.get(path).content.decode()
+    navigation = re.findall(
+        r'<a href="(/[^"]+)"', page.partition('aria-label="Console"')[2].partition("</nav>")[0]
+    )
+    assert navigation == ["/console", "/console/conversations", "/second-factor/"]
+    assert agent.post(path, form(quote=wamid)).status_code == 302
+    [sent] = sent_bodies(simulator, number)
+    assert sent["text"] == {"body": "On its way."}
+    assert sent["context"] == {"message_id": wamid}
+    assert sent["to"] == WA_ID
+    assert "On its way." in text(agent, path)
+    assert agent.post("/console/conversations/on").status_code == 403
+    assert agent.post("/console/conversations/off").status_code == 403
+
+
+def test_an_answer_is_sent_once_however_often_its_form_is_sent(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant)
+    for _ in range(2):
+        assert browser.post(path, form()).status_code == 302
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+@pytest.mark.parametrize("role", ["read_only", "billing"])
+def test_who_may_not_answer_sends_nothing(
+    tenant: Tenant, number: PhoneNumber, path: str, simulator: RunningSimulator, role: str
+) -> None:
+    inbound(tenant)
+    reader = browser_of(tenant, role)
+    assert reader.post(path, form()).status_code == 403
+    assert sent_bodies(simulator, number) == []
+    if role == "read_only":
+        assert "<textarea" not in reader.get(path).content.decode()
+
+
+def test_a_suspended_business_reads_and_does_not_answer(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant)
+    Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.SUSPENDED)
+    assert "Where is my order?" in text(browser, path)
+    assert browser.post(path, form()).status_code == 403
+    assert sent_bodies(simulator, number) == []
+
+
+def test_a_form_of_the_other_environment_sends_nothing(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant)
+    assert browser.post(path, form(for_environment="test")).status_code == 409
+    assert sent_bodies(simulator, number) == []
+
+
+@pytest.mark.parametrize(
+    ("content_type", "name", "kind", "content"),
+    [
+        ("image/jpeg", "kite.jpg", "image", {"caption": "On its way."}),
+        ("image/webp", "kite.webp", "document", {"caption": "On its way.", "filename": "kite.webp"}),
+        ("application/pdf", "bill.pdf", "document", {"caption": "On its way.", "filename": "bill.pdf"}),
+        ("video/mp4", "kite.mp4", "video", {"caption": "On its way."}),
+    ],
+)
+def test_a_file_goes_as_its_kind_with_the_text_beside_it(
+    tenant: Tenant,
+    number: PhoneNumber,
+    path: str,
+    browser: Client,
+    simulator: RunningSimulator,
+    content_type: str,
+    name: str,
+    kind: str,
+    content: dict[str, str],
+) -> None:
+    inbound(tenant)
+    file = SimpleUploadedFile(name, b"\xff\xd8\xff content", content_type=content_type)
+    answer = browser.post(path, form(file=file))
+    assert answer.status_code == 302, text(browser, path)
+    [sent] = sent_bodies(simulator, number)
+    assert sent["type"] == kind
+    assert sent[kind].pop("id").isdecimal()
+    assert sent[kind] == content
+
+
+def test_what_cannot_be_sent_says_why_and_keeps_the_text(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant)
+    assert "Type a message, or choose a file." in browser.post(path, form(text="")).content.decode()
+    sound = SimpleUploadedFile("a.ogg", b"OggS", content_type="audio/ogg")
+    assert "A recording has no text" in browser.post(path, form(file=sound)).content.decode()
+    simulator.faults({"action": "error", "code": 131026, "match": {"path": "/messages$"}, "times": 1})
+    refused = browser.post(path, form())
+    assert refused.status_code == 400
+    page = refused.content.decode()
+    assert "(code 131026)" in page
+    assert "On its way.</textarea>" in page
+
+
+def test_a_closed_window_takes_a_template_with_its_variables(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    document = order_update()
+    operations.create(number.account, body=orjson.dumps(document), members=document)
+    MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
+    row = MessageTemplate.objects.get()
+    wait_until(
+        lambda: (
+            simulator.control("GET", f"accounts/{number.account.waba_id}")["templates"][0]["status"]
+            == "APPROVED"
+        ),
+        "the simulator approves its templates",
+    )
+    inbound(tenant, at=now() - timedelta(hours=25))
+    page = browser.get(path).content.decode()
+    assert "Window closed" in page
+    assert "<textarea" not in page
+    fields = browser.get(f"{path}/variables?template={row.pk}").content.decode()
+    assert 'name="body_1"' in fields
+    assert "Hi {{1}}, your order {{2}} is on its way." in fields
+    filled = {"do": "template", "form_id": "a1t", "template": str(row.pk)}
+    missing = browser.post(path, filled)
+    assert missing.status_code == 400
+    assert 'name="body_1"' in missing.content.decode()
+    values = {"body_1": "Asha", "body_2": "A-17", "button_0": "A-17"}
+    assert browser.post(path, {**filled, **values}).status_code == 302
+    [sent] = sent_bodies(simulator, number)
+    given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
+    assert given == [["Asha", "A-17"], ["A-17"]]
+    assert "Hi Asha, your order A-17 is on its way." in text(browser, path)
+
+
+@pytest.mark.parametrize("foreign", ["environment", "account", "tenant"])
+def test_a_template_of_another_account_is_not_offered(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    number: PhoneNumber,
+    path: str,
+    browser: Client,
+    template: MessageTemplate,
+    foreign: str,
+) -> None:
+    inbound(tenant)
+    assert "order_update" in browser.get(path).content.decode()
+    other = number.account.__class__.objects.create(waba_id="99", tenant=tenant, access_token="x")
+    changes: dict[str, dict[str, Any]] = {
+        "environment": {"environment": "test"},
+        "account": {"account": other},
+        "tenant": {"tenant": other_tenant},
+    }
+    MessageTemplate.objects.update(**changes[foreign])
+    assert "order_update" not in browser.get(path).content.decode()
+    fields = browser.get(f"{path}/variables?template={template.pk}").content.decode()
+    assert "body_1" not in fields
+
+
+def test_a_customer_known_by_user_id_alone_is_answered_by_it(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant, wa_id=None, user_id="IN.77889900112233445566")
+    assert browser.post(path.replace(WA_ID, "IN.77889900112233445566"), form()).status_code == 302
+    [sent] = sent_bodies(simulator, number)
+    assert sent["recipient"] == "IN.77889900112233445566"
+    assert "to" not in sent
+
+
+def test_a_file_of_a_customer_is_shown_to_its_business_alone(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    number: PhoneNumber,
+    path: str,
+    browser: Client,
+    simulator: RunningSimulator,
+) -> None:
+    inbound(tenant)
+    file = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff content", content_type="image/jpeg")
+    browser.post(path, form(file=file))
+    [sent] = sent_bodies(simulator, number)
+    media_id = sent["image"]["id"]
+    wamid = inbound(tenant, body={"type": "image", "image": {"id": media_id}})
+    hidden = inbound(tenant, body={"type": "image", "image": {"id": media_id}}, environment="test")
+    url = "/console/conversations/file?id="
+    shown = browser.get(url + wamid)
+    assert b"".join(shown.streaming_content) == b"\xff\xd8\xff content"  # type: ignore[attr-defined]
+    assert shown["Content-Disposition"] == "inline"
+    assert shown["Content-Security-Policy"] == "sandbox"
+    assert shown["X-Content-Type-Options"] == "nosniff"
+    assert browser.get(url + hidden).status_code == 404
+    assert browser_of(other_tenant).get(url + wamid).status_code == 404
+    assert browser.get(url + inbound(tenant)).status_code == 404
+    assert browser.get(url).status_code == 400
+    gone = inbound(tenant, body={"type": "image", "image": {"id": "987654321"}})
+    assert browser.get(url + gone).status_code == 404
+
+
+def test_a_number_that_cannot_send_offers_no_form(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client
+) -> None:
+    inbound(tenant)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    page = browser.get(path).content.decode()
+    assert "This number cannot send now." in page
+    assert "<textarea" not in page
+
+
+@pytest.mark.e2e
+def test_conversations_are_accessible_fit_a_phone_and_show_what_comes_by_itself(
+    tenant: Tenant, path: str, template: MessageTemplate, live_server: Any
+) -> None:
+    wamid = inbound(tenant, "Do you have kites?")
+    inbound(tenant, body={"type": "image", "image": {"id": "11", "caption": "Like this one"}})
+    failed = outbound(tenant, "Which one?")
+    status(tenant, failed, "failed", error_code=131026)
+    inbound(tenant, name="Meera", wa_id="919800000002", at=now() - timedelta(hours=30))
+    closed = path.replace(WA_ID, "919800000002")
+    session = session_of(User.objects.create_user("agent@traders.example", tenant=tenant, role="agent"))
+    pages = ["/console/conversations", "/console/conversations?q=kite", path, f"{path}?quote={wamid}", closed]
+
+    def arrives(said: str, **given: Any) -> None:
+        inbound(tenant, said, **given)
+        connection.close()
+
+    def journey(browser: Browser) -> list[str]:
+        with window(browser, live_server.url, session) as page, ThreadPoolExecutor(1) as database:
+            found = [problem for each in pages for problem in complaints(page, each)]
+            page.goto(path)
+            database.submit(arrives, "The red one").result()
+            expect(page.locator("#thread")).to_contain_text("The red one")
+            page.goto("/console/conversations")
+            database.submit(arrives, "And a blue one", name="Nikhil", wa_id="919800000003").result()
+            expect(page.locator("#conversations li").first).to_contain_text("And a blue one")
+        return found
+
+    found = in_chromium(journey)
+    assert not found, "\n".join(found)

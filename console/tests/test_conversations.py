@@ -1,0 +1,441 @@
+"""Conversations: the list, the search, a thread, answers, roles, and the inbox that makes a number go live."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from django.test import Client
+from django.utils.http import urlencode
+
+from console.tests.conversing import PNID, WA_ID, inbound, outbound, status
+from gateway import ids
+from gateway.clock import now
+from messaging.conversations import listing, read_marks
+from messaging.models import MessageTemplate, ReadMark
+from messaging.tests.incoming import number_of
+from phone_numbers.models import PhoneNumber
+from tenants.audit import GATEWAY
+from tenants.models import AuditEntry, Tenant
+from tests.browsers import browser_of, text
+from tests.fixtures import Api, assert_error
+from webhooks.endpoints import lifecycle
+from webhooks.models import Delivery, Endpoint, EventPayload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = "/console/conversations"
+THREAD = f"{LIST}/{PNID}/{WA_ID}"
+
+
+def turn_on(tenant: Tenant, environment: str = "live") -> Endpoint:
+    return lifecycle.create(
+        tenant_id=tenant.id, environment=environment, actor=GATEWAY, kind=Endpoint.Kind.INBOX
+    )
+
+
+@pytest.fixture
+def here(tenant: Tenant) -> PhoneNumber:
+    found = number_of(tenant, waba_id="100200300400500", phone_number_id=PNID)
+    Endpoint.objects.filter(pk=turn_on(tenant).pk).update(created_at=now() - timedelta(days=60))
+    return found
+
+
+def rows(browser: Client, **query: str) -> list[str]:
+    """The rows of the list as a person reads them."""
+    page = browser.get(f"{LIST}?{urlencode(query)}").content.decode()
+    found = re.findall(r'<li[^>]*><a href="/console/conversations/.*?</a></li>', page, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found]
+
+
+# --- The inbox
+
+
+def test_turning_conversations_on_connects_a_number_without_a_server(tenant: Tenant, browser: Client) -> None:
+    number = number_of(tenant, waba_id="100200300400500", phone_number_id=PNID)
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="no_verified_endpoint")
+    assert "Turn conversations on" in text(browser, LIST)
+    assert browser.post(f"{LIST}/on").status_code == 302
+    number.refresh_from_db()
+    assert (number.connection_state, number.connection_detail) == ("connected", None)
+    tenant.refresh_from_db()
+    assert tenant.checklist["webhook_verified"] is True
+    assert AuditEntry.objects.filter(action="webhook_endpoint.create", tenant_id=tenant.id).exists()
+    assert "Nobody has written yet" in text(browser, LIST)
+    assert "No webhook endpoint receives beside them" in text(browser, f"{LIST}/off")
+    browser.post(f"{LIST}/off")
+    number.refresh_from_db()
+    assert (number.connection_state, number.connection_detail) == ("pending", "no_verified_endpoint")
+
+
+def test_an_inbox_of_the_sandbox_connects_no_live_number(tenant: Tenant) -> None:
+    number = number_of(tenant, waba_id="100200300400500", phone_number_id=PNID)
+    PhoneNumber.objects.update(connection_state="pending", connection_detail="no_verified_endpoint")
+    turn_on(tenant, "test")
+    number.refresh_from_db()
+    assert number.connection_state == "pending"
+
+
+def test_an_environment_has_one_inbox_and_it_has_no_deliveries(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    browser.post(f"{LIST}/on")
+    assert Endpoint.objects.filter(kind="inbox").count() == 1
+    inbound(tenant)
+    assert not Delivery.objects.exists()
+
+
+def test_an_inbox_is_made_by_api(api: Api, tenant: Tenant) -> None:
+    made = api.post("/v1/webhooks", {"kind": "inbox", "description": "Shop"})
+    assert made.status_code == 201, made.content
+    body = made.json()
+    assert (body["kind"], body["status"], body["event_types"]) == ("inbox", "active", [])
+    assert body["verified_at"] is not None
+    assert_error(api.post("/v1/webhooks", {"kind": "inbox"}), 409, "conflict")
+    path = f"/v1/webhooks/{body['id']}"
+    assert_error(api.post(f"{path}/verify"), 409, "conflict")
+    assert_error(api.post(f"{path}/rotate-secret", {}), 409, "conflict")
+    assert_error(api.post(f"{path}/test", {"event_type": "message.inbound"}), 409, "conflict")
+    assert_error(api.patch(path, {"event_types": ["*"]}), 409, "conflict")
+    period = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}
+    assert_error(api.post(f"{path}/replay", period), 409, "conflict")
+    assert api.patch(path, {"description": "Counter"}).json()["description"] == "Counter"
+    assert api.patch(path, {"status": "paused"}).json()["status"] == "paused"
+    assert api.patch(path, {"status": "active"}).json()["status"] == "active"
+
+
+def test_an_inbox_takes_no_settings_of_a_webhook(api: Api) -> None:
+    refused = assert_error(
+        api.post("/v1/webhooks", {"kind": "inbox", "url": "https://shop.example/"}), 400, "invalid_request"
+    )
+    assert "url" in refused["details"]["fields"]
+    missing = assert_error(api.post("/v1/webhooks", {"description": "Shop"}), 400, "invalid_request")
+    assert "url" in missing["details"]["fields"]
+
+
+def test_an_inbox_is_no_page_of_the_webhooks(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    inbox = Endpoint.objects.get()
+    assert "/console/conversations</a>" not in browser.get("/console/webhooks").content.decode()
+    assert browser.get(f"/console/webhooks/{inbox.pk}").status_code == 404
+
+
+# --- The list
+
+
+def test_the_customer_who_wrote_last_comes_first(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    inbound(tenant, "Is it open today?", at=now() - timedelta(hours=30))
+    inbound(tenant, "Bus or train?", wa_id="919800000002", name="Ravi", at=now() - timedelta(hours=3))
+    outbound(tenant, "Open until nine.", at=now() - timedelta(hours=1))
+    first, second = rows(browser)
+    assert first.startswith("Ravi")
+    assert "Bus or train?" in first
+    assert "20 h left" in first or "21 h left" in first
+    assert "1 unread" in first
+    assert "You: Open until nine." in second
+    assert "+919812345678" in second
+    assert "Closed" in second
+
+
+def test_pages_of_the_list_name_each_conversation_once(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "PER_PAGE", 2)
+    for minute in range(3):
+        for customer in ("919800000001", "919800000002", "919800000003"):
+            inbound(tenant, wa_id=customer, name=customer[-1], at=now() - timedelta(minutes=30 - minute))
+    first = browser.get(LIST).content.decode()
+    older = re.search(r"before=([0-9a-f-]+)", first)
+    assert older is not None
+    seen = [row[0] for row in rows(browser) + rows(browser, before=older[1])]
+    assert sorted(seen) == ["1", "2", "3"]
+
+
+def test_a_walk_that_ends_early_goes_on_with_the_next_page(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "SHORT_WALK", 2)
+    monkeypatch.setattr(listing, "MOST_WALKED", 3)
+    inbound(tenant, wa_id="919800000009", name="Old", at=now() - timedelta(minutes=9))
+    for minute in range(4):
+        inbound(tenant, at=now() - timedelta(minutes=4 - minute))
+    assert [row.split()[0] for row in rows(browser)] == ["Asha"]
+    older = re.search(r"before=([0-9a-f-]+)", browser.get(LIST).content.decode())
+    assert older is not None
+    assert [row.split()[0] for row in rows(browser, before=older[1])] == ["Old"]
+
+
+def test_messages_of_others_use_up_no_walk_and_no_search(
+    tenant: Tenant, other_tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("SHORT_WALK", "MOST_WALKED", "MOST_SEARCHED"):
+        monkeypatch.setattr(listing, bound, 2)
+    inbound(tenant, "A kite, please", at=now() - timedelta(minutes=9))
+    for environment, owner in (("live", other_tenant), ("test", tenant)):
+        for minute in (3, 2):
+            at = now() - timedelta(minutes=minute)
+            inbound(owner, environment=environment, wa_id="919700000002", at=at)
+        assert len(rows(browser)) == len(rows(browser, q="kite")) == 1, environment
+
+
+def test_a_customer_with_two_ids_is_one_conversation(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, wa_id=None, user_id="IN.778899", at=now() - timedelta(minutes=3))
+    inbound(tenant, user_id="IN.778899", at=now() - timedelta(minutes=2))
+    assert len(rows(browser)) == 1
+    assert text(browser, THREAD).count("Where is my order?") == 2
+
+
+def test_nothing_of_another_tenant_environment_or_number_is_listed(
+    tenant: Tenant, other_tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    turn_on(other_tenant)
+    inbound(other_tenant, "Of another business", name="Other")
+    inbound(tenant, "Of the sandbox", name="Sandbox", environment="test", wa_id="919800000005")
+    inbound(tenant, "To the second number", name="Second", phone_number_id="200300400500601")
+    number_of(tenant, waba_id="100200300400501", phone_number_id="200300400500601", digits="919800000077")
+    inbound(tenant, "Mine")
+    inbound(tenant, "Newer, of the sandbox", environment="test")
+    assert rows(browser, q="9198000") == []
+    assert "Mine" in rows(browser)[0]
+    assert "1 unread" in rows(browser)[0]
+    assert [row.split()[0] for row in rows(browser)] == ["Asha", "Second"]
+    assert [row.split()[0] for row in rows(browser, number=PNID)] == ["Asha"]
+    for query in ("Of another", "Of the sandbox", "Other", "Sandbox"):
+        assert rows(browser, q=query) == []
+    thread = text(browser, THREAD)
+    assert "Mine" in thread
+    for text_ in ("Of another business", "Of the sandbox", "Newer, of the sandbox", "To the second number"):
+        assert text_ not in thread
+
+
+def test_a_thread_of_anothers_number_is_not_found(
+    tenant: Tenant, other_tenant: Tenant, here: PhoneNumber
+) -> None:
+    inbound(tenant)
+    stranger = browser_of(other_tenant)
+    for path in (THREAD, f"{THREAD}/messages", f"{THREAD}/variables"):
+        assert stranger.get(path).status_code == 404
+    assert stranger.post(THREAD, {"do": "reply", "text": "Hello"}).status_code == 404
+
+
+def test_reading_ends_unread_and_what_comes_later_begins_it_again(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, at=now() - timedelta(minutes=5))
+    inbound(tenant, "Hello?", at=now() - timedelta(minutes=4))
+    assert "2 unread" in rows(browser)[0]
+    browser_of(tenant, "read_only").get(THREAD)
+    assert "2 unread" in rows(browser)[0], "who may not answer has not read it for the team"
+    browser.get(THREAD)
+    assert "unread" not in rows(browser)[0]
+    inbound(tenant, "Anybody?")
+    assert "1 unread" in rows(browser)[0]
+
+
+def test_messages_before_conversations_were_on_are_not_unread(tenant: Tenant, browser: Client) -> None:
+    number_of(tenant, waba_id="100200300400500", phone_number_id=PNID)
+    inbound(tenant, at=now() - timedelta(minutes=5))
+    turn_on(tenant)
+    assert "unread" not in rows(browser)[0]
+
+
+def test_a_read_mark_goes_forward_alone_and_is_forgotten(tenant: Tenant, settings: Any) -> None:
+    key = read_marks.key_of(PNID, WA_ID)
+    scope: dict[str, Any] = {"tenant_id": tenant.id, "environment": "live"}
+    newer, older = ids.first_at(now()), ids.first_at(now() - timedelta(days=1))
+    for through in (newer, older):
+        read_marks.mark(**scope, conversations=[key], through=through)
+    assert read_marks.through(**scope, conversations=[key]) == {key: newer}
+    assert read_marks.through(tenant_id=tenant.id, environment="test", conversations=[key]) == {}
+    ReadMark.objects.update(read_at=now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1))
+    assert read_marks.forget_read_marks() == 1
+
+
+# --- The search
+
+
+@pytest.mark.parametrize("typed", ["98123", "+91 98123", "919812345678", "asha", "ORDER", "where is"])
+def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
+    tenant: Tenant, browser: Client, here: PhoneNumber, typed: str
+) -> None:
+    inbound(tenant)
+    inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
+    assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"]
+
+
+def test_a_search_reads_a_page_of_messages_and_goes_on(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MOST_SEARCHED", 2)
+    inbound(tenant, "A kite, please", at=now() - timedelta(minutes=5))
+    for minute in (3, 2):
+        inbound(tenant, wa_id="919700000002", name="Ravi", at=now() - timedelta(minutes=minute))
+    page = browser.get(f"{LIST}?q=kite").content.decode()
+    assert rows(browser, q="kite") == []
+    older = re.search(r"before=([0-9a-f-]+)", page)
+    assert older is not None
+    assert "Search older messages" in page
+    assert len(rows(browser, q="kite", before=older[1])) == 1
+
+
+# --- A thread
+
+
+def test_a_thread_shows_every_kind_of_message(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    first = inbound(tenant, "Do you have <b>kites</b>?")
+    for body in (
+        {"type": "image", "image": {"id": "11", "caption": "This one", "mime_type": "image/jpeg"}},
+        {"type": "audio", "audio": {"id": "12", "voice": True}},
+        {"type": "video", "video": {"id": "13"}},
+        {"type": "document", "document": {"id": "14", "filename": "bill.pdf"}},
+        {"type": "location", "location": {"latitude": 18.5, "longitude": 73.8, "name": "Pune"}},
+        {
+            "type": "contacts",
+            "contacts": [{"name": {"formatted_name": "Ravi K"}, "phones": [{"phone": "+91 1"}]}],
+        },
+        {
+            "type": "order",
+            "order": {
+                "product_items": [
+                    {"quantity": 2, "product_retailer_id": "KITE", "item_price": 50, "currency": "INR"}
+                ]
+            },
+        },
+        {"type": "button", "button": {"text": "Yes please", "payload": "y"}},
+        {
+            "type": "interactive",
+            "interactive": {"type": "list_reply", "list_reply": {"id": "1", "title": "Red kite"}},
+        },
+        {"type": "unknown", "unknown": "x"},
+        {"type": "contacts", "contacts": [{"name": "not an object"}]},
+    ):
+        inbound(tenant, body=body)
+    reply = outbound(
+        tenant,
+        "Yes, these.",
+        body={"type": "text", "text": {"body": "Yes, these."}, "context": {"message_id": first}},
+    )
+    inbound(tenant, body={"type": "reaction", "reaction": {"message_id": reply, "emoji": "👍"}})
+    page = browser.get(THREAD).content.decode()
+    for shown in (
+        "&lt;b&gt;kites&lt;/b&gt;",
+        "This one",
+        "<audio",
+        "<video",
+        "<img",
+        "bill.pdf",
+        "Pune",
+        "Ravi K",
+        "2 × KITE",
+        "Yes please",
+        "Red kite",
+        "A message of the type unknown",
+        "A message of the type contacts",
+        "👍",
+    ):
+        assert shown in page, shown
+    assert re.search(r"<blockquote[^>]*>Do you have", page)
+
+
+def test_statuses_have_seconds_and_a_failure_its_sentence(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant)
+    sent = outbound(tenant, "Sorry for the wait")
+    status(tenant, sent, "failed", error_code=131047)
+    page = text(browser, THREAD)
+    assert "(code 131047)" in page
+    assert re.search(r"Failed <time[^>]*>\d\d:\d\d:\d\d", browser.get(THREAD).content.decode())
+    assert "Failed" in rows(browser)[0]
+
+
+def test_an_edit_and_a_deletion_are_shown_at_their_message(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    edited, deleted = inbound(tenant, "Tow kites"), inbound(tenant, "A secret")
+    changed = {"type": "text", "text": {"body": "Two kites"}}
+    inbound(tenant, body={"type": "edit", "edit": {"original_message_id": edited, "message": changed}})
+    inbound(tenant, body={"type": "revoke", "revoke": {"original_message_id": deleted}})
+    page = text(browser, THREAD)
+    assert "Two kites" in page
+    assert "Tow kites" not in page
+    assert "This message was deleted." in page
+    assert "A secret" not in page
+
+
+def test_a_template_reads_as_the_customer_reads_it(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    _template(tenant, here)
+    template = {
+        "name": "order_update",
+        "language": {"code": "en"},
+        "components": [{"type": "body", "parameters": [{"type": "text", "text": "SS-1042"}]}],
+    }
+    outbound(tenant, body={"type": "template", "template": template})
+    assert "Your order SS-1042 is on its way." in text(browser, THREAD)
+    template["name"] = "gone"
+    outbound(tenant, body={"type": "template", "template": template})
+    assert "Template gone" in text(browser, THREAD)
+
+
+def test_past_retention_the_text_is_gone_and_the_message_stays(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, at=now() - timedelta(days=3))
+    EventPayload.objects.all().delete()
+    assert "The text is no longer kept." in text(browser, THREAD)
+    assert "The text is no longer kept." in rows(browser)[0]
+    Tenant.objects.filter(pk=tenant.pk).update(retention_days=30)
+    inbound(tenant, "Of long ago", at=now() - timedelta(days=31))
+    assert "Of long ago" not in text(browser, THREAD)
+
+
+def test_older_messages_are_on_a_page_of_their_own(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MESSAGES_PER_PAGE", 2)
+    for number in range(3):
+        inbound(tenant, f"Message {number}", at=now() - timedelta(minutes=9 - number))
+    page = browser.get(THREAD).content.decode()
+    assert "Message 0" not in page
+    older = re.search(r"before=([0-9a-f-]+)", page)
+    assert older is not None
+    assert "Message 0" in text(browser, f"{THREAD}?before={older[1]}")
+
+
+def test_parts_answer_204_while_nothing_changed(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    inbound(tenant)
+    for page, part in ((THREAD, f"{THREAD}/messages"), (LIST, f"{LIST}/rows")):
+        content = browser.get(page).content.decode()
+        [seen] = re.findall(re.escape(part) + r"\?seen=(\w+)", content)
+        assert browser.get(f"{part}?seen={seen}").status_code == 204
+    [seen] = re.findall(r"messages\?seen=(\w+)", browser.get(THREAD).content.decode())
+    inbound(tenant, "One more")
+    answer = browser.get(f"{THREAD}/messages?seen={seen}")
+    assert "One more" in answer.content.decode()
+
+
+def _template(tenant: Tenant, number: PhoneNumber, **values: Any) -> MessageTemplate:
+    document = {
+        "name": "order_update",
+        "language": "en",
+        "components": [{"type": "BODY", "text": "Your order {{1}} is on its way."}],
+    }
+    return MessageTemplate.objects.create(
+        **{
+            "tenant": tenant,
+            "account": number.account,
+            "environment": number.environment,
+            "template_id": "1234",
+            "name": "order_update",
+            "language": "en",
+            "status": "APPROVED",
+            "category": "UTILITY",
+            "document": orjson.dumps(document).decode(),
+            "changed_at": now(),
+            **values,
+        }
+    )

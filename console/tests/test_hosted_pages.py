@@ -1,0 +1,232 @@
+"""Every route outside of /v1, /console and /admin, by who may open it: each is in one of the groups below.
+
+A route that no group names fails. What a link, a signature or a key opens has tests of its own beside its code; here a
+session, of whatever business and status, opens no more of it than a stranger gets.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import get_resolver, reverse
+from django.utils import timezone
+from pytest_django import Settings
+
+from tenants.models import Tenant, User
+from web import application
+
+pytestmark = pytest.mark.django_db
+
+ANYBODYS = {
+    "root",
+    "docs",
+    "llms.txt",
+    "llms-full.txt",
+    "packages",
+    "package_index",
+    "robots",
+    "sitemap",
+    "security_txt",
+    "error_page",
+    "meta_error_page",
+    "account_signup",
+    "sign_up_sent",
+    "account_login",
+    "account_inactive",
+    "account_reset_password",
+    "account_set_password",
+    "account_reset_password_done",
+    "account_reset_password_from_key_done",
+    "mfa_login_webauthn",
+}
+"""They show nothing of a business."""
+OPENED_BY_A_LINK = {
+    "sign_up_confirm",
+    "account_reset_password_from_key",
+    "invitation",
+    "pay",
+    "pay-invoice",
+    "pay-returned",
+    "connect_page",
+    "connect_answer",
+}
+"""The path holds a secret that was sent to one person."""
+OF_THE_PERSON = {
+    "account_logout",
+    "account_change_password",
+    "account_reauthenticate",
+    "mfa_index",
+    "mfa_authenticate",
+    "mfa_reauthenticate",
+    "mfa_activate_totp",
+    "mfa_deactivate_totp",
+    "mfa_view_recovery_codes",
+    "mfa_generate_recovery_codes",
+    "mfa_download_recovery_codes",
+    "mfa_list_webauthn",
+    "mfa_add_webauthn",
+    "mfa_reauthenticate_webauthn",
+    "mfa_remove_webauthn",
+    "mfa_edit_webauthn",
+}
+"""Log-in and second factor of whoever asks, in every role and status."""
+OF_MACHINES = {
+    "/upstream/webhook",
+    "payment-webhook",
+    "metrics",
+    "mcp",
+    "graph-media",
+    "graph-node",
+    "graph-upload",
+    "graph-root",
+    "graph-version",
+    "graph-signup",
+    "graph-unknown",
+}
+"""A signature, a key or a token opens them."""
+OF_DEVELOPMENT = {"outbox", "outbox_mail"}
+"""See `console/tests/test_account.py`."""
+
+PARTS = {
+    "token": "x" * 43,
+    "uidb36": "1",
+    "key": "abc-def",
+    "provider": "razorpay",
+    "version": "v23.0",
+    "node": "100000000001",
+    "edge": "media",
+    "session": "abc",
+    "mail_id": 1,
+    "name": "131047",
+}
+"""What the paths hold: secrets and ids that nobody has."""
+WITHOUT_REVERSE = {
+    "llms.txt": "/llms.txt",
+    "llms-full.txt": "/llms-full.txt",
+    "graph-root": "/debug_token",
+    "graph-signup": "/v23.0/signups/106540352242922",
+    "graph-unknown": "/v23.0/nothing!",
+    "/upstream/webhook": "/upstream/webhook",
+}
+STATUSES = ("active", "pending_approval", "rejected", "suspended")
+
+
+def registered_routes() -> dict[str, str]:
+    """The paths outside of the tables of the API, the console and the staff admin, by name or path."""
+    answered_by_listener = {path: path for path in application.ROUTES if not path.startswith("/v1/")}
+    return dict(_walk(get_resolver(), "")) | answered_by_listener
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    for pattern in resolver.url_patterns:
+        path = prefix + str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, path)
+        elif not path.startswith(("v1/", "console", "admin/")):
+            yield pattern.name or path, path
+
+
+def test_every_route_is_in_one_group_and_every_group_has_routes_alone() -> None:
+    groups = [ANYBODYS, OPENED_BY_A_LINK, OF_THE_PERSON, OF_MACHINES, OF_DEVELOPMENT]
+    grouped = [name for group in groups for name in group]
+    assert sorted(registered_routes()) == sorted(grouped)
+
+
+def path_of(name: str, **more: Any) -> str:
+    if name in WITHOUT_REVERSE:
+        return WITHOUT_REVERSE[name]
+    parts = set(re.findall(r"<(?:\w+:)?(\w+)>", registered_routes()[name]))
+    return reverse(name, kwargs={part: value for part, value in (PARTS | more).items() if part in parts})
+
+
+def answers(browser: Client, path: str) -> list[HttpResponse]:
+    """The answers to both methods, without those that the route does not take."""
+    both: list[Any] = [browser.get(path), browser.post(path)]
+    return [answer for answer in both if answer.status_code != 405]
+
+
+@pytest.fixture
+def browsers(tenant: Tenant, settings: Settings) -> dict[str, Client]:
+    """A stranger, and an owner of a business in each status."""
+    settings.BILLING_ENABLED = True
+    found = {"stranger": Client()}
+    for status in STATUSES:
+        business = Tenant.objects.create(name=f"Secretive Traders {status}", status=status)
+        found[status] = Client()
+        found[status].force_login(
+            User.objects.create_user(f"{status}@traders.example", "a long password", tenant=business)
+        )
+    return found
+
+
+def test_what_is_anybodys_opens_for_everybody_and_names_no_business(browsers: dict[str, Client]) -> None:
+    for name in sorted(ANYBODYS):
+        for who, browser in browsers.items():
+            shown = browser.get(path_of(name))
+            assert shown.status_code in {200, 302}, (name, who)
+            assert b"Secretive" not in shown.getvalue(), (name, who)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_opens_no_link_and_nothing_of_machines(browsers: dict[str, Client]) -> None:
+    for name in sorted(OPENED_BY_A_LINK | OF_MACHINES):
+        refused = [answer.status_code for answer in answers(browsers["stranger"], path_of(name))]
+        is_page_that_says_so = name == "account_reset_password_from_key"
+        assert is_page_that_says_so or all(400 <= status < 500 for status in refused), (name, refused)
+        for who, browser in browsers.items():
+            given = answers(browser, path_of(name))
+            assert [answer.status_code for answer in given] == refused, (name, who)
+            assert not any(b"Secretive" in answer.getvalue() for answer in given), (name, who)
+
+
+def test_a_persons_pages_ask_strangers_to_log_in_and_are_open_in_every_status(
+    browsers: dict[str, Client],
+) -> None:
+    for name in sorted(OF_THE_PERSON):
+        path = path_of(name, pk=1)
+        for answer in answers(browsers["stranger"], path):
+            assert answer.status_code == 302, name
+            assert answer["Location"].startswith("/login"), name
+        active = [answer.status_code for answer in answers(browsers["active"], path)]
+        assert all(status < 500 for status in active), (name, active)
+    for status in STATUSES[1:]:
+        for name in ("mfa_index", "mfa_list_webauthn", "account_change_password", "account_logout"):
+            assert browsers[status].get(path_of(name)).status_code == 200, (name, status)
+
+
+def test_a_passkey_is_its_persons_alone(browsers: dict[str, Client]) -> None:
+    browser = browsers["active"]
+    own, other = (
+        Authenticator.objects.create(
+            user=User.objects.get(email=f"{status}@traders.example"),
+            type=Authenticator.Type.WEBAUTHN,
+            data={"name": "phone", "credential": {}},
+        )
+        for status in ("active", "suspended")
+    )
+    browser.post("/reauthenticate", {"password": "a long password"})
+    for name in ("mfa_remove_webauthn", "mfa_edit_webauthn"):
+        assert browser.get(path_of(name, pk=own.pk)).status_code == 200
+        assert [answer.status_code for answer in answers(browser, path_of(name, pk=other.pk))] == [404, 404]
+    other.refresh_from_db()
+    assert other.data["name"] == "phone"
+
+
+def test_who_logged_in_on_the_page_logs_in_again_after_twelve_hours(
+    tenant: Tenant, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    client.post(
+        reverse("account_login"), {"login": "asha@traders.example", "password": "a long enough password"}
+    )
+    logged_in_at, home = timezone.now(), reverse("account_change_password")
+    statuses = []
+    for hours in (11.9, 12.1):
+        monkeypatch.setattr(timezone, "now", lambda later=timedelta(hours=hours): logged_in_at + later)
+        statuses.append(client.get(home).status_code)
+    assert statuses == [200, 302]

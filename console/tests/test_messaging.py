@@ -1,0 +1,446 @@
+"""The console's messaging pages: a test message is sent once, batches, templates; and who does not see them."""
+
+import html
+import re
+import time
+from typing import Any
+
+import orjson
+import pytest
+from django.test import Client
+
+from gateway import ids
+from gateway.clock import now
+from gateway.request_log.models import ApiRequest
+from messaging.batches import lifecycle
+from messaging.message_templates import operations
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
+from messaging.tests.incoming import notification, post
+from messaging.tests.message_templates.bodies import order_update
+from messaging.tests.sending.test_send import sent_bodies
+from messaging.tests.test_message_log import status_change
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.sandbox import control
+from phone_numbers.tests.conftest import verified_endpoint
+from tenants.models import Tenant
+from tests.browsers import text
+from tests.simulated import RunningSimulator
+from webhooks.models import Endpoint, Event, Message
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def form(number: PhoneNumber, **more: str) -> dict[str, str]:
+    return {
+        "from_": number.phone_number_id,
+        "to": "+91 98123-45678",
+        "text": "Hello",
+        "form_id": "a1",
+        **more,
+    }
+
+
+def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
+    (number,) = control.ensure(tenant.id)
+    home = text(browser, "/console")
+    assert "Add an endpoint" in home, "the test world is open at once"
+    assert "Create a key" not in home
+    assert "It comes with the approval" in home
+    page = html.unescape(browser.post("/console/send", form(number)).content.decode())
+    assert "the platform accepted it" in page
+    assert 'value="+91 98123 45678"' in browser.get("/console/send").content.decode()
+    browser.post("/console/preferences", {"environment": "live"})
+    assert "98123" not in text(browser, "/console/send")
+    assert browser.post("/console/send", form(number)).status_code == 403
+    assert "choose “Test” at the top" in browser.get("/console/send").content.decode()
+    for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):
+        assert f">{button}</" not in text(browser, path)
+    assert browser.post("/console/templates/sync").status_code == 403
+    browser.post("/console/preferences", {"environment": "test"})
+    for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):
+        assert f">{button}</" in text(browser, path)
+    assert "templates read" in html.unescape(
+        browser.post("/console/templates/sync", follow=True).content.decode()
+    )
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+def test_the_first_steps_tell_the_test_world_from_live(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    def step(title: str) -> str:
+        (found,) = re.findall(
+            rf"<li(?:(?!<li).)*?<strong>{title}</strong>.*?</li>", text(browser, "/console"), re.DOTALL
+        )
+        return str(found)
+
+    assert "Done" not in step("Connect a number")
+    control.ensure(tenant.id)
+    assert "Done in test" in step("Connect a number")
+    assert 'class="done"' not in step("Connect a number"), "live is still to do"
+    browser.post("/console/preferences", {"environment": "test"})
+    assert 'class="done"' in step("Connect a number")
+    assert "live is still to do" in step("Connect a number")
+    assert "Done" not in step("Add a webhook endpoint")
+    endpoint = verified_endpoint(tenant)
+    assert "Done" not in step("Add a webhook endpoint"), "a live endpoint is marked by its flow"
+    Endpoint.objects.filter(pk=endpoint.pk).update(environment="test")
+    assert "Done in test" in step("Add a webhook endpoint")
+
+
+def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    page = html.unescape(browser.post("/console/send", form(number)).content.decode())
+    assert "the platform accepted it" in page
+    wamid = Event.objects.get(type="message.outbound").wamid
+    assert wamid is not None
+    for words in (wamid, "Accepted by the platform", "curl ", '"to": "919812345678"'):
+        assert words in page
+    assert wamid in html.unescape(browser.post("/console/send", form(number)).content.decode())
+    assert len(sent_bodies(simulator, number)) == 1
+    assert "Accepted by the platform" in text(browser, f"/console/send/events?wamid={wamid}")
+
+
+def test_a_template_is_synced_listed_and_sent(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    made = operations.create(
+        number.account,
+        body=b'{"name":"order","language":"en_US","category":"UTILITY",'
+        b'"components":[{"type":"BODY","text":"Your order is ready."}]}',
+        members={"name": "order", "language": "en_US", "category": "UTILITY"},
+    )
+    assert made.status == 200
+    deadline = time.monotonic() + 10
+    page = ""
+    while 'ok">Approved' not in page and time.monotonic() < deadline:
+        page = html.unescape(browser.post("/console/templates/sync", follow=True).content.decode())
+    assert "Your order is ready." in page
+    assert 'ok">Approved' in page
+    answer = browser.post(
+        "/console/send", form(number, text="", template=str(MessageTemplate.objects.get().pk))
+    )
+    assert answer.status_code == 200
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    assert sent["template"] == {"name": "order", "language": {"code": "en_US"}}
+
+
+def template_of(number: PhoneNumber, document: dict[str, Any], **fields: Any) -> MessageTemplate:
+    return MessageTemplate.objects.create(
+        **{
+            "tenant": number.tenant,
+            "account": number.account,
+            "environment": number.environment,
+            "template_id": f"41{MessageTemplate.objects.count()}",
+            "name": document["name"],
+            "language": document["language"],
+            "status": "APPROVED",
+            "category": "UTILITY",
+            "document": orjson.dumps(document).decode(),
+            "changed_at": now(),
+            **fields,
+        }
+    )
+
+
+def test_a_template_is_sent_with_its_variables(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    document = order_update()
+    made = operations.create(number.account, body=orjson.dumps(document), members=document)
+    MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
+    row = MessageTemplate.objects.get()
+    deadline = time.monotonic() + 10
+    template = f"accounts/{number.account.waba_id}"
+    while simulator.control("GET", template)["templates"][0]["status"] != "APPROVED":
+        assert time.monotonic() < deadline, made.body
+    page = text(browser, f"/console/send?template={row.pk}")
+    for words in ("Hi {{1}}, your order {{2}} is on its way.", "Body {{1}}", "Button 1: end of the link"):
+        assert words in page
+        assert words in text(browser, f"/console/send/variables?template={row.pk}")
+    chosen = form(number, text="", template=str(row.pk))
+    answer = browser.post("/console/send", chosen)
+    assert answer.status_code == 400, "without a script the first answer shows the fields"
+    assert "Body {{1}}" in html.unescape(answer.content.decode())
+    assert sent_bodies(simulator, number) == []
+    answer = browser.post("/console/send", {**chosen, "body_1": "Asha", "body_2": "A-17", "button_0": "A-17"})
+    assert answer.status_code == 200
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
+    assert given == [["Asha", "A-17"], ["A-17"]]
+
+
+def test_a_template_that_cannot_be_filled_in_says_so(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    carousel = {"name": "a", "language": "en", "components": [{"type": "CAROUSEL", "cards": []}]}
+    row = template_of(number, carousel)
+    assert "can only be sent with the API" in text(browser, f"/console/send/variables?template={row.pk}")
+    answer = browser.post("/console/send", form(number, template=str(row.pk)))
+    assert answer.status_code == 400
+    assert "can only be sent with the API" in html.unescape(answer.content.decode())
+    assert sent_bodies(simulator, number) == []
+
+
+def test_a_template_of_another_account_tenant_or_environment_is_not_sent(
+    browser: Client,
+    stranger: Client,
+    number: PhoneNumber,
+    other_tenant: Tenant,
+    simulator: RunningSimulator,
+) -> None:
+    document = {"name": "a", "language": "en", "components": [{"type": "BODY", "text": "Hello there."}]}
+    own = template_of(number, document)
+    other = BusinessAccount.objects.create(
+        tenant=number.tenant, environment="live", waba_id="777", access_token="EAA"
+    )
+    wrong = {
+        "belongs to another business account": template_of(number, document, account=other),
+        "Select a valid choice": template_of(number, document, tenant=other_tenant),
+        "is not one of the available": template_of(number, document, environment="test"),
+    }
+    for words, row in wrong.items():
+        answer = browser.post("/console/send", form(number, template=str(row.pk)))
+        assert answer.status_code == 400
+        assert words in html.unescape(answer.content.decode())
+    assert "Hello there." not in text(stranger, f"/console/send/variables?template={own.pk}")
+    assert "Hello there." in text(browser, f"/console/send/variables?template={own.pk}")
+    assert browser.get("/console/send/variables?template=nonsense").status_code == 200
+    assert sent_bodies(simulator, number) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"to": "98123"}, "country code"),
+        ({"to": "98123 45678"}, "country code"),
+        ({"text": ""}, "Type a text"),
+        ({"from_": "1"}, "valid"),
+    ],
+)
+def test_a_wrong_form_is_explained_and_nothing_is_sent(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator, wrong: dict[str, str], words: str
+) -> None:
+    answer = browser.post("/console/send", form(number, **wrong))
+    assert answer.status_code == 400
+    assert words in answer.content.decode()
+    assert sent_bodies(simulator, number) == []
+
+
+def test_what_the_platform_refuses_at_once_says_what_repairs_it(browser: Client, number: PhoneNumber) -> None:
+    answer = browser.post("/console/send", form(number, to="+91 98123 40030"))
+    page = html.unescape(answer.content.decode())
+    assert "HTTP 400: it was not sent." in page
+    assert "Add the recipient to the list" in page
+    assert "(code 131030)" in page
+
+
+def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant: Tenant) -> None:
+    def page_of(code: str) -> str:
+        call = ApiRequest.objects.create(
+            id=ids.uuid7(),
+            tenant_id=tenant.id,
+            environment="live",
+            method="POST",
+            route="/v1/messages",
+            status=400,
+            error_code=code,
+            key_prefix="wb_live_abcdefgh",
+            own_ms=3.2,
+            upstream_ms=8,
+        )
+        return text(browser, f"/console/requests/{call.public_id}")
+
+    assert 'Connect the number again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
+    assert "numbers of its list" in page_of("131030")
+    assert '<a href="/errors#rate_limited">' in page_of("rate_limited")
+    forbidden = page_of("forbidden")
+    assert "may not use this operation" in forbidden
+    assert "Or: <strong>No further number can be connected until what is overdue is paid." in forbidden
+    for code in ("99999999", "²", ""):
+        assert "Repair" not in page_of(code)
+    drawers = text(browser, "/console/requests")
+    assert "until what is overdue is paid" in drawers
+    for code in ("190", "131030", "rate_limited", "forbidden"):
+        assert f'data-opens="#error-{code}"' in drawers
+        assert f'<dialog class="drawer" id="error-{code}"' in drawers
+    assert "error-99999999" not in drawers
+
+
+def test_a_refusal_is_shown_in_words(browser: Client, number: PhoneNumber) -> None:
+    page = browser.post("/console/send", form(number, to="+919812340030")).content.decode()
+    assert "HTTP 400: it was not sent." in page
+    assert "not in allowed list" in page
+
+
+def test_nobody_sends_from_another_tenants_number(
+    number: PhoneNumber, stranger: Client, simulator: RunningSimulator
+) -> None:
+    assert stranger.post("/console/send", form(number)).status_code == 400
+    assert sent_bodies(simulator, number) == []
+
+
+@pytest.fixture
+def batch(tenant: Tenant, number: PhoneNumber) -> Batch:
+    body = {
+        "from": number.phone_number_id,
+        "client_ref": "november",
+        "messages": [{"to": "+919812345678", "type": "text", "text": {"body": "Hi"}}],
+    }
+    return lifecycle.create(tenant_id=tenant.id, environment="live", raw=orjson.dumps(body)).batch
+
+
+def test_a_batch_is_listed_shown_and_cancelled(browser: Client, batch: Batch) -> None:
+    assert "november" in text(browser, "/console/batches")
+    assert "0 of 1 done" in text(browser, f"/console/batches/{batch.public_id}")
+    Batch.objects.update(total=10_000, rate_per_sec=1_000)
+    assert "0 of 10,000 done" in text(browser, f"/console/batches/{batch.public_id}")
+    assert "1,000 messages a second" in text(browser, f"/console/batches/{batch.public_id}")
+    browser.post(f"/console/batches/{batch.public_id}/cancel")
+    batch.refresh_from_db()
+    assert batch.status == "cancelled"
+
+
+def test_failed_items_say_why(browser: Client, batch: Batch) -> None:
+    BatchItem.objects.filter(batch=batch).update(
+        status="failed",
+        http_status=400,
+        response=orjson.dumps({"error": {"code": 131030, "message": "Not <allowed>"}}),
+    )
+    Batch.objects.filter(pk=batch.pk).update(status="completed", failed=1)
+    page = text(browser, f"/console/batches/{batch.public_id}")
+    assert "131030" in page
+    assert "Not <allowed>" in page
+
+
+def test_another_tenant_and_the_other_environment_see_no_batch(
+    browser: Client, batch: Batch, stranger: Client
+) -> None:
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        assert "november" not in text(client, "/console/batches")
+        assert client.get(f"/console/batches/{batch.public_id}").status_code == 404
+        for action in ("cancel", "retry"):
+            assert client.post(f"/console/batches/{batch.public_id}/{action}").status_code == 404
+    batch.refresh_from_db()
+    assert batch.status == "queued"
+
+
+def test_a_message_shows_why_it_failed_and_everything_that_happened(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    browser.post("/console/send", form(number))
+    wamid = Event.objects.get(type="message.outbound").wamid
+    assert wamid is not None
+    assert "The platform accepted it." in text(browser, f"/console/messages/{wamid}")
+    change = {
+        "field": "messages",
+        "value": {
+            "messaging_product": "whatsapp",
+            "metadata": {"display_phone_number": "919800000001", "phone_number_id": number.phone_number_id},
+            "statuses": [
+                {
+                    "id": wamid,
+                    "status": "failed",
+                    "timestamp": "1795322873",
+                    "recipient_id": "919812345678",
+                    "errors": [{"code": 131047, "title": "Re-engagement <message>"}],
+                }
+            ],
+        },
+    }
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    page = text(browser, f"/console/messages/{wamid}")
+    for words in (
+        "only a template can be sent",
+        "Send a template",
+        "Re-engagement <message>",
+        "ms at the platform",
+    ):
+        assert words in page
+    assert '<small class="lead">failed</small>' in text(browser, "/console/events")
+    for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
+        listed = text(browser, f"/console/messages{query}")
+        assert wamid in listed
+        assert "<td>+919812345678</td>" in listed
+    assert wamid not in text(browser, "/console/messages?direction=inbound")
+
+
+def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    browser.post("/console/send", form(number, form_id="a2"))
+    first, second = Message.objects.order_by("id")
+    Message.objects.filter(id=first.id).update(batch_id=batch.id)
+    assert first.wamid is not None
+    assert second.wamid is not None
+    link = f"/console/messages?batch={batch.public_id}"
+    assert link in text(browser, f"/console/batches/{batch.public_id}")
+    listed = text(browser, link)
+    assert first.wamid in listed
+    assert second.wamid not in listed
+    assert "begins with bat_" in text(browser, "/console/messages?batch=november")
+    assert "with its country code" in text(browser, "/console/messages?wa_id=asha")
+
+
+def test_a_message_names_its_place_in_the_batch_as_people_count_and_its_fee_in_words(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    Message.objects.update(
+        batch_id=batch.id, idx=0, pricing_category="utility", pricing_type="regular", billable=True
+    )
+    path = f"/console/messages/{Message.objects.get().wamid}"
+    page = text(browser, path)
+    assert "</a>, message 1</dd>" in page
+    assert "Charged by the platform: utility, regular" in page
+    BatchFile.objects.create(
+        tenant_id=batch.tenant_id, environment="live", name="a.csv", batch_id=batch.id, row_numbers=[4]
+    )
+    Message.objects.update(billable=False)
+    page = text(browser, path)
+    assert "</a>, row 4</dd>" in page
+    assert "Free: utility, regular" in page
+
+
+def test_a_throttled_message_of_a_batch_is_sent_again_by_its_batch(
+    browser: Client, number: PhoneNumber, batch: Batch
+) -> None:
+    browser.post("/console/send", form(number))
+    Message.objects.update(failed_at=now(), error_code=130429)
+    path = f"/console/messages/{Message.objects.get().wamid}"
+    assert "Make a batch" in text(browser, path)
+    Message.objects.update(batch_id=batch.id)
+    page = text(browser, path)
+    assert "Its batch can send it again" in page
+    assert "Make a batch" not in page
+
+
+def test_another_tenant_and_the_other_environment_see_no_message(
+    browser: Client, number: PhoneNumber, stranger: Client
+) -> None:
+    browser.post("/console/send", form(number))
+    wamid = Event.objects.get(type="message.outbound").wamid
+    assert wamid is not None
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        assert wamid not in text(client, "/console/messages")
+        assert client.get(f"/console/messages/{wamid}").status_code == 404
+
+
+def test_a_status_comes_after_the_message_that_it_is_about(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """The platform's times are whole seconds: a status of the same second is older than the answer to the send."""
+    browser.post("/console/send", form(number))
+    own = Event.objects.get(type="message.outbound")
+    change = status_change(own.wamid or "", "sent", at=int(own.created_at.timestamp()) - 1)
+    change["value"]["metadata"]["phone_number_id"] = number.phone_number_id
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    page = text(browser, f"/console/messages/{own.wamid}")
+    assert page.index("Accepted by the platform") < page.index("Sent to the phone")

@@ -1,0 +1,209 @@
+"""The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
+
+import html
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from console.warnings import MOST_WARNINGS
+from gateway.clock import now
+from messaging.tests.conftest import connected_number
+from phone_numbers.connection.notices import explained
+from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
+from tenants.models import Tenant
+from tests.browsers import text
+from tests.simulated import RunningSimulator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    return connected_number(tenant, simulator.account())
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "repair"),
+    [
+        ("pending", "no_verified_endpoint", "Add or verify an endpoint"),
+        ("pending", "not_registered", "Register it"),
+        ("disconnected", "deregistered", "Register it"),
+        ("disconnected", "not_subscribed", "Subscribe again"),
+        ("disconnected", "token_invalid", "Connect the account again"),
+        ("disconnected", "account_removed", "Connect the account again"),
+        ("disconnected", "account_restricted", "Business Support"),
+    ],
+)
+def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
+    browser: Client, number: PhoneNumber, state: str, detail: str, repair: str
+) -> None:
+    PhoneNumber.objects.filter(pk=number.pk).update(connection_state=state, connection_detail=detail)
+    page = text(browser, f"/console/numbers/{number.phone_number_id}")
+    assert explained(detail).reason in page
+    assert repair in page
+    listed = text(browser, "/console/numbers")
+    assert explained(detail).reason in listed
+    assert ("Turn conversations on</a>" in listed) is (detail == "no_verified_endpoint")
+    assert ("add an endpoint</a>" in listed) is (detail == "no_verified_endpoint")
+    assert ("What to do</a>" in listed) is (detail not in {"no_verified_endpoint", "account_restricted"})
+    assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
+
+
+def test_a_connected_number_of_a_suspended_business_is_not_said_to_send(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    for path in ("/console/numbers", f"/console/numbers/{number.phone_number_id}"):
+        assert "It can send and receive." in text(browser, path)
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    for path in ("/console/numbers", f"/console/numbers/{number.phone_number_id}"):
+        page = text(browser, path)
+        assert "It sends again once the suspension ends." in page
+        assert "It can send" not in page
+
+
+def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, number: PhoneNumber) -> None:
+    PhoneNumber.objects.create(
+        tenant=number.tenant, account=number.account, environment="live", phone_number_id="77"
+    )
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    page = text(browser, "/console")
+    assert page.count("cannot send") == 1
+    assert "2 numbers cannot send, for the same reason: the platform refuses the token" in page
+
+
+def test_a_token_that_ends_soon_is_told_beside_many_that_do_not(
+    browser: Client, number: PhoneNumber, tenant: Tenant
+) -> None:
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(days=6))
+    for serial in range(MOST_WARNINGS):
+        BusinessAccount.objects.create(tenant=tenant, environment="live", waba_id=f"9{serial}")
+    assert f"The token of account {number.account.waba_id} ends on" in text(browser, "/console")
+    BusinessAccount.objects.update(token_expires_at=now() + timedelta(days=9))
+    assert "The token of account" not in text(browser, "/console")
+
+
+def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -> None:
+    browser.post("/console/preferences", {"environment": "test"})
+    answer = browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    assert session.environment == "test"
+    assert session.return_url.endswith("/console/numbers")
+    assert "/connect/" in answer["Location"]
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("whabuzz", "cancelled", "You left the sign-up before its end."),
+        ("whabuzz", "conflict", "Held by <another>. Choose another account"),
+        ("whabuzz", "invalid_request", "Held by <another>. Connect again, choose the account itself"),
+        ("whabuzz", "not_found", "Held by <another>."),
+        ("meta", "signup_error", "The platform ended the sign-up: Held by <another>."),
+        ("meta", 100, "The platform refused: Held by <another>. What the sign-up gives works once"),
+    ],
+)
+def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(
+    browser: Client, source: str, code: object, words: str
+) -> None:
+    browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    error = {"source": source, "code": code, "message": "Held by <another>."}
+    ConnectSession.objects.update(status="failed", error=error)
+    page = text(browser, f"/console/numbers?session_id={session.public_id}")
+    assert words in page
+    assert "Connect again" in page
+
+
+def test_a_restricted_tenant_is_told_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    assert browser.post("/console/numbers/connect", follow=True).status_code == 200
+    assert not ConnectSession.objects.exists()
+
+
+def test_a_number_is_refreshed_with_its_health_and_registered(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    page = browser.post(f"/console/numbers/{number.phone_number_id}/refresh").content.decode()
+    assert "Can send" in page
+    PhoneNumber.objects.filter(pk=number.pk).update(registered=False, connection_detail="not_registered")
+    assert (
+        browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": "12"}).status_code == 400
+    )
+    answer = browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": ""}, follow=True)
+    assert "The number is registered." in answer.content.decode()
+
+
+def test_what_the_platform_refuses_is_a_sentence(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.control("PATCH", f"phone_numbers/{number.phone_number_id}", {"pin": "111111"})
+    path = f"/console/numbers/{number.phone_number_id}/register"
+    page = browser.post(path, {"pin": "222222"}, follow=True).content.decode()
+    assert "The platform refused:" in page
+    number.refresh_from_db()
+    assert number.pin != "222222"
+
+
+def test_a_number_is_released_by_typing_its_id(browser: Client, number: PhoneNumber) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/release"
+    assert browser.get(path).status_code == 200
+    assert browser.post(path, {"phone_number_id": "1"}).status_code == 400
+    assert PhoneNumber.objects.exists()
+    assert browser.post(path, {"phone_number_id": number.phone_number_id}).status_code == 302
+    assert not PhoneNumber.objects.exists()
+
+
+def test_another_tenant_and_the_other_environment_see_no_number(
+    browser: Client, number: PhoneNumber, stranger: Client
+) -> None:
+    browser.post("/console/preferences", {"environment": "test"})
+    path = f"/console/numbers/{number.phone_number_id}"
+    for client in (stranger, browser):
+        assert number.display_phone_number not in text(client, "/console/numbers")
+        assert client.get(path).status_code == 404
+        for action in ("refresh", "subscribe", "register"):
+            assert client.post(f"{path}/{action}").status_code == 404
+        assert client.post(f"{path}/release", {"phone_number_id": number.phone_number_id}).status_code == 404
+    assert PhoneNumber.objects.filter(pk=number.pk).exists()
+
+
+def test_the_business_profile_is_shown_and_changed(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/profile"
+    assert "Business profile" in text(browser, path)
+    typed = {"about": "Kites & threads", "website": "https://kites.example/", "vertical": "RETAIL"}
+    assert "Saved." in browser.post(path, typed, follow=True).content.decode()
+    page = text(browser, path)
+    for value in ("Kites & threads", "https://kites.example/", "Shopping and retail"):
+        assert value in page
+    # A kind of business, once said, can be taken back; the rest stays.
+    browser.post(path, typed | {"vertical": "", "address": "1 MG Road"})
+    page = text(browser, path)
+    assert 'value="RETAIL" selected' not in page
+    assert "1 MG Road" in page
+    assert "Kites & threads" in page
+
+
+def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/profile"
+    answer = browser.post(path, {"email": "nonsense", "address": "1 MG Road"})
+    assert answer.status_code == 400
+    browser.post(path, {"about": "Kites"})
+    # The platform takes no empty line.
+    page = html.unescape(browser.post(path, {"about": "", "address": "2 MG Road"}).content.decode())
+    assert "The platform refused" in page
+    assert "2 MG Road" in page
+
+
+def test_a_business_profile_that_cannot_be_read_is_not_shown_empty(
+    browser: Client, number: PhoneNumber, settings: Settings
+) -> None:
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"
+    answer = browser.get(f"/console/numbers/{number.phone_number_id}/profile", follow=True)
+    assert "did not answer" in answer.content.decode()
+    assert "What the platform says" in answer.content.decode()

@@ -1,0 +1,177 @@
+"""Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their bounds."""
+
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from django.test import Client
+from playwright.sync_api import Page, sync_playwright
+from pytest_django import Settings
+
+from console import log_in
+from tenants.models import OutboundMail, Tenant, User
+from tests.fixtures import Api, assert_error
+
+PASSWORD = "a long enough password"
+AUTHENTICATOR = {
+    "protocol": "ctap2",
+    "transport": "internal",
+    "hasResidentKey": True,
+    "hasUserVerification": True,
+    "isUserVerified": True,
+    "automaticPresenceSimulation": True,
+}
+
+
+def played(play: Callable[[Page], Any]) -> Any:
+    """What a person does in a browser that has an authenticator. The driver runs an event loop: a thread of its own."""
+
+    def run() -> Any:
+        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.set_default_timeout(30_000)
+            devtools = page.context.new_cdp_session(page)
+            devtools.send("WebAuthn.enable")
+            devtools.send("WebAuthn.addVirtualAuthenticator", {"options": AUTHENTICATOR})
+            result = play(page)
+            browser.close()
+        return result
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.e2e
+def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
+    tenant: Tenant, live_server: Any, settings: Settings
+) -> None:
+    settings.APP_URL = live_server.url
+    person = User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+    home = f"{live_server.url}/console"
+
+    def log_in(page: Page) -> None:
+        page.get_by_label("Email").fill(person.email)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in", exact=True).click()
+
+    def play(page: Page) -> list[str]:
+        complaints: list[str] = []
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{live_server.url}/login")
+        log_in(page)
+        page.get_by_role("link", name="Security").click()
+        page.get_by_role("link", name="Add a passkey").click()
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Confirm").click()
+        page.get_by_label("Name").fill("laptop")
+        page.get_by_role("button", name="Add the passkey").click()
+        page.get_by_role("heading", name="Recovery codes").wait_for()
+        page.get_by_role("button", name="Log out").click()
+
+        page.get_by_role("button", name="Log in with a passkey").click()
+        page.wait_for_url(home)
+        page.get_by_role("button", name="Log out").click()
+
+        log_in(page)
+        page.get_by_text("Or enter one of your recovery codes").wait_for()
+        page.get_by_role("button", name="Use a passkey").click()
+        page.wait_for_url(home)
+
+        page.goto(f"{live_server.url}/second-factor/webauthn/")
+        page.get_by_role("link", name="Remove").click()
+        page.get_by_role("link", name="Use a passkey").click()
+        page.get_by_role("button", name="Use a passkey").click()
+        page.get_by_role("button", name="Remove").click()
+        page.get_by_text("No passkey yet").wait_for()
+        page.get_by_role("button", name="Log out").click()
+
+        page.get_by_role("button", name="Log in with a passkey").click()
+        page.get_by_text("Incorrect code").wait_for()
+        return complaints
+
+    assert played(play) == []
+    assert not Authenticator.objects.exists()
+    subjects = list(OutboundMail.objects.order_by("id").values_list("subject", flat=True))
+    assert [subject for subject in subjects if "asskey" in subject] == [
+        "Passkey added at Whabuzz",
+        "Passkey removed at Whabuzz",
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.e2e
+def test_the_button_for_a_passkey_is_shown_where_it_does_something(live_server: Any) -> None:
+    """Without the script behind it a press sends the form as it is: "Incorrect code" to whoever was quick."""
+
+    def play(page: Page) -> list[bool]:
+        button = page.get_by_role("button", name="Log in with a passkey")
+        page.route("**/mfa/js/**", lambda route: route.abort())
+        page.goto(f"{live_server.url}/login")
+        without_script = button.is_visible()
+        page.unroute("**/mfa/js/**")
+        page.reload()
+        return [without_script, button.is_visible()]
+
+    assert played(play) == [False, True]
+
+
+@pytest.fixture
+def person(tenant: Tenant) -> User:
+    return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+def add_passkey(user: User, name: str = "laptop") -> Authenticator:
+    """A passkey's row, without the key itself."""
+    data = {"name": name, "credential": {}}
+    return Authenticator.objects.create(user=user, type=Authenticator.Type.WEBAUTHN, data=data)
+
+
+@pytest.mark.django_db
+def test_a_console_token_of_a_person_with_a_passkey_needs_a_recovery_code(person: User) -> None:
+    add_passkey(person)
+    code = RecoveryCodes.activate(person).generate_codes()[0]
+    asked = {"email": person.email, "password": PASSWORD}
+    assert_error(Api(None).post("/v1/console/sessions", asked), 401, "unauthorized")
+    assert_error(Api(None).post("/v1/console/sessions", asked | {"otp": "123456"}), 401, "unauthorized")
+    assert Api(None).post("/v1/console/sessions", asked | {"otp": code}).status_code == 201
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("credential", ["", "{}", "[]", '"x"', '{"response": {"userHandle": "MQ"}}', "1"])
+def test_what_is_no_passkey_opens_nothing(person: User, credential: str) -> None:
+    client = Client()
+    options = client.get("/second-factor/webauthn/login/", headers={"Accept": "application/json"})
+    assert json.loads(options.content)["request_options"]["publicKey"]["userVerification"] == "required"
+    client.post("/second-factor/webauthn/login/", {"credential": credential})
+    assert client.get("/console").status_code == 302
+
+
+@pytest.mark.django_db
+def test_staff_keep_a_second_factor(staff: User, settings: Settings) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    first, second = add_passkey(staff), add_passkey(staff, "key")
+    client = Client()
+    client.force_login(staff)
+    client.post("/reauthenticate", {"password": PASSWORD})
+    assert client.post(f"/second-factor/webauthn/keys/{first.pk}/remove/").status_code == 302
+    page = client.post(f"/second-factor/webauthn/keys/{second.pk}/remove/", follow=True)
+    assert "Staff need a second factor" in page.content.decode()
+    assert list(Authenticator.objects.values_list("pk", flat=True)) == [second.pk]
+
+
+@pytest.mark.django_db
+def test_passkeys_of_a_person_are_bounded(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_in, "MOST_PASSKEYS", 1)
+    add_passkey(person)
+    form = log_in.AddPasskeyForm({"credential": "{}"}, user=person)
+    assert not form.is_valid()
+    assert "at most 1 passkeys" in str(form.errors)

@@ -1,0 +1,197 @@
+"""The test phone of the console: a customer writes, taps, reacts, corrects; and nobody plays in another's world."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+import requests
+from django.test import Client
+from pytest_django import Settings
+
+from console import sandbox_phone
+from phone_numbers.sandbox import bubbles, control
+from tenants.models import Tenant, User
+from tests.browsers import text
+from tests.simulated import RunningSimulator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
+
+CUSTOMER = "919812345678"
+PAGE = f"/console/phone?customer={CUSTOMER}"
+
+
+def person_of(tenant: Tenant, role: str) -> Client:
+    person = User.objects.create_user(f"{role}@{tenant.id}.example", "pw", tenant=tenant, role=role)
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def write(client: Client, **values: str) -> Any:
+    answer = client.post(
+        "/console/phone/write", {"customer": CUSTOMER, "do": "write", "kind": "text", **values}
+    )
+    assert answer.status_code == 302, answer.content
+    return answer
+
+
+def said(tenant: Tenant) -> list[dict[str, Any]]:
+    return control.messages(tenant.id, phone_number_id=None, customer=CUSTOMER, limit=50)
+
+
+def sent_by_the_business(tenant: Tenant, simulator: RunningSimulator, body: dict[str, Any]) -> str:
+    """A message of the business, as the simulator holds it."""
+    number = control.ensure(tenant.id)[0]
+    answer = requests.post(
+        f"{simulator.url}/v25.0/{number.phone_number_id}/messages",
+        json={"messaging_product": "whatsapp", "to": f"+{CUSTOMER}", **body},
+        headers={"Authorization": f"Bearer {number.account.access_token}"},
+        timeout=10,
+    )
+    assert answer.ok, answer.text
+    return str(answer.json()["messages"][0]["id"])
+
+
+def test_a_business_that_waits_for_approval_plays_its_customer(tenant: Tenant, browser: Client) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
+    assert "Nobody has written yet" in text(browser, "/console/phone")
+    begun = browser.post(
+        "/console/phone/begin", {"customer": "+91 98123 45678", "name": "Asha <b>", "identity": "both"}
+    )
+    assert f"customer={CUSTOMER}" in begun["Location"]
+    write(browser, text="Where is my order?")
+    page = browser.get(PAGE).content.decode()
+    assert "Where is my order?" in page
+    assert "Asha &lt;b&gt;" in page
+    assert [message["body"]["text"]["body"] for message in said(tenant)] == ["Where is my order?", "Hello"]
+
+
+@pytest.mark.parametrize("status", [Tenant.Status.SUSPENDED, Tenant.Status.REJECTED])
+def test_a_business_that_is_not_active_does_not_play(tenant: Tenant, browser: Client, status: str) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=status)
+    body = {"customer": CUSTOMER, "do": "write", "kind": "text", "text": "Hello"}
+    assert browser.post("/console/phone/write", body).status_code == 403
+    assert said(tenant) == []
+
+
+def test_a_reader_looks_and_does_not_write(tenant: Tenant) -> None:
+    reader = person_of(tenant, "read_only")
+    assert "A new customer writes" not in text(reader, "/console/phone")
+    assert reader.post("/console/phone/write", {"customer": CUSTOMER}).status_code == 403
+    assert person_of(tenant, "billing").get("/console/phone").status_code == 403
+    assert Client().get("/console/phone").status_code == 302
+
+
+def test_buttons_and_lists_are_answered(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
+    replies = [{"type": "reply", "reply": {"id": f"b{n}", "title": f"Choice {n}"}} for n in (1, 2)]
+    buttons = {"type": "button", "body": {"text": "Which?"}, "action": {"buttons": replies}}
+    asked = sent_by_the_business(tenant, simulator, {"type": "interactive", "interactive": buttons})
+    assert "Choice 2" in text(browser, PAGE)
+    write(browser, do="choose 1", message=asked)
+    answer = said(tenant)[0]["body"]
+    assert answer["interactive"] == {"type": "button_reply", "button_reply": replies[1]["reply"]}
+    assert answer["context"]["id"] == asked
+    for message, place in ((asked, "2"), (asked, "x"), ("wamid.none", "0")):
+        body = {"customer": CUSTOMER, "do": f"choose {place}", "message": message}
+        assert browser.post("/console/phone/write", body).status_code == 404
+
+
+def test_a_customer_reacts_corrects_and_deletes(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    asked = sent_by_the_business(tenant, simulator, {"type": "text", "text": {"body": "Your order came"}})
+    write(browser, do="react 👍", message=asked)
+    assert "👍</span>" in text(browser, PAGE)
+    write(browser, text="Helo")
+    mine = said(tenant)[0]["id"]
+    write(browser, do="edit", message=mine, text="Hello")
+    assert "edited" in text(browser, PAGE)
+    write(browser, do="delete", message=mine)
+    assert "This message was deleted." in text(browser, PAGE)
+    assert "may not" not in text(browser, PAGE)
+    write(browser, do="delete", message=asked)
+    assert "names no message of this customer" in text(browser, PAGE)
+
+
+def test_files_are_shown_and_others_are_downloads(tenant: Tenant, browser: Client) -> None:
+    for kind in ("image", "document"):
+        write(browser, kind=kind, text="Look")
+    image, document = (message["body"] for message in reversed(said(tenant)))
+    assert image["image"]["caption"] == "Look"
+    shown = browser.get(f"/console/phone/file?id={image['image']['id']}")
+    assert shown["Content-Type"] == "image/png"
+    assert shown.content.startswith(b"\x89PNG")
+    loaded = browser.get(f"/console/phone/file?id={document['document']['id']}")
+    assert (loaded["Content-Type"], loaded["Content-Disposition"]) == (
+        "application/octet-stream",
+        "attachment",
+    )
+    assert loaded["X-Content-Type-Options"] == "nosniff"
+
+
+def test_nobody_plays_in_another_world(tenant: Tenant, browser: Client, stranger: Client) -> None:
+    write(browser, kind="image")
+    number = control.ensure(tenant.id)[0].phone_number_id
+    media_id = said(tenant)[0]["body"]["image"]["id"]
+    assert stranger.get(f"/console/phone?number={number}").status_code == 404
+    assert stranger.get(f"/console/phone/thread?number={number}&customer={CUSTOMER}").status_code == 404
+    assert stranger.get(f"/console/phone/file?id={media_id}").status_code == 404
+    body = {"customer": CUSTOMER, "kind": "text", "text": "x", "number": number}
+    assert stranger.post("/console/phone/write", body).status_code == 404
+    assert len(said(tenant)) == 1
+
+
+def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, browser: Client) -> None:
+    write(browser, text="Hello")
+    found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
+    assert found
+    path = html.unescape(found[1])
+    assert browser.get(path).status_code == 204
+    write(browser, text="Anybody?")
+    assert "Anybody?" in text(browser, path)
+
+
+def test_a_simulator_that_is_away_is_said(tenant: Tenant, browser: Client, settings: Settings) -> None:
+    for url in ("http://127.0.0.1:9", ""):
+        settings.SANDBOX_GRAPH_URL = url
+        answer = browser.get("/console/phone")
+        assert b"does not answer just now" in answer.content
+        write(browser, text="Hello")
+        assert browser.get(f"{PAGE}&seen=x".replace("/phone?", "/phone/thread?")).status_code == 204
+
+
+def test_links_lead_to_the_web_alone() -> None:
+    for url, kept in (("https://e.x", True), ("javascript:alert(1)", False)):
+        buttons = [{"type": "URL", "text": "Open", "url": url}]
+        message = {
+            "id": "a",
+            "direction": "outbound",
+            "timestamp": 1.0,
+            "status": "sent",
+            "body": {"type": "template", "template": {}},
+            "rendered": {"body": "Hello", "buttons": buttons},
+        }
+        (bubble,) = bubbles.bubbles_of([message])
+        assert bool(bubble.links) is kept
+        linked = {"type": "image", "image": {"link": url}}
+        (bubble,) = bubbles.bubbles_of([{**message, "body": linked}])
+        assert bubble.file
+        assert bool(bubble.file.link) is kept
+
+
+def test_what_the_page_shows_is_bounded(
+    tenant: Tenant, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_phone, "MOST_MESSAGES", 2)
+    monkeypatch.setattr(sandbox_phone, "MOST_CUSTOMERS", 1)
+    for place in range(3):
+        write(browser, text=f"Message {place}")
+    write(browser, customer="919812345679", text="Hello")
+    page = text(browser, PAGE)
+    assert "Message 0" not in page
+    assert "Message 2" in page
+    listed = re.findall(
+        r"customer=(\d+)\"", page.partition('aria-label="Customers"')[2].partition("</section>")[0]
+    )
+    assert listed == ["919812345679"]

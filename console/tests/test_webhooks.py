@@ -1,0 +1,475 @@
+"""The console's webhook pages: endpoints from creation to deletion, deliveries, events; and who does not see them."""
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from aiohttp import web
+from django.conf import settings
+from django.test import Client
+from pytest_django import Settings
+
+from gateway.clock import now
+from tenants.credentials import api_keys
+from tenants.models import AuditEntry, Tenant, User
+from tests.browsers import browser_of, text
+from tests.pages import blocks
+from tests.receiver import Receiver
+from webhooks.delivery import dispatcher
+from webhooks.models import Delivery, Endpoint, Event, Figure
+from webhooks.requests import signed_request
+from webhooks.tests.delivering import publish_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def create(client: Client, receiver: Receiver, *types: str) -> Any:
+    return client.post(
+        "/console/webhooks",
+        {"url": receiver.url, "description": "shop", "event_types": types or ["message.inbound"]},
+    )
+
+
+def test_an_endpoint_is_created_pinged_and_shows_its_secret_once(browser: Client, receiver: Receiver) -> None:
+    answer = create(browser, receiver)
+    assert "no-store" in answer["Cache-Control"]
+    secret = re.search(r"whsec_[A-Za-z0-9+/=]+", html.unescape(answer.content.decode()))
+    assert secret is not None
+    row = Endpoint.objects.get()
+    assert (row.status, row.secret, row.event_types) == ("active", secret[0], ["message.inbound"])
+    assert len(receiver.pings) == 1
+    for path in ("/console/webhooks", f"/console/webhooks/{row.id}"):
+        page = text(browser, path)
+        assert receiver.url in page
+        assert secret[0] not in page
+
+
+def test_the_audit_log_names_the_person_or_the_key_behind_a_change(
+    browser: Client, tenant: Tenant, receiver: Receiver
+) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    browser.post(f"/console/webhooks/{row.id}/pause")
+    browser.post(f"/console/webhooks/{row.id}/resume")
+    browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1"})
+    key = api_keys.create(name="server", environment="live", tenant=tenant)
+    headers = {"Authorization": f"Bearer {key.key}"}
+    assert Client(headers=headers).delete(f"/v1/webhooks/{row.id}").status_code == 200
+    person = User.objects.get(pk=browser.session["_auth_user_id"])
+    log = AuditEntry.objects.filter(target_id=str(row.id)).order_by("id")
+    assert [(entry.action.rpartition(".")[2], entry.actor_user_id) for entry in log] == [
+        *((action, person.pk) for action in ("create", "update", "resume", "rotate_secret")),
+        ("delete", None),
+    ]
+    assert log[4].details["acting_key"] == key.row.prefix
+    page = text(browser, "/console/settings/audit")
+    assert person.email in page
+    assert f"API key {key.row.prefix}" in page
+
+
+def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
+    browser: Client, receiver: Receiver
+) -> None:
+    receiver.ping_answer = lambda request: web.Response(status=500, text="<b>broken</b>")
+    page = create(browser, receiver).content.decode()
+    assert re.search(r"HTTP 500 after (&lt; )?\d+ ms \(it failed while it worked on the request\)", page)
+    assert "&lt;b&gt;broken" in page
+    row = Endpoint.objects.get()
+    assert row.status == "pending"
+    assert f"WEBHOOK_SECRET='{row.secret}' python" in html.unescape(page)
+    again = browser.post(f"/console/webhooks/{row.id}/verify").content.decode()
+    assert "HTTP 500" in again
+    receiver.ping_answer = lambda request: web.json_response({"challenge": request.json["challenge"]})
+    browser.post(f"/console/webhooks/{row.id}/verify")
+    row.refresh_from_db()
+    assert row.status == "active"
+
+
+def test_a_form_of_the_other_environment_changes_nothing(browser: Client, receiver: Receiver) -> None:
+    """Two tabs: one switches to test, the other still shows live."""
+    form = {"url": receiver.url, "event_types": ["message.inbound"], "for_environment": "live"}
+    browser.post("/console/preferences", {"environment": "test"})
+    came_from = {"Referer": "http://testserver/console/webhooks?x=1"}
+    answer = browser.post("/console/webhooks", form, headers=came_from)
+    assert answer.status_code == 409
+    page = html.unescape(answer.content.decode())
+    assert "Switch to Live and go back" in page
+    assert 'value="/console/webhooks?x=1"' in page
+    assert not Endpoint.objects.exists()
+    strange = browser.post("/console/webhooks", form, headers={"Referer": "https://elsewhere.example/x"})
+    assert 'name="next" value="/console"' in strange.content.decode()
+    browser.post("/console/preferences", {"environment": "live"})
+    assert browser.post("/console/webhooks", form).status_code == 200
+    assert Endpoint.objects.get().environment == "live"
+
+
+def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alone(
+    browser: Client, tenant: Tenant, receiver: Receiver, settings: Settings
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status="pending_approval")
+    browser.post("/console/preferences", {"environment": "live"})
+    assert create(browser, receiver).status_code == 403
+    page = text(browser, "/console/webhooks")
+    assert "choose “Test” at the top" in page
+    assert "Create and ping it" not in page
+    browser.post("/console/preferences", {"environment": "test"})
+    assert "Create and ping it" in text(browser, "/console/webhooks")
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    assert (row.environment, row.status) == ("test", "active")
+    settings.ACCOUNT_RATE_LIMITS = {"call_while_waiting": "2/h/key"}
+    for _ in range(3):
+        page = browser.post(f"/console/webhooks/{row.id}/verify", follow=True).content.decode()
+    assert "has called its endpoints often" in page
+    assert len(receiver.pings) == 3, "one at the creation, two within the limit"
+    Tenant.objects.filter(pk=tenant.pk).update(status="active")
+    browser.post(f"/console/webhooks/{row.id}/verify")
+    assert len(receiver.pings) == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("ftp://example.com/x", "https"), ("", "required"), ("https://user@example.com", "user")],
+)
+def test_a_wrong_url_is_explained_and_nothing_is_created(browser: Client, url: str, words: str) -> None:
+    answer = browser.post("/console/webhooks", {"url": url, "event_types": ["*"]})
+    assert answer.status_code == 400
+    assert words in answer.content.decode()
+    assert not Endpoint.objects.exists()
+
+
+def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiver) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    browser.post(f"/console/webhooks/{row.id}/pause")
+    row.refresh_from_db()
+    assert row.status == "paused"
+    browser.post(f"/console/webhooks/{row.id}/resume")
+    row.refresh_from_db()
+    assert row.status == "active"
+    changed = {"url": receiver.url, "description": "till", "event_types": ["*"]}
+    assert browser.post(f"/console/webhooks/{row.id}/change", changed).status_code == 302
+    old = row.secret
+    page = browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1"}).content.decode()
+    row.refresh_from_db()
+    assert (row.description, row.event_types) == ("till", ["*"])
+    assert row.secret != old
+    assert f"WEBHOOK_SECRET='{row.secret}' python" in html.unescape(page)
+    assert row.previous_secret == old
+    browser.post(f"/console/webhooks/{row.id}/delete")
+    assert not Endpoint.objects.exists()
+
+
+SETTINGS = {
+    "phone_number_ids": "1001, 1002",
+    "waba_ids": "2001",
+    "statuses": ["failed"],
+    "headers": "X-Api-Key: s3cret\nX-Shop: asha",
+    "timeout_seconds": "5",
+    "rate_per_second": "10",
+    "ordered": "on",
+    "uid": "shop-1",
+    "metadata": "team: orders",
+}
+
+
+def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receiver: Receiver) -> None:
+    basic = {"url": receiver.url, "description": "shop", "event_types": ["message.inbound"]}
+    browser.post("/console/webhooks", {**basic, **SETTINGS})
+    row = Endpoint.objects.get()
+    assert (row.phone_number_ids, row.waba_ids, row.statuses) == (["1001", "1002"], ["2001"], ["failed"])
+    assert (row.timeout_seconds, row.rate_per_second, row.ordered, row.uid) == (5, 10, True, "shop-1")
+    assert row.metadata == {"team": "orders"}
+    path = f"/console/webhooks/{row.id}/change"
+    page = text(browser, path)
+    assert "s3cret" not in page
+    assert "X-Api-Key: ***" in page
+    masked = {**basic, **SETTINGS, "headers": "X-Api-Key: ***\nX-New: 1", "phone_number_ids": "", "uid": ""}
+    assert browser.post(path, masked).status_code == 302
+    row.refresh_from_db()
+    assert signed_request.unpacked_headers(row.headers) == {"X-Api-Key": "s3cret", "X-New": "1"}
+    assert (row.phone_number_ids, row.uid, row.waba_ids) == (None, None, ["2001"])
+    entry = AuditEntry.objects.filter(action="webhook_endpoint.update").latest("id")
+    assert entry.details["changed"] == ["headers", "phone_number_ids", "uid"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"headers": "Host: evil"}, "set by the service"),
+        ({"headers": "no colon"}, "Write “name: value”"),
+        ({"headers": "X-A: ***"}, "No value of `X-A` is stored"),
+        ({"metadata": "a: 1\na: 2"}, "is there twice"),
+        ({"phone_number_ids": "+91"}, "digits only"),
+        ({"timeout_seconds": "31"}, "less than or equal to 30"),
+        ({"format": "meta"}, "the handshake shows it"),
+        ({"verify_token": "t"}, "Only endpoints with"),
+    ],
+)
+def test_a_wrong_setting_is_explained_beside_its_field(
+    browser: Client, receiver: Receiver, wrong: dict[str, str], words: str
+) -> None:
+    body = {"url": receiver.url, "event_types": ["message.inbound"], **wrong}
+    answer = browser.post("/console/webhooks", body)
+    assert answer.status_code == 400
+    page = html.unescape(answer.content.decode())
+    assert words in page
+    assert "<details open><summary>More settings" in page
+    assert not Endpoint.objects.exists()
+
+
+def test_an_open_page_is_told_of_its_own_environments_events_alone(
+    browser: Client, stranger: Client, tenant: Tenant
+) -> None:
+    def news(client: Client, seen: str | None) -> tuple[bool, str]:
+        headers = {"Last-Event-ID": seen} if seen else {}
+        answer = client.get("/console/live", headers=headers)
+        assert answer["Content-Type"] == "text/event-stream"
+        body = answer.content.decode()
+        place = re.search(r"^id: (\S+)$", body, re.MULTILINE)
+        assert place is not None
+        return "event: news" in body, place[1]
+
+    is_new, begin = news(browser, None)
+    assert not is_new
+    _, others = news(stranger, None)
+    publish_one(tenant)
+    is_new, seen = news(browser, begin)
+    assert is_new
+    assert not news(browser, seen)[0], "it is told once"
+    assert not news(browser, "nonsense")[0]
+    assert not news(stranger, others)[0]
+    browser.post("/console/preferences", {"environment": "test"})
+    assert not news(browser, begin)[0]
+
+
+def test_the_test_phone_follows_the_test_world_while_its_person_looks_at_live(
+    browser: Client, stranger: Client, tenant: Tenant
+) -> None:
+    path = "/console/live?environment=test"
+    begin = re.search(r"^id: (\S+)$", browser.get(path).content.decode(), re.MULTILINE)
+    assert begin is not None
+    headers = {"Last-Event-ID": begin[1]}
+    publish_one(tenant)
+    assert "event: news" not in browser.get(path, headers=headers).content.decode()
+    publish_one(tenant, "k2", environment="test")
+    assert "event: news" in browser.get(path, headers=headers).content.decode()
+    assert "event: news" not in stranger.get(path, headers=headers).content.decode()
+
+
+def test_an_example_event_shows_what_the_endpoint_said(browser: Client, receiver: Receiver) -> None:
+    create(browser, receiver)
+    receiver.answer = lambda request: web.Response(status=503, text="later")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/example"
+    page = browser.post(path, {"event_type": "message.status"}).content.decode()
+    assert "HTTP 503" in page
+    assert "later" in page
+    assert receiver.received[0].json["test"] is True
+    assert not Event.objects.exists()
+
+
+def test_a_delivery_shows_its_attempts_and_is_sent_again(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    receiver.answer = lambda request: web.Response(status=500, text="out of order")
+    publish_one(tenant)
+    dispatcher.run()
+    row = Delivery.objects.get()
+    assert row.public_id in text(browser, "/console/deliveries?status=failed")
+    assert row.public_id not in text(browser, "/console/deliveries?status=delivered")
+    page = text(browser, f"/console/deliveries/{row.public_id}")
+    for words in ("HTTP 500", "out of order", receiver.url):
+        assert words in page
+    receiver.answer = lambda request: web.Response(text="ok")
+    answer = browser.post(f"/console/deliveries/{row.public_id}/again", follow=True)
+    assert "Delivered: HTTP 200" in answer.content.decode()
+    assert Delivery.objects.get(replay_of=row.id).status == "delivered"
+
+
+def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    receiver.answer = lambda request: web.Response(status=500)
+    publish_one(tenant)
+    dispatcher.run()
+    path = f"/console/deliveries/{Delivery.objects.get().public_id}/again"
+    page = browser.post(path, follow=True).content.decode()
+    assert "did not take it" in page
+    assert "Delivered: HTTP" not in page
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert browser.post(path).status_code == 403
+    assert Delivery.objects.count() == len(receiver.received) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "again"),
+    [
+        ("timeout", "answer 2xx at once", True),
+        ("endpoint_disabled", "Repair your server, then verify the endpoint.", True),
+        ("payload_expired", "It cannot be sent any more.", False),
+        ("endpoint_deleted", "Another endpoint can get the event", False),
+    ],
+)
+def test_a_delivery_that_failed_says_what_repairs_it_and_offers_no_vain_button(
+    browser: Client, receiver: Receiver, tenant: Tenant, error: str, words: str, again: bool
+) -> None:
+    create(browser, receiver)
+    publish_one(tenant)
+    row = Delivery.objects.latest("id")
+    Delivery.objects.filter(pk=row.pk).update(status="dead", last_error=error, next_attempt_at=None)
+    if error == "endpoint_deleted":
+        browser.post(f"/console/webhooks/{row.endpoint_id}/delete")
+    page = text(browser, f"/console/deliveries/{row.public_id}")
+    assert words in page
+    assert ("Send it again now" in page) is again
+
+
+def test_an_event_shows_its_body_and_its_deliveries(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant, raw=b'{"object": "whatsapp_business_account"}')
+    event = Event.objects.get()
+    assert event.public_id in text(browser, f"/console/events?type={event.type}")
+    page = text(browser, f"/console/events/{event.public_id}")
+    assert receiver.url in page
+    Event.objects.update(wa_id="919812345678", display_phone_number="919800000001")
+    typed = text(browser, "/console/events?wa_id=%2B91 98123-45678")
+    assert all(shown in typed for shown in (event.public_id, "+919812345678", "+919800000001"))
+    assert event.public_id not in text(browser, "/console/events?wa_id=919812345679")
+    assert "with its country code" in text(browser, "/console/events?wa_id=asha")
+    for half, text_of in (("data", "What you get."), ("raw", "As the platform sent it.")):
+        assert f'name="body" value="{half}"' in page
+        assert text_of in page
+
+
+def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    Delivery.objects.update(status="dead")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/recover"
+    page = browser.post(path, {"hours": "2", "status": ["dead"]}).content.decode()
+    assert "Send 1 again" in page
+    answer = browser.post(path, {"hours": "2", "status": ["dead"], "confirmed": "yes"}, follow=True)
+    assert "1 delivery is queued" in answer.content.decode()
+
+
+def test_recovering_takes_a_period_in_the_time_zone_of_the_person(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    Delivery.objects.update(status="dead")
+    path = f"/console/webhooks/{Endpoint.objects.get().id}/recover"
+
+    def counted(since: timedelta, until: timedelta, zone: str) -> bool:
+        moments = [f"{(now() + away).astimezone(ZoneInfo(zone)):%Y-%m-%dT%H:%M}" for away in (since, until)]
+        period = dict(zip(("since", "until"), moments, strict=True))
+        return "Send 1 again" in browser.post(path, {**period, "status": ["dead"]}).content.decode()
+
+    hour = timedelta(hours=1)
+    assert counted(-hour, hour, "Asia/Kolkata"), "Indian time until a person switches"
+    assert not counted(-3 * hour, -hour, "Asia/Kolkata")
+    browser.post("/console/preferences", {"time_zone": "UTC"})
+    assert counted(-hour, hour, "UTC")
+    assert not counted(-hour, hour, "Asia/Kolkata"), "read as UTC it has not begun"
+    for wrong, words in (
+        ({"until": "2026-11-22T10:00"}, "Say since when."),
+        ({"since": "2999-01-01T00:00"}, "This is not before the end."),
+        ({}, "Say how many hours, or since when."),
+    ):
+        answer = browser.post(path, {**wrong, "status": ["dead"]})
+        assert answer.status_code == 400
+        assert words in answer.content.decode()
+
+
+def test_another_tenant_and_the_other_environment_see_nothing(
+    browser: Client, receiver: Receiver, tenant: Tenant, stranger: Client
+) -> None:
+    create(browser, receiver, "*")
+    publish_one(tenant)
+    row, delivery, event = Endpoint.objects.get(), Delivery.objects.get(), Event.objects.get()
+    browser.post("/console/preferences", {"environment": "test"})
+    for client in (stranger, browser):
+        for path in ("/console/webhooks", "/console/deliveries", "/console/events"):
+            page = text(client, path)
+            for secret in (receiver.url, delivery.public_id, event.public_id):
+                assert secret not in page
+        for path in (f"/console/deliveries/{delivery.public_id}", f"/console/events/{event.public_id}"):
+            assert client.get(path).status_code == 404
+        assert client.get(f"/console/webhooks/{row.id}").status_code == 404
+        assert client.post(f"/console/deliveries/{delivery.public_id}/again").status_code == 404
+        for action in ("verify", "resume", "pause", "example", "secret", "recover", "delete", "change"):
+            assert client.post(f"/console/webhooks/{row.id}/{action}").status_code == 404
+    row.refresh_from_db()
+    assert row.status == "active"
+
+
+def test_the_receivers_shown_are_those_that_the_documentation_tests() -> None:
+    shown = (settings.BASE_DIR / "templates/console/webhooks/receiver.html").read_text()
+    codes = [
+        html.unescape(code) for code in re.findall(r"</summary><pre.*?><code>(.*?)</code>", shown, re.DOTALL)
+    ]
+    assert codes == [blocks("docs/webhooks.md", "python")[0], blocks("docs/webhooks.md", "js")[0]]
+
+
+@pytest.mark.usefixtures("within_half_an_hour")
+def test_figures_count_days_and_show_the_tenants_own_alone(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    hour = int(now().timestamp()) // 3600
+    for owner, environment, count in ((tenant, "live", 41), (tenant, "test", 52), (other_tenant, "live", 63)):
+        for measure in ("sent", "delivered"):
+            Figure.objects.create(
+                tenant_id=owner.id,
+                environment=environment,
+                hour=hour,
+                phone_number_id="1",
+                template="",
+                direction="outbound",
+                measure=measure,
+                value="",
+                count=count,
+            )
+    page = text(browser, "/console/figures")
+    assert '<td class="amount">41</td>' in page
+    assert '<td class="amount">52</td>' not in page
+    assert '<td class="amount">63</td>' not in page
+    assert page.count('<tr><td class="short">') == 7
+    assert text(browser, "/console/figures?days=30").count('<tr><td class="short">') == 30
+    assert text(browser, "/console/figures?days=999").count('<tr><td class="short">') == 7
+    for measure, value, count in (("delivered", "", 7), ("failed", "", 2), ("delivered_ms", "250", 7)):
+        Figure.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            hour=hour,
+            phone_number_id="",
+            template="",
+            direction="webhook",
+            measure=measure,
+            value=value,
+            count=count,
+        )
+    webhooks = text(browser, "/console/figures").partition("<h2>Webhook deliveries</h2>")[2]
+    today = f"{now().day} {now():%B}"
+    for shown in (f"7 delivered on {today}", f"2 failed on {today}", f"250 ms on {today}"):
+        assert f"<title>{shown}</title>" in webhooks
+    home = text(browser, "/console")
+    assert "the highest bar is 41 a day" in home
+    assert home.count('height="120"') == 2, "the bars of 41 sent and 41 delivered reach the top"
+    assert "Messages of the last 7 days" not in text(browser_of(tenant, "billing"), "/console")
+
+
+def test_a_home_page_opens_without_a_part_that_fails(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("webhooks.figures.reading.read", broken)
+    assert "First steps" in text(browser, "/console")

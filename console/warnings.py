@@ -1,0 +1,71 @@
+"""What the home page warns of: numbers and endpoints."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db.models import Count, Max
+from django.urls import reverse
+
+from phone_numbers.connection.notices import explained
+from phone_numbers.connection.state import token_end
+from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tokens import WARNING_DAYS, ending_within
+from tenants.models import Tenant
+from webhooks.models import Endpoint
+
+MOST_WARNINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HomeWarning:
+    """A warning: one sentence, and the page that repairs it."""
+
+    text: str
+    button: str
+    url: str
+    level: Literal["bad", "warn"] = "warn"
+
+
+def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
+    """Endpoints that fail or were disabled; a tenant has at most 20."""
+    found = []
+    for endpoint in Endpoint.objects.for_environment(tenant.id, environment).order_by("-id"):
+        page = reverse("console_endpoint", args=[endpoint.id])
+        if endpoint.status == Endpoint.Status.DISABLED:
+            text = f"{endpoint.url} was disabled: it gets no events."
+            found.append(HomeWarning(text, "Repair it", page, "bad"))
+        elif endpoint.status == Endpoint.Status.ACTIVE and endpoint.circuit_open_until is not None:
+            text = f"{endpoint.url} fails. Its deliveries wait and are tried again."
+            found.append(HomeWarning(text, "See why", page, "bad"))
+    return found
+
+
+def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
+    """Disconnected numbers, and tokens that expire soon."""
+    numbers = PhoneNumber.objects.for_tenant(tenant.id).filter(
+        environment=environment, connection_state=PhoneNumber.State.DISCONNECTED
+    )
+    alike = numbers.values("connection_detail").annotate(
+        count=Count("id"), phone_number_id=Max("phone_number_id"), shown=Max("display_phone_number")
+    )
+    found = [_cannot_send(**each) for each in alike.order_by("connection_detail")]
+    accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(
+        ending_within(max(WARNING_DAYS)), environment=environment
+    )
+    for account in accounts.defer("access_token").order_by("-id")[:MOST_WARNINGS]:
+        ends = f"ends on {token_end(account):%d %B} (UTC)"
+        text = f"The token of account {account.waba_id} {ends}. Connect it again before."
+        found.append(HomeWarning(text, "See the numbers", reverse("console_numbers")))
+    return found
+
+
+def _cannot_send(
+    *, connection_detail: str | None, count: int, phone_number_id: str, shown: str
+) -> HomeWarning:
+    """One warning for all numbers with the same reason: an invalid token disconnects its whole account."""
+    reason = explained(connection_detail).reason
+    if count > 1:
+        text = f"{count} numbers cannot send, for the same reason: {reason[0].lower()}{reason[1:]}"
+        return HomeWarning(text, "See the numbers", reverse("console_numbers"), "bad")
+    page = reverse("console_number", args=[phone_number_id])
+    return HomeWarning(f"{shown or phone_number_id} cannot send. {reason}", "See the number", page, "bad")

@@ -1,0 +1,248 @@
+"""`python -m gateway [ROLE …]`: a process of the service. Without roles it has all of them: the small host.
+
+| role | what it does |
+|---|---|
+| web | answers HTTP: the API, notifications, pages |
+| deliveries | sends events to the customers' endpoints |
+| batches | sends batches, paced to their numbers |
+| tasks | runs Celery's tasks: mail, syncs, maintenance, billing |
+| beat | queues the periodic tasks |
+
+Roles of one process share its memory, its threads and its fate: one that ends unasked ends the process.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any, cast
+
+ROLES = ("web", "deliveries", "batches", "tasks", "beat")
+LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
+"""What runs from the process's start to its end: a module with `run` and `stop`."""
+QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
+"""The Celery queue of a role."""
+TASK_THREADS = 2
+"""Of each queue: a loop takes one whenever its task is called again."""
+STOP_SECONDS = 10.0
+"""How long the worker of a small host may take to finish its tasks."""
+
+
+def main() -> None:
+    """Run the roles until SIGTERM; what is under way finishes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway",
+        description="A process of the service, with all roles unless some are named.",
+    )
+    parser.add_argument("roles", nargs="*", metavar="ROLE", help=", ".join(ROLES))
+    parser.add_argument("--host", default="127.0.0.1", help="of the web role")
+    parser.add_argument("--port", type=int, help="of the web role; the setting PORT")
+    parser.add_argument("--name", help="tells several workers of one host apart")
+    options = parser.parse_args()
+    if unknown := set(options.roles) - set(ROLES):
+        parser.error(f"unknown role: {', '.join(sorted(unknown))} (known: {', '.join(ROLES)})")
+    roles = tuple(role for role in ROLES if role in options.roles) or ROLES
+    # Until uvicorn or Celery takes the signals over.
+    signal.signal(signal.SIGTERM, _exit)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+
+    import django
+
+    from gateway import process_limits
+
+    with process_limits.without_collector():
+        django.setup()
+        loops = [import_module(LOOPS[role]) for role in roles if role in LOOPS]
+        serve = _web_server(options.host, options.port, loops) if "web" in roles else None
+        queues = [QUEUES[role] for role in roles if role in QUEUES]
+        if queues:
+            _load_tasks()
+    process_limits.raise_open_files()
+    process_limits.calm_collector()
+    sys.exit(_run(roles, serve, loops, queues, options.name or "-".join(roles)))
+
+
+def _run(
+    roles: Iterable[str],
+    serve: Callable[[], None] | None,
+    loops: Iterable[Any],
+    queues: list[str],
+    name: str,
+) -> int:
+    from gateway.database import pool
+    from gateway.threads.loop_thread import LoopThread
+
+    with ExitStack() as running:
+        if serve is not None:
+            pool.begin(beside_web=len(queues))
+            begin_web()
+        else:
+            for loop in loops:
+                running.enter_context(LoopThread(loop))
+        if serve is None:
+            if "beat" in roles and queues:
+                running.enter_context(_in_thread("beat", *_beat(), seconds=0.0))
+            return _work(queues, name) if queues else _beat_alone()
+        if queues:
+            running.enter_context(_in_thread("tasks", *_worker(queues, name)))
+        if "beat" in roles:
+            running.enter_context(_in_thread("beat", *_beat(), seconds=0.0))
+        serve()
+    return _exit_code
+
+
+_exit_code = 0
+
+
+@contextmanager
+def _in_thread(
+    role: str, work: Callable[[], Any], stop: Callable[[], None], *, seconds: float = STOP_SECONDS
+) -> Iterator[None]:
+    """Run a role's blocking work beside others; it has so long to stop. Should it end unasked, so does the process."""
+    is_stopping = threading.Event()
+
+    def run() -> None:
+        global _exit_code
+        try:
+            work()
+        finally:
+            if not is_stopping.is_set():
+                _exit_code = 1
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=run, name=role, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_stopping.set()
+        stop()
+        thread.join(seconds)
+
+
+def begin_web() -> None:
+    """Begin what each web process does beside answering."""
+    from gateway import checks
+    from gateway.api import call_log
+    from gateway.monitoring import tracing
+
+    checks.report_at_start()
+    call_log.start_flushing()
+    tracing.begin()
+    import_module("messaging.sending.journal_replay").start()
+
+
+def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[], None]:
+    """The web role's server, which listens from its call on until a signal stops it."""
+    from django.conf import settings
+
+    # Imported before the process listens, not while its first caller waits.
+    import_module("messaging.agents.protocol")
+    application, listener = import_module("web.application"), import_module("web.listener")
+    port = port or settings.PORT
+    front = application.Application(loops)
+    server = listener.Server(listener.config(front, host=host, port=port), on_stop=front.stop)
+
+    def serve() -> None:
+        try:
+            listening = listener.bound(host, port)
+        except OSError as error:
+            sys.exit(f"Cannot listen at {host}:{port}: {error.strerror}.")
+        server.run(sockets=[listening])
+
+    return serve
+
+
+def _load_tasks() -> None:
+    """Import what Celery imports when its worker starts.
+
+    Not beside the loops: a batch item that waits for the interpreter could outlive its lease.
+    """
+    import_module("celery.apps.worker")
+    from gateway.celery import app
+
+    app.loader.init_worker()
+
+
+def _worker_options(queues: list[str], name: str) -> dict[str, Any]:
+    return {
+        "hostname": f"{name}@{os.uname().nodename}",
+        "queues": queues,
+        "pool_cls": "threads",
+        "concurrency": TASK_THREADS * len(queues),
+        "without_gossip": True,
+        "without_mingle": True,
+        "without_heartbeat": True,
+    }
+
+
+def _work(queues: list[str], name: str) -> int:
+    """Celery's worker in the main thread, which has the signals."""
+    from gateway.celery import app
+
+    worker = app.Worker(**_worker_options(queues, name), quiet=True)
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _worker(queues: list[str], name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Celery's worker for a thread, and how it is stopped."""
+    from celery.worker import WorkController
+    from celery.worker import state as worker_state
+
+    from gateway.celery import app
+
+    worker = WorkController(app=app, **_worker_options(queues, name))
+
+    def stop() -> None:
+        # As Celery's own worker for tests is stopped.
+        worker_state.should_stop = 0  # type: ignore[assignment] # None in its stubs
+
+    return worker.start, stop
+
+
+def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Celery's beat for a thread, and how it is stopped."""
+    from celery.beat import Service
+
+    from gateway.celery import app
+
+    service = Service(cast("Any", app), schedule_filename=_schedule_file())
+
+    def stop() -> None:
+        # Its thread sleeps until the next task is due, which may be minutes: nobody waits for it.
+        service.stop()
+        service.sync()
+
+    return service.start, stop
+
+
+def _beat_alone() -> int:
+    """Celery's beat in the main thread."""
+    from celery.apps.beat import Beat
+
+    from gateway.celery import app
+
+    Beat(app=cast("Any", app), schedule=_schedule_file(), quiet=True, loglevel="INFO").run()
+    return 0
+
+
+def _schedule_file() -> str:
+    """Where a beat keeps when each task ran last. Its folder is made where nobody has made it."""
+    from django.conf import settings
+
+    settings.DATA_DIR.mkdir(parents=True, exist_ok=True)
+    return str(settings.DATA_DIR / "beat-schedule")
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(_exit_code)
+
+
+if __name__ == "__main__":
+    main()

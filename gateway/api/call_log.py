@@ -1,0 +1,275 @@
+"""What every answered call leaves behind: headers, access log line, metrics, span, request log.
+
+The client of the upstream adds what each call took: the `meta` part of `Server-Timing`. `refusal_bytes` is the whole
+answer to what never became a request.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache
+from time import perf_counter
+from typing import NamedTuple
+from uuid import UUID
+
+import orjson
+import structlog
+from django.conf import settings
+
+from gateway import ids
+from gateway.api.authentication import Caller
+from gateway.api.errors import InvalidRequest, ServiceError, error_reply
+from gateway.monitoring import metrics
+from gateway.monitoring.metrics import Counter, Histogram
+from gateway.monitoring.spans import OFF, Span
+
+_waited_ms: ContextVar[float] = ContextVar("upstream_waited_ms", default=0.0)
+
+
+def start_timing() -> None:
+    """Begin counting for a new request."""
+    _waited_ms.set(0.0)
+
+
+def add_upstream_ms(milliseconds: float) -> None:
+    """Count a call of that many milliseconds."""
+    _waited_ms.set(_waited_ms.get() + milliseconds)
+
+
+def upstream_ms() -> float:
+    """Milliseconds waited for the upstream so far."""
+    return _waited_ms.get()
+
+
+def split_ms(total_ms: float) -> tuple[float, float]:
+    """A request's milliseconds as its own and those of waiting, each rounded once: all headers show one figure."""
+    waited = min(upstream_ms(), total_ms)
+    return round(total_ms - waited, 1), round(waited, 1)
+
+
+# --- Metrics of answers: how many of which status, by kind of route, and the service's own time for them.
+#
+# Counted in memory; a thread of each web process adds the counts to everybody's every few seconds.
+FLUSH_SECONDS = 5.0
+
+ANSWERS = Counter(
+    "gateway_answers_total",
+    "Answers by kind of route and class of status, as in `notifications_2xx`.",
+    label="answer",
+)
+OWN_SECONDS = Histogram(
+    "gateway_answer_own_seconds",
+    "The service's own time for an answer of the API, without the upstream's.",
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+)
+
+_stopped = threading.Event()
+
+
+def count(method: str, route: str | None, path: str, status: int, own_ms: float) -> None:
+    """Count an answer by the route that it matched. Health checks are not counted."""
+    kind = _kind(method, route, path)
+    if kind is None:
+        return
+    ANSWERS.add(label=f"{kind}_{status // 100}xx")
+    if kind != "pages":
+        OWN_SECONDS.observe(own_ms / 1000)
+
+
+SEND_ROUTES = ("/v1/messages", "/{node}/messages", "/{version}/{node}/messages")
+_API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/", "/upstream/")
+
+
+def _kind(method: str, route: str | None, path: str) -> str | None:
+    """The kind of a route; of a path that no route has, what it looks like."""
+    if route is None:
+        return "api" if path.startswith("/v") else "pages"
+    if route == "/upstream/webhook":
+        return "notifications"
+    if route.startswith("/v1/health") or route == "/metrics":
+        return None
+    if method == "POST" and route in SEND_ROUTES:
+        return "sends"
+    return "api" if route.startswith(_API_ROUTES) else "pages"
+
+
+def start_flushing() -> None:
+    """Start the thread that hands the counts over; for web processes."""
+    threading.Thread(target=_flush_now_and_then, name="answers", daemon=True).start()
+
+
+def _flush_now_and_then() -> None:
+    while not _stopped.wait(FLUSH_SECONDS):
+        metrics.flush()
+
+
+# --- Finished calls: each answered call that acted on a tenant is announced here, and the request log
+# listens.
+#
+# Bodies, paths and query strings are no part of the facts.
+MOST_PARSED_BYTES = 64 * 1024
+_PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+_CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class FinishedCall(NamedTuple):
+    """A call of the API that has its answer. `route` is the pattern, None for a path that no route has."""
+
+    request_id: UUID
+    caller: Caller
+    method: str
+    route: str | None
+    status: int
+    error_code: str | None
+    own_ms: float
+    upstream_ms: float
+
+
+CallListener = Callable[[FinishedCall], None]
+_listeners: list[CallListener] = []
+
+
+def register(listener: CallListener) -> CallListener:
+    """Add a function that is told of each finished call, on the call's own thread or event loop: it must not wait."""
+    _listeners.append(listener)
+    return listener
+
+
+def forget_listeners() -> None:
+    """Tell nobody, for tests."""
+    _listeners.clear()
+
+
+def notify_listeners(call: FinishedCall) -> None:
+    """Tell the listeners of a call."""
+    for listener in _listeners:
+        listener(call)
+
+
+@cache
+def template_of(route: str) -> str:
+    """A Django route as the API's document writes it: `/v1/numbers/{phone_number_id}`."""
+    return "/" + _PARAMETER.sub(r"{\1}", route)
+
+
+def error_code_of(status: int, body: bytes) -> str | None:
+    """The code in an error's body: a word of the service, or the upstream's number. None for a success.
+
+    An error in the form of the Graph API names the service's word in `error_data.gateway_code`.
+    """
+    if status < 400 or len(body) > MOST_PARSED_BYTES:
+        return None
+    try:
+        error = orjson.loads(body)["error"]
+        code = error["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    data = error.get("error_data")
+    if isinstance(data, dict) and "gateway_code" in data:
+        code = data["gateway_code"]
+    text = str(code)
+    # An upstream's answer may hold anything.
+    return text if isinstance(code, str | int) and _CODE.fullmatch(text) else None
+
+
+# --- What every answered request leaves behind: the service's headers, its line in the access log, metrics,
+# span.
+#
+# Called by the listener for the routes that it answers itself (`web/application.py`), and by Django's
+# outermost middleware for all others.
+log = structlog.get_logger("gateway.request")
+
+
+class Answering:
+    """A request that is being answered, from its beginning on."""
+
+    __slots__ = ("method", "path", "request_id", "request_uuid", "started")
+
+    def __init__(self, method: str, path: str) -> None:
+        self.method, self.path = method, path
+        self.started = perf_counter()
+        self.request_uuid: UUID = ids.uuid7()
+        self.request_id = ids.encode(ids.REQUEST, self.request_uuid)
+        start_timing()
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=self.request_id)
+
+    def note_span(self, span: Span, *, caller: Caller | None, status: int, route: str | None) -> None:
+        """Set the answer and the caller's tenant on the request's span."""
+        if span is OFF:
+            return
+        span.answered(status, route)
+        span.note("gateway.request.id", self.request_id)
+        if caller is not None and caller.tenant is not None:
+            span.note("gateway.tenant.id", str(caller.tenant.id))
+            span.note("gateway.environment", caller.effective_environment)
+
+    def finish(
+        self, *, status: int, route: str | None, caller: Caller | None = None, body: bytes = b""
+    ) -> dict[str, str]:
+        """Log and count the answer; returns the headers that every answer carries (specification 1 and 9).
+
+        `route` is the pattern of the path, `/v1/numbers/{phone_number_id}`; None for a path that no route has. `body`
+        is looked into for the code of an error.
+        """
+        own_ms, meta_ms = split_ms((perf_counter() - self.started) * 1000)
+        count(self.method, route, self.path, status, own_ms)
+        tenant = caller.tenant if caller is not None else None
+        log.info(
+            "request",
+            method=self.method,
+            route=route,
+            status=status,
+            wb_ms=own_ms,
+            meta_ms=meta_ms,
+            **({"tenant_id": str(tenant.id)} if tenant is not None else {}),
+        )
+        if caller is not None:
+            notify_listeners(
+                FinishedCall(
+                    request_id=self.request_uuid,
+                    caller=caller,
+                    method=self.method,
+                    route=route,
+                    status=status,
+                    error_code=error_code_of(status, body),
+                    own_ms=own_ms,
+                    upstream_ms=meta_ms,
+                )
+            )
+        return service_headers(self.request_id, own_ms=own_ms, meta_ms=meta_ms)
+
+
+def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
+    """The headers of every answer: times, request id, version, and that its type is not to be guessed."""
+    return {
+        "Server-Timing": f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}",
+        "X-Service-Processing-Ms": str(round(own_ms)),
+        "X-Service-Request-Id": request_id,
+        "X-Service-Version": settings.API_VERSION,
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def check_version(version: str | None) -> None:
+    """Refuse a request that pins another version of the API. Raises InvalidRequest."""
+    if version is not None and version != settings.API_VERSION:
+        raise InvalidRequest(
+            f"X-Service-Version: the only version is {settings.API_VERSION}.",
+            details={"fields": {"X-Service-Version": [f"Must be {settings.API_VERSION}."]}},
+        )
+
+
+def refusal_bytes(error: ServiceError, status_line: bytes) -> bytes:
+    """The bytes of a whole answer that closes the connection. `status_line` ends with a line break."""
+    request_id = ids.encode(ids.REQUEST, ids.uuid7())
+    reply = error_reply(error, request_id)
+    headers = {
+        **service_headers(request_id, own_ms=0.0, meta_ms=0.0),
+        **reply.headers,
+        "Content-Length": str(len(reply.body)),
+        "Connection": "close",
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return status_line + lines.encode("latin-1") + b"\r\n" + reply.body

@@ -1,0 +1,92 @@
+"""The event loop of a web process and the threads beside it: each hands the other what only it can do.
+
+The loop gives blocking work to a `ThreadPool`, bounded in number and in how much may wait. Django's threads `run` on
+the loop what only it does.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from django.db import connection
+
+from gateway.api import call_log
+from gateway.api.errors import ServiceUnavailable
+from gateway.database.transactions import leave_database
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class ThreadPool:
+    """A few threads for one kind of work, so that no kind can take the threads of another.
+
+    A thread's database connection goes back to its pool after each piece of work. `begin` is called by each thread
+    at its start.
+    """
+
+    def __init__(
+        self, name: str, *, threads: int, waiting: int, begin: Callable[[], None] | None = None
+    ) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=begin)
+        self._free = threads + waiting
+
+    async def run(
+        self, work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        """Do the work in a thread, in the caller's context. Raises ServiceUnavailable when too much waits."""
+        if self._free <= 0:
+            raise ServiceUnavailable("Too much is waiting for this process. Try again.")
+        self._free -= 1
+        in_context = partial(contextvars.copy_context().run, _with_connection, partial(work, *args, **kwargs))
+        future = asyncio.get_running_loop().run_in_executor(self._executor, in_context)
+        # Counted until the thread is free again, whatever becomes of the request that waits.
+        future.add_done_callback(self._on_done)
+        return await asyncio.shield(future)
+
+    def close(self) -> None:
+        """Finish what has begun and end the threads."""
+        self._executor.shutdown()
+
+    def _on_done(self, future: "asyncio.Future[Result]") -> None:
+        self._free += 1
+        if not future.cancelled():
+            future.exception()
+
+
+def _with_connection(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    finally:
+        connection.close()
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def attach(loop: asyncio.AbstractEventLoop | None) -> None:
+    """Name the loop of this process; None when it ends."""
+    global _loop
+    _loop = loop
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of work on the process's loop, awaited by this thread, with its upstream time counted here.
+
+    Never inside a transaction. Raises RuntimeError in a process without a loop.
+    """
+    leave_database()
+    if _loop is None:
+        work.close()
+        raise RuntimeError("This process has no event loop: it is no web process.")
+
+    async def timed() -> tuple[Result, float]:
+        call_log.start_timing()
+        return await work, call_log.upstream_ms()
+
+    result, waited_ms = asyncio.run_coroutine_threadsafe(timed(), _loop).result()
+    call_log.add_upstream_ms(waited_ms)
+    return result

@@ -1,1 +1,0 @@
-"""Limits of one call: size of its body, calls at once, calls a minute."""

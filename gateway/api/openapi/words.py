@@ -1,0 +1,77 @@
+"""Words of the contract: members, parameters and values that no serializer describes get theirs from `words.yaml`.
+
+A postprocessing hook of drf-spectacular, after the names. A member means the same wherever it stands, so it is
+described once; an enumeration has the meaning of each value behind its description.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.api.errors import error_kinds
+from gateway.api.openapi.names import Json
+
+
+@cache
+def _words() -> Json:
+    words: Json = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
+    # Of the kinds with one code the most general one speaks, in whatever order they were loaded.
+    kinds = sorted(error_kinds(), key=lambda kind: (-len(kind.__mro__), kind.status, kind.message))
+    words["values"].append({kind.code: kind.message.rstrip(".") for kind in kinds})
+    return words
+
+
+def described(result: Json, **_: Any) -> Json:
+    """Postprocessing: describe what has no words yet."""
+    for name, schema in result["components"]["schemas"].items():
+        _describe(schema, name)
+        _list_values(schema)
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", []):
+                if not parameter.get("description"):
+                    parameter["description"] = _words()["parameters"][parameter["name"]]
+                _list_values(parameter, parameter["schema"])
+    return result
+
+
+def meanings(values: list[Any]) -> dict[str, str]:
+    """What each value of an enumeration means; nothing for one that the words do not know."""
+    wanted = {str(value) for value in values if value is not None}
+    for known in _words()["values"]:
+        if wanted <= known.keys():
+            return {str(value): known[str(value)] for value in values if value is not None}
+    return {}
+
+
+def _describe(schema: Any, place: str) -> None:
+    if not isinstance(schema, dict):
+        return
+    words = _words()
+    for name, member in schema.get("properties", {}).items():
+        if not member.get("description"):
+            text = words["of"].get(f"{place}.{name}") or words["members"].get(name)
+            if text is None:
+                raise LookupError(f"{place}.{name} has no description: help_text, or a line in words.yaml.")
+            member["description"] = text
+        _list_values(member)
+        _describe(member, f"{place}.{name}")
+    for union in ("oneOf", "anyOf", "allOf"):
+        for part in schema.get(union, []):
+            _describe(part, place)
+    _describe(schema.get("items"), place)
+
+
+def _list_values(owner: Json, schema: Json | None = None) -> None:
+    """Put the meanings of an enumeration behind the description of the member that has it."""
+    schema = owner if schema is None else schema
+    values = schema.get("enum") or (schema.get("items") or {}).get("enum")
+    if not values and "oneOf" in schema:
+        values = next((part["enum"] for part in schema["oneOf"] if "enum" in part), None)
+    found = meanings(values) if values else {}
+    text = owner.get("description", "")
+    missing = [f"`{value}`: {meaning}" for value, meaning in found.items() if f"`{value}`:" not in text]
+    if missing:
+        owner["description"] = f"{text} {'; '.join(missing)}.".strip()

@@ -1,0 +1,163 @@
+"""Registration of a worker: a database session that lives as long as its process, to which its leases are bound.
+
+The worker holds an advisory lock in a transaction that stays open. When the process is killed, the kernel closes its
+connection, Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free: the worker's leases
+need not run out. A process that is slow or stopped keeps its connection, and with it its leases. The open transaction
+has no snapshot and no transaction id, so it holds back no vacuum.
+
+A free lock alone is no proof: Postgres has restarted, or a connection was cut. So a worker is dead only when its lock
+was free twice, `GRACE_SECONDS` apart, seen by a worker whose own registration lasted all that time. A worker that
+comes back gets its lock again within a fraction of it. Whoever wrongly counts as dead is overtaken like one whose lease
+ran out: the fences of deliveries and batch items hold all the same.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+import structlog
+from django.db import connection
+
+from gateway.database.statements import Statements
+
+log = structlog.get_logger(__name__)
+
+GRACE_SECONDS = 1.0
+"""Longer than a worker that lost its connection needs to open the next one."""
+SWEEP_SECONDS = 5.0
+"""How often a worker asks whether another one has died."""
+RETRY_SECONDS = 0.1
+PATIENCE_SECONDS = 2.0
+"""How long a worker that starts waits for its registration. Without one it works all the same."""
+
+# No time-out ends this transaction, and a host that vanished without a word is noticed within 25 seconds.
+_LAST = """
+SELECT set_config(name, CASE WHEN name LIKE 'tcp%' THEN '5' ELSE '0' END, true) FROM pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout',
+               'tcp_keepalives_idle', 'tcp_keepalives_interval')
+"""
+_KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 4}
+"""Of this side: a connection that was cut on the way is noticed too, and none is cut for being silent."""
+# Without parameters: the extended protocol would leave a portal open, and with it a snapshot.
+_HOLD = "SELECT pg_advisory_xact_lock({})"
+
+# The lock is shared among those that ask, until their transaction ends: until then the worker does not come back.
+_FREE = """
+WITH holder (id) AS MATERIALIZED ({holders})
+SELECT id FROM holder WHERE id IS DISTINCT FROM %(own)s::bigint AND pg_try_advisory_xact_lock_shared(id)
+"""
+
+
+class Registration:
+    """The registration of one worker, on its event loop: `start`, then `close`."""
+
+    def __init__(self) -> None:
+        self.id = secrets.randbits(63)
+        """The key of the lock, and what leases name as their holder."""
+        self._held_since: float | None = None
+        self._is_held = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def holder(self) -> int | None:
+        """What a lease names as its holder; None while the lock is not held: such a lease ends by its time alone."""
+        return None if self._held_since is None else self.id
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the lock has been held without a break."""
+        return 0.0 if self._held_since is None else time.monotonic() - self._held_since
+
+    async def start(self) -> None:
+        """Begin to register, again and again while the database is away; returns when it holds, or takes long."""
+        self._task = asyncio.create_task(self._keep())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._is_held.wait()
+
+    async def close(self) -> None:
+        """End the registration."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._hold()
+            except (psycopg.Error, OSError) as error:
+                log.warning("registration_lost", error=type(error).__name__)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _hold(self) -> None:
+        """Hold the lock until the connection is lost."""
+        parameters = {
+            **connection.get_connection_params(),
+            **_KEEP_ALIVE,
+            "cursor_factory": psycopg.AsyncCursor,
+        }
+        connected = await psycopg.AsyncConnection.connect(**parameters)
+        try:
+            await connected.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+            await connected.execute(_LAST)
+            await connected.execute(_HOLD.format(self.id))
+            self._held_since = time.monotonic()
+            self._is_held.set()
+            while True:
+                await _readable(connected.fileno())
+                await connected.execute("SELECT")
+        finally:
+            self._held_since = None
+            await connected.close()
+
+
+async def _readable(socket: int) -> None:
+    """Until a socket has something to read, or has ended."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(socket, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(socket)
+
+
+class DeadWorkers:
+    """Finds the workers that died with leases. One for each registered worker that takes such leases over."""
+
+    def __init__(self, registration: Registration, holders: str) -> None:
+        """`holders` is the SELECT, with named parameters, of the distinct holders of leases that run."""
+        self._registration = registration
+        self._free = _FREE.format(holders=holders)
+        self._suspects: frozenset[int] = frozenset()
+        self._suspected_at = 0.0
+        self._next_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to ask now."""
+        return self._registration.holder is not None and time.monotonic() >= self._next_at
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether to ask again after `GRACE_SECONDS`."""
+        return bool(self._suspects)
+
+    def finding(self, values: Mapping[str, Any]) -> Statements[list[int]]:
+        """The statements that find the workers that are dead, for a transaction in which their leases are ended."""
+        moment = time.monotonic()
+        self._next_at = moment + SWEEP_SECONDS
+        rows = yield self._free, {**values, "own": self._registration.id}
+        free = frozenset(holder for (holder,) in rows)
+        if self._registration.held_seconds < moment - self._suspected_at:
+            self._suspects = frozenset()
+        dead = free & self._suspects if moment - self._suspected_at >= GRACE_SECONDS else frozenset()
+        self._suspects, self._suspected_at = free - dead, moment
+        if self._suspects:
+            self._next_at = moment + GRACE_SECONDS
+        if dead:
+            log.warning("workers_dead", count=len(dead))
+        return sorted(dead)

@@ -1,0 +1,235 @@
+"""Encryption of stored secrets, and rotation of its keys."""
+
+import base64
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any, Self
+
+import structlog
+from cryptography.exceptions import InvalidTag
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, models
+from django.db.models.query_utils import DeferredAttribute
+
+# --- Encryption of what must be read back: upstream tokens and PINs (Fernet keys in `ENCRYPTION_KEYS`).
+#
+# The first key encrypts, all decrypt; `manage.py rotate_encryption` re-encrypts with the
+# first. Each purpose has its own key derived by HKDF, so a ciphertext copied into another column does not
+# open there.
+
+
+@cache
+def _cipher(purpose: str, keys: tuple[str, ...]) -> MultiFernet:
+    def derive(key: str) -> Fernet:
+        secret = base64.urlsafe_b64decode(key)
+        derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.encode()).derive(secret)
+        return Fernet(base64.urlsafe_b64encode(derived))
+
+    return MultiFernet([derive(key) for key in keys])
+
+
+def encrypt(text: str, *, purpose: str) -> str:
+    """The ciphertext of a secret, for a text column."""
+    return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).encrypt(text.encode()).decode()
+
+
+def decrypt(ciphertext: str, *, purpose: str) -> str:
+    """The secret behind a ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
+    return _decrypted(ciphertext, purpose, tuple(settings.ENCRYPTION_KEYS))
+
+
+# Every send and every delivery needs the same few secrets again.
+@lru_cache(maxsize=4096)
+def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
+    return _cipher(purpose, keys).decrypt(ciphertext.encode()).decode()
+
+
+def rotated(ciphertext: str, *, purpose: str) -> str | None:
+    """The ciphertext under the first key, or None when it is already. Raises InvalidToken when no key opens it."""
+    keys = tuple(settings.ENCRYPTION_KEYS)
+    try:
+        _cipher(purpose, keys[:1]).decrypt(ciphertext.encode())
+    except InvalidToken:
+        return _cipher(purpose, keys).rotate(ciphertext.encode()).decode()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A value that no key opens, as it was read from the database."""
+
+    ciphertext: str = field(repr=False)
+
+
+class _Secret(DeferredAttribute):
+    """The attribute of an encrypted column: raises for a value that no key opens, which its row does not."""
+
+    field: "EncryptedTextField"
+
+    def __get__(self, instance: models.Model | None, cls: type[models.Model] | None = None) -> Any:
+        value = super().__get__(instance, cls)
+        if isinstance(value, _Unreadable):
+            raise InvalidToken("No key of ENCRYPTION_KEYS opens this secret.")
+        return value
+
+    def __set__(self, instance: models.Model, value: str | None) -> None:
+        instance.__dict__[self.field.attname] = value
+
+
+SALT_BYTES = 16
+_NONCE_BYTES = 12
+
+
+class FileCipher:
+    """AES-GCM for the parts of one short-lived file, under a key of its own: much cheaper than Fernet.
+
+    The file's salt and each of `ENCRYPTION_KEYS` give a key; the first encrypts, all decrypt.
+    """
+
+    def __init__(self, salt: bytes, *, purpose: str) -> None:
+        self.salt = salt
+        self._ciphers = [
+            AESGCM(
+                HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=purpose.encode()).derive(
+                    base64.urlsafe_b64decode(key)
+                )
+            )
+            for key in settings.ENCRYPTION_KEYS
+        ]
+
+    @classmethod
+    def new(cls, *, purpose: str) -> Self:
+        """For a new file."""
+        return cls(os.urandom(SALT_BYTES), purpose=purpose)
+
+    def encrypt(self, content: bytes) -> bytes:
+        """A part of the file."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._ciphers[0].encrypt(nonce, content, None)
+
+    def decrypt(self, part: bytes) -> bytes:
+        """The content of a part. Raises `cryptography.exceptions.InvalidTag` when no key opens it."""
+        nonce, ciphertext = part[:_NONCE_BYTES], part[_NONCE_BYTES:]
+        for cipher in self._ciphers:
+            try:
+                return cipher.decrypt(nonce, ciphertext, None)
+            except InvalidTag:
+                continue
+        raise InvalidTag
+
+
+class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
+    """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are.
+
+    A row whose secret no key opens can be listed, changed and deleted like any other: only its secret's attribute
+    raises `cryptography.fernet.InvalidToken`. Saving the row keeps the ciphertext.
+    """
+
+    descriptor_class = _Secret
+
+    def __init__(self, *args: Any, purpose: str, **kwargs: Any) -> None:
+        self.purpose = purpose
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        return name, path, list(args), {**kwargs, "purpose": self.purpose}
+
+    def from_db_value(self, value: str | None, *_: Any) -> "str | _Unreadable | None":
+        try:
+            return decrypt(value, purpose=self.purpose) if value else value
+        except InvalidToken:
+            return _Unreadable(value or "")
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        return model_instance.__dict__[self.attname]
+
+    def get_prep_value(self, value: Any) -> Any:
+        if isinstance(value, _Unreadable):
+            return value.ciphertext
+        return encrypt(value, purpose=self.purpose) if value else value
+
+
+# --- Rotation of the encryption keys: everything stored under an older key is encrypted anew under the first
+# one.
+#
+# To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then
+# take the old key out. Safe while the service runs and when run twice: a row that changes meanwhile keeps its
+# newer value.
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+
+Rotation = Callable[[], int]
+_rotations: list[Rotation] = []
+
+
+def register(rotation: Rotation) -> Rotation:
+    """Add a function that rotates ciphertext kept elsewhere than in an EncryptedTextField; it returns how many."""
+    _rotations.append(rotation)
+    return rotation
+
+
+def rotate_all() -> int:
+    """Re-encrypt every secret of every model. Returns how many changed.
+
+    A secret that no key opens is logged and left as it is. Raises InvalidToken at the end when there was one: the
+    older keys must stay until it is repaired.
+    """
+    columns = [rotate_column(field) for field in encrypted_fields()]
+    changed = sum(changed for changed, _ in columns) + sum(rotation() for rotation in _rotations)
+    if unreadable := sum(unreadable for _, unreadable in columns):
+        raise InvalidToken(
+            f"{changed} secrets encrypted anew; no key opens {unreadable} others (see the log)."
+        )
+    return changed
+
+
+def encrypted_fields() -> Iterator[EncryptedTextField]:
+    """Every encrypted column of every model."""
+    for model in apps.get_models():
+        for column in model._meta.local_fields:
+            if isinstance(column, EncryptedTextField):
+                yield column
+
+
+def rotate_column(field: EncryptedTextField) -> tuple[int, int]:
+    """Re-encrypt one column, in batches along the primary key, each row only if it is still as it was read.
+
+    Returns how many changed, and how many no key opens.
+    """
+    quote = connection.ops.quote_name
+    meta = field.model._meta
+    assert meta.pk is not None  # noqa: S101 - every model has a primary key
+    table, key, column = quote(meta.db_table), quote(str(meta.pk.column)), quote(str(field.column))
+    select = f"SELECT {key}, {column} FROM {table} WHERE {column} <> ''"  # noqa: S608 - names of models
+    update = f"UPDATE {table} SET {column} = %s WHERE {key} = %s AND {column} = %s"  # noqa: S608
+    changed, unreadable, last = 0, 0, None
+    with connection.cursor() as cursor:
+        while True:
+            after = f" AND {key} > %s" if last is not None else ""
+            cursor.execute(
+                f"{select}{after} ORDER BY {key} LIMIT {BATCH}", [last] if last is not None else []
+            )
+            rows = cursor.fetchall()
+            if not rows:
+                return changed, unreadable
+            last = rows[-1][0]
+            for pk, ciphertext in rows:
+                try:
+                    fresh = rotated(ciphertext, purpose=field.purpose)
+                except InvalidToken:
+                    unreadable += 1
+                    log.error("secret_unreadable", table=meta.db_table, column=field.column, key=str(pk))
+                    continue
+                if fresh:
+                    cursor.execute(update, [fresh, pk, ciphertext])
+                    changed += cursor.rowcount

@@ -1,1 +1,0 @@
-"""Encryption of stored secrets, and the change of its keys."""

@@ -1,0 +1,111 @@
+"""The environment that settings are read from: values in files, and the values that production must be given.
+
+A variable `NAME_FILE` names the file that holds the value of `NAME`. The defaults of development are published with the
+source, so a production process refuses to start on them.
+"""
+
+from collections.abc import MutableMapping
+from typing import NamedTuple
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+DEVELOPMENT_SECRET_KEY = "development-only-not-a-secret-0123456789-abcdefghijklmnopqrstuvwxyz"
+DEVELOPMENT_ENCRYPTION_KEY = "ZGV2ZWxvcG1lbnQtb25seS1ub3QtYS1zZWNyZXQtISE="
+DEVELOPMENT_VERIFY_TOKEN = "sim-verify-token"
+SIMULATOR_APP_ID = "900100200300400"
+SIMULATOR_APP_SECRET = "sim_app_secret_0123456789abcdef"
+SIMULATOR_RAZORPAY_KEY_ID = "rzp_sim_gateway"
+SIMULATOR_RAZORPAY_SECRET = "sim_razorpay_secret_0123456789"
+_PUBLISHED = frozenset(
+    {
+        DEVELOPMENT_SECRET_KEY,
+        DEVELOPMENT_ENCRYPTION_KEY,
+        DEVELOPMENT_VERIFY_TOKEN,
+        SIMULATOR_APP_SECRET,
+        SIMULATOR_RAZORPAY_KEY_ID,
+        SIMULATOR_RAZORPAY_SECRET,
+    }
+)
+_PLACEHOLDER = "replace-me"
+"""How the values of documented examples begin."""
+
+
+class FilesOrVariables(environ.FileAwareMapping):  # type: ignore[misc] # django-environ has no types
+    """The environment, read through `NAME_FILE` first. A line break at the end of a file is not part of its value."""
+
+    def __getitem__(self, key: str) -> str:
+        value: str = super().__getitem__(key)
+        return value.rstrip("\r\n") if f"{key}_FILE" in self.env else value
+
+
+class Env(environ.Env):  # type: ignore[misc]
+    """The reader of settings. Raises OSError for a file that cannot be read."""
+
+    ENVIRON: MutableMapping[str, str] = FilesOrVariables()
+
+
+class _Secret(NamedTuple):
+    name: str
+    how: str
+    """How to make one, or where to find it."""
+    used_by: str = "service"
+    """The part of the service that needs it; nobody needs a former secret."""
+
+
+_RANDOM = "make one: python -c 'import secrets; print(secrets.token_urlsafe(48))'"
+_SANDBOX = f"{_RANDOM}, the same for the simulator; SANDBOX_GRAPH_URL= turns the sandbox off"
+_RAZORPAY = "it is on the provider's dashboard"
+_SECRETS = (
+    _Secret("SECRET_KEY", _RANDOM),
+    _Secret("SECRET_KEY_FALLBACKS", "leave it out, or name your former keys", "nobody"),
+    _Secret(
+        "ENCRYPTION_KEYS",
+        "make one: python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'",
+    ),
+    _Secret("DATABASE_URL", "postgresql://user:password@host:5432/database"),
+    _Secret("REDIS_URL", "redis://:password@host:6379/0"),
+    _Secret("META_APP_SECRET", "it is on the app's dashboard at Meta, under App settings, Basic"),
+    _Secret("META_APP_SECRET_FALLBACKS", "leave it out, or name your former secrets", "nobody"),
+    _Secret("META_WEBHOOK_VERIFY_TOKEN", _RANDOM),
+    _Secret("SANDBOX_APP_SECRET", _SANDBOX, "sandbox"),
+    _Secret("SANDBOX_CONTROL_TOKEN", _SANDBOX, "sandbox"),
+    _Secret("RAZORPAY_KEY_ID", _RAZORPAY, "billing"),
+    _Secret("RAZORPAY_KEY_SECRET", _RAZORPAY, "billing"),
+    _Secret("RAZORPAY_WEBHOOK_SECRETS", _RAZORPAY, "billing"),
+)
+
+
+def require_production_values(env: Env) -> None:
+    """Refuse a production environment in which a secret is missing or published, or no proxies are counted.
+
+    Raises ImproperlyConfigured, which names every such value and how to make it, and shows none.
+    """
+    parts = {"service"}
+    if env.str("SANDBOX_GRAPH_URL", ""):
+        parts.add("sandbox")
+    if env.bool("BILLING_ENABLED", False):
+        parts.add("billing")
+    problems = [
+        f"{secret.name} {problem}: {secret.how}"
+        for secret in _SECRETS
+        if (problem := _problem(env.str(secret.name, ""), required=secret.used_by in parts))
+    ]
+    if not env.str("TRUSTED_PROXY_COUNT", "").isdecimal():
+        problems.append(
+            "TRUSTED_PROXY_COUNT is not set to a number: how many proxies in front append to X-Forwarded-For, "
+            "1 behind one, 0 where there is none; without it a stranger's wrong passwords lock everybody out"
+        )
+    if problems:
+        raise ImproperlyConfigured(
+            "\n  ".join(["ENVIRONMENT=production does not start with these values:", *problems])
+        )
+
+
+def _problem(text: str, *, required: bool) -> str | None:
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    if required and not values:
+        return "is not set"
+    if any(value in _PUBLISHED or value.startswith(_PLACEHOLDER) for value in values):
+        return "is a published value"
+    return None

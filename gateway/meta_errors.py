@@ -1,0 +1,119 @@
+"""Meta's error codes in words: what went wrong, what repairs it, and whether the call may be made again.
+
+The data is `meta_errors.yaml`. It is shown at `/errors/131047` and in the guides, beside `source` in answers of `/v1`,
+in the look-up of a message, in the console and to agents. Bodies of the Cloud API's own paths never carry it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import yaml
+from django.conf import settings
+
+Retry = Literal["corrected", "later", "check", "never"]
+RETRY: Mapping[Retry, str] = {
+    "corrected": "after correcting it",
+    "later": "yes, later",
+    "check": "only once you know that the first call did nothing",
+    "never": "no",
+}
+MARK = b'"source":"meta"'
+"""What `/v1` adds to an error of Meta as its first member (`gateway/upstream/calls.py`)."""
+_WORDS = re.compile(rb'(?:,"hint":"(?:[^"\\]|\\.)*","doc_url":"[^"]*")?,"request_id":(?:"[^"]*"|null)')
+"""What `explained` puts behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """A code of Meta, or the codes of a range under one name."""
+
+    name: str
+    """As a person would look for it: `131047`, `200-299`."""
+    first: int
+    last: int
+    title: str
+    cause: str
+    repair: str
+    retry: Retry
+    page: str
+    """Meta's own page."""
+
+    @property
+    def hint(self) -> str:
+        """Cause and repair."""
+        return f"{self.cause} {self.repair}"
+
+    @property
+    def again(self) -> str:
+        """Whether the same call may be made again."""
+        return RETRY[self.retry]
+
+    @property
+    def doc_url(self) -> str:
+        """The service's page about it."""
+        return f"{settings.BASE_URL}/errors/{self.name}"
+
+
+@cache
+def catalogue() -> tuple[ErrorCode, ...]:
+    """Every known code, by its number."""
+    # The loader in C, where there is one: the first error of a process waits for it.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = Path(__file__).with_name("meta_errors.yaml").read_text()
+    source: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
+    found = []
+    for key, entry in source["codes"].items():
+        first, _, last = str(key).partition("-")
+        page = source["pages"][entry.pop("page", "codes")]
+        found.append(ErrorCode(str(key), int(first), int(last or first), page=page, **entry))
+    return tuple(sorted(found, key=lambda code: (code.first, code.last)))
+
+
+@cache
+def _by_number() -> dict[int, ErrorCode]:
+    return {number: code for code in catalogue() for number in range(code.first, code.last + 1)}
+
+
+def error_code(code: object, subcode: object = None) -> ErrorCode | None:
+    """What is known of a code; its subcode says more where it is known. None for a code that is not known."""
+    known = _by_number()
+    for number in (subcode, code):
+        if type(number) is int and number in known:
+            return known[number]
+    return None
+
+
+def explained(body: bytes, request_id: str | None) -> bytes:
+    """An error of Meta as `/v1` answers it, with `hint` and `doc_url` where its code is known, and the `request_id`.
+
+    They stand beside `source`; every byte that Meta wrote stays as it is.
+    """
+    start = _after_mark(body)
+    if start is None:
+        return body
+    error = orjson.loads(body).get("error")
+    error = error if isinstance(error, dict) else {}
+    known = error_code(error.get("code"), error.get("error_subcode"))
+    beside = {"hint": known.hint, "doc_url": known.doc_url} if known else {}
+    return b"%b,%b%b" % (body[:start], orjson.dumps({**beside, "request_id": request_id})[1:-1], body[start:])
+
+
+def in_metas_form(body: bytes) -> bytes:
+    """The bytes of Meta's error alone, without `source` and the words beside it."""
+    start = _after_mark(body)
+    if start is None:
+        return body
+    words = _WORDS.match(body, start)
+    rest = body[words.end() if words else start :]
+    return body[: start - len(MARK)] + rest.removeprefix(b",")
+
+
+def _after_mark(body: bytes) -> int | None:
+    """Where an error that the service marked as Meta's goes on after the mark, its first member."""
+    start = body.find(b"{") + 1
+    return start + len(MARK) if body.startswith(MARK, start) else None

@@ -1,0 +1,224 @@
+"""Where outbound requests go: URLs that customers choose, look-up in DNS, and the check that addresses are public.
+
+A URL's form is checked when a webhook endpoint or a website is saved, and parsed again when `gateway.outbound.client`
+sends to it. Where its host leads is checked at every connection, since names change.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from aiodns import DNSResolver
+from aiodns.error import ARES_ETIMEOUT, DNSError
+from yarl import URL
+
+MAX_URL_LENGTH = 2048
+
+
+class UnknownNameError(Exception):
+    """A host name has no address."""
+
+
+class InvalidUrlError(ValueError):
+    """A URL that the service does not call; the message is a sentence for the customer."""
+
+
+def validate_url(url: str, *, allow_http: bool) -> str:
+    """Return `url` unchanged, or raise `InvalidUrlError`.
+
+    https, or http where `allow_http`; a host; any port; no user information; no fragment; at most 2,048
+    characters. Host names may be written in any script, path and query are percent-encoded.
+    """
+    if len(url) > MAX_URL_LENGTH:
+        raise InvalidUrlError(f"The URL is longer than {MAX_URL_LENGTH} characters.")
+    if "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
+        raise InvalidUrlError("The URL contains whitespace, a backslash or a control character.")
+    scheme, separator, rest = url.partition("://")
+    allowed = ("https", "http") if allow_http else ("https",)
+    if not separator or scheme.lower() not in allowed:
+        raise InvalidUrlError(f"The URL must begin with {' or '.join(f'{name}://' for name in allowed)}.")
+    if "#" in rest:
+        raise InvalidUrlError("The URL must not have a fragment.")
+    authority = _authority(rest)
+    if "@" in authority:
+        raise InvalidUrlError("The URL must not carry user information.")
+    if not rest[len(authority) :].isascii():
+        raise InvalidUrlError("The path and query of the URL must be percent-encoded.")
+    parse_url(url)
+    return url
+
+
+@lru_cache(maxsize=4096)
+def parse_url(url: str) -> URL:
+    """A URL ready to be sent: path and query byte for byte, the host in its ASCII form (IDNA).
+
+    Raises `InvalidUrlError` when it has no host, or none that can be encoded, or no usable port.
+    """
+    scheme, _, rest = url.partition("://")
+    authority = _authority(rest)
+    path = rest[len(authority) :]
+    try:
+        origin = URL(f"{scheme}://{authority}").origin()
+        parsed = URL(f"{origin}{path if path.startswith('/') else '/' + path}", encoded=True)
+        usable = bool(parsed.raw_host and parsed.port)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidUrlError("The URL has no valid host and port.")
+    return parsed
+
+
+def _authority(rest: str) -> str:
+    return re.split("[/?#]", rest, maxsplit=1)[0]
+
+
+# --- Public IP addresses: the check that keeps outbound requests on the Internet.
+#
+# The guard of `gateway.outbound.client` asks before every connection to an address that a customer chose, so
+# that a webhook can never reach the machine itself, its private network or a cloud's metadata service. The
+# table is the IANA special-purpose address registries (RFC 6890 and successors) and multicast, not
+# `ipaddress.is_global`, which lets multicast and some ways of carrying an IPv4 address through.
+_REFUSED_IPV4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carrier-grade NAT
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local, cloud metadata
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarking
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+    )
+)
+
+# Only 2000::/3 is routed at all. Outside of it lie loopback, unique local, link-local, multicast, the
+# addresses that carry an IPv4 one (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
+_ROUTED_IPV6 = ipaddress.IPv6Network("2000::/3")
+_REFUSED_IPV6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments, Teredo (carries an IPv4 address), ORCHID, benchmarking
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4 (carries an IPv4 address)
+        "3fff::/20",  # documentation
+    )
+)
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address, in the form that a socket is given, is a unicast address of the public Internet.
+
+    IPv6 addresses that lead to an IPv4 address (mapped, 6to4, Teredo, NAT64) and those with a zone are not,
+    whatever they lead to; nor is anything that is no IP address.
+    """
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv4Address):
+        return not any(ip in network for network in _REFUSED_IPV4)
+    return ip.scope_id is None and ip in _ROUTED_IPV6 and not any(ip in network for network in _REFUSED_IPV6)
+
+
+# --- DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a
+# while.
+#
+# Names are resolved by c-ares (aiodns), which asks the servers of `/etc/resolv.conf` and reads `/etc/hosts`.
+# The system's `getaddrinfo` holds a thread for each name: with 32 threads, 40 names whose servers do not
+# answer kept every other customer's name waiting for their time-outs.
+QUERY_SECONDS = 2.0
+"""How long the first query of a look-up waits for an answer; the second waits twice as long."""
+QUERIES = 2
+
+_NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+"""As `socket.getaddrinfo` gives it."""
+Resolve = Callable[[str, int], Awaitable[list[AddressInfo]]]
+"""The addresses of a host and port; raises `UnknownNameError` when there are none, TimeoutError without an answer."""
+
+
+class Names:
+    """Addresses of host names for one event loop."""
+
+    def __init__(self, resolve: Resolve | None, keep_seconds: float) -> None:
+        self._resolve = resolve or self._query
+        self._keep_seconds = keep_seconds
+        self._found: dict[tuple[str, int], asyncio.Task[list[AddressInfo]]] = {}
+        self._resolver: DNSResolver | None = None
+
+    async def addresses(self, host: str, port: int) -> list[AddressInfo]:
+        """The addresses of a host, at least one; raises `UnknownNameError` or TimeoutError."""
+        if literal := _literal(host, port):
+            return [literal]
+        key = host, port
+        found = self._found.get(key)
+        if found is None:
+            loop = asyncio.get_running_loop()
+            found = self._found[key] = loop.create_task(self._resolve_one(host, port))
+            loop.call_later(self._keep_seconds, self._forget, key, found)
+            found.add_done_callback(lambda task: self._forget_failure(key, task))
+        # A caller that is cancelled must not cancel the look-up for the others.
+        return await asyncio.shield(found)
+
+    async def close(self) -> None:
+        """Cancel every look-up that is under way."""
+        for found in self._found.values():
+            found.cancel()
+        self._found.clear()
+        if self._resolver is not None:
+            await self._resolver.close()
+
+    async def _resolve_one(self, host: str, port: int) -> list[AddressInfo]:
+        found = await self._resolve(host, port)
+        if not found:
+            raise UnknownNameError
+        return found
+
+    async def _query(self, host: str, port: int) -> list[AddressInfo]:
+        if self._resolver is None:
+            self._resolver = DNSResolver(timeout=QUERY_SECONDS, tries=QUERIES)
+        try:
+            result = await self._resolver.getaddrinfo(host, port=port, type=socket.SOCK_STREAM)
+        except DNSError as error:
+            raise (TimeoutError if error.args[0] == ARES_ETIMEOUT else UnknownNameError) from error
+        return [
+            (node.family, node.socktype, node.protocol, "", (node.addr[0].decode(), *node.addr[1:]))
+            for node in result.nodes
+        ]
+
+    def _forget(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
+        if self._found.get(key) is found:
+            del self._found[key]
+
+    def _forget_failure(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
+        if found.cancelled() or found.exception() is not None:
+            self._forget(key, found)
+
+
+def _literal(host: str, port: int) -> AddressInfo | None:
+    """An address that is written out needs no look-up. Raises `InvalidUrlError` for one in an ambiguous form."""
+    host = host.rstrip(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        # A host that ends in a number is an address and never a name. Resolvers read its other forms differently:
+        # 0177.0.0.1 is 127.0.0.1 for one and 177.0.0.1 for another.
+        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+            raise InvalidUrlError("The host is an IP address in a form that is not followed.") from None
+        return None
+    if address.version == 4:
+        return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
+    return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)

@@ -1,0 +1,29 @@
+"""Threads beside an event loop: what waits for them is bounded, and a place is taken until its work has ended."""
+
+import asyncio
+import threading
+
+import pytest
+
+from gateway.api.errors import ServiceUnavailable
+from gateway.api.event_loop import ThreadPool
+
+
+@pytest.mark.django_db
+async def test_what_waits_for_a_thread_is_bounded() -> None:
+    may_end = threading.Event()
+    pool = ThreadPool("few", threads=1, waiting=1)
+    try:
+        waiting = [asyncio.create_task(pool.run(may_end.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        # The caller has hung up; its work goes on, and so does the count of it.
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        with pytest.raises(ServiceUnavailable):
+            await pool.run(may_end.wait)
+        may_end.set()
+        assert await waiting[1]
+        assert await pool.run(may_end.wait), "the places are free again"
+    finally:
+        may_end.set()
+        pool.close()

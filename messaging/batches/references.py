@@ -1,0 +1,110 @@
+"""References of messages: of the batch items with one `message_ref`, one alone is sent within 30 days.
+
+A job that was interrupted sends its rows again, in whatever batches; who has a message already gets no second one. A
+reference belongs to the first item that was stored with it. It is free again when that item is skipped before it was
+sent. An item that was tried keeps it, also when WhatsApp refused it: `retry` may still send it.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from gateway.clock import now
+from gateway.database.partitions import delete_before
+from messaging.models import Batch, MessageReference
+
+REMEMBERED = timedelta(days=30)
+
+
+class Place(NamedTuple):
+    """An item of a batch."""
+
+    batch_id: UUID
+    idx: int
+
+
+# One that is known stays locked until the commit, so that it cannot be released meanwhile. References are locked in
+# their order, here and below: batches of the same rows at once, or one that is cancelled, wait for each other.
+_ACQUIRE = """
+INSERT INTO messaging_messagereference AS known (tenant_id, environment, ref_hash, batch_id, idx, created_at)
+SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, now()
+FROM unnest(%(hashes)s::bytea[], %(places)s::int[]) AS r (ref_hash, idx)
+ORDER BY r.ref_hash
+ON CONFLICT (tenant_id, environment, ref_hash) DO UPDATE
+SET batch_id = CASE WHEN known.created_at < %(expired)s THEN excluded.batch_id ELSE known.batch_id END,
+    idx = CASE WHEN known.created_at < %(expired)s THEN excluded.idx ELSE known.idx END,
+    created_at = CASE WHEN known.created_at < %(expired)s THEN excluded.created_at ELSE known.created_at END
+RETURNING ref_hash, batch_id, idx
+"""
+
+_RELEASE = """
+WITH released AS (
+    SELECT tenant_id, environment, ref_hash FROM messaging_messagereference
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND batch_id = %(batch_id)s
+      AND ref_hash = ANY(%(hashes)s::bytea[])
+    ORDER BY ref_hash
+    FOR UPDATE
+)
+DELETE FROM messaging_messagereference r USING released
+WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.environment, released.ref_hash)
+"""
+
+
+def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
+    """Claim the references of a batch's messages, given in their order, for its items.
+
+    Returns, for each item whose reference belongs to another one, that other item. Inside a transaction.
+    """
+    places: dict[bytes, list[int]] = {}
+    for idx, reference in enumerate(references):
+        if reference is not None:
+            places.setdefault(_hash(reference), []).append(idx)
+    if not places:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _ACQUIRE,
+            {
+                "tenant_id": batch.tenant_id,
+                "environment": batch.environment,
+                "batch_id": batch.id,
+                "hashes": list(places),
+                "places": [own[0] for own in places.values()],
+                "expired": now() - REMEMBERED,
+            },
+        )
+        owners = {bytes(ref_hash): Place(batch_id, idx) for ref_hash, batch_id, idx in cursor}
+    return {
+        idx: owner
+        for ref_hash, owner in owners.items()
+        for idx in places[ref_hash]
+        if owner != (batch.id, idx)
+    }
+
+
+def release(batch: Batch, references: Iterable[str]) -> None:
+    """Free the references of items that were skipped before they were sent. Inside a transaction."""
+    if hashes := [_hash(reference) for reference in references]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _RELEASE,
+                {
+                    "tenant_id": batch.tenant_id,
+                    "environment": batch.environment,
+                    "batch_id": batch.id,
+                    "hashes": hashes,
+                },
+            )
+
+
+def forget_references() -> int:
+    """Delete references that are older than 30 days. Returns how many."""
+    return delete_before(MessageReference, "created_at", now() - REMEMBERED)
+
+
+def _hash(reference: str) -> bytes:
+    return hashlib.sha256(reference.encode()).digest()

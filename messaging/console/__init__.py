@@ -1,1 +1,0 @@
-"""The pages of messages, batches and templates in the console."""

@@ -1,0 +1,217 @@
+"""Messages of a conversation as the team reads them: bubbles made of the stored bodies of events. Pure.
+
+A bubble is drawn as on a customer's phone, with the business on the right. A body of an unknown form is named by its
+type: what one sender wrote must not hide the conversation.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from messaging.message_templates import parameters
+from phone_numbers.sandbox import bubbles
+from phone_numbers.sandbox.bubbles import Bubble
+from webhooks.models import Message
+
+EXPIRED = "The text is no longer kept."
+CHANGES = {"edit": "edited", "revoke": "deleted"}
+"""Messages that change another one, and what becomes of it."""
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""What a body raises whose members are of other types than WhatsApp's."""
+Documents = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Templates as WhatsApp describes them, by name and language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message with what its stored body says."""
+
+    row: Message
+    body: Mapping[str, Any] | None
+    """The message's own object; None past retention."""
+    name: str = ""
+    """The customer's name, as the notification told it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message of a thread."""
+
+    row: Message
+    bubble: Bubble
+
+    @property
+    def ticks(self) -> str:
+        """The sign of the status of a message of the business."""
+        return bubbles.TICKS.get(self.row.status, "")
+
+    @property
+    def steps(self) -> list[tuple[str, datetime]]:
+        """When each status was reached."""
+        row = self.row
+        if row.direction == "inbound":
+            return []
+        times = (
+            ("Accepted", row.accepted_at),
+            ("Sent", row.sent_at),
+            ("Delivered", row.delivered_at),
+            ("Read", row.read_at),
+            ("Failed", row.failed_at),
+        )
+        return [(word, at) for word, at in times if at is not None]
+
+
+def said(row: Message, content: bytes | None) -> Said:
+    """A message with the stored `data` of its event."""
+    try:
+        data = orjson.loads(content) if content is not None else None
+    except orjson.JSONDecodeError:
+        data = None
+    if not isinstance(data, dict):
+        return Said(row, None)
+    body = data.get("request") or data.get("message")
+    return Said(
+        row, body if isinstance(body, dict) else {}, _name(data) if row.direction == "inbound" else ""
+    )
+
+
+def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
+    """A thread, oldest first, of messages newest first. Reactions and changes are shown at what they are about."""
+    own = [message for message in messages if not _is_about_another(message)]
+    known = {message.row.key for message in own}
+    marks = _marks(reversed(messages))
+    gists = {message.row.key: gist(message, documents) for message in own}
+    lines = [
+        Line(message.row, _bubble(message, marks.get(message.row.key, {}), gists, documents))
+        for message in reversed(own)
+    ]
+    strays = [
+        Line(message.row, _plain(message, f"Reacted with {emoji}" if emoji else "Took a reaction back"))
+        for message in messages
+        if message.row.type == "reaction" and message.body is not None
+        for target, emoji in [_reaction(message.body)]
+        if target not in known
+    ]
+    return sorted([*lines, *strays], key=lambda line: line.row.id)
+
+
+def gist(message: Said, documents: Documents) -> str:
+    """A message in one line."""
+    if message.body is None:
+        return EXPIRED
+    if message.body.get("type") == "reaction":
+        return f"Reacted with {_reaction(message.body)[1]}".strip()
+    try:
+        return bubbles.gist(_drawable(message, {}, documents))
+    except _UNREADABLE:
+        return _named_by_type(message)
+
+
+def texts(message: Said, documents: Documents) -> str:
+    """Everything that people read in a message."""
+    drawn = _bubble(message, {}, {}, documents)
+    name = drawn.file.name if drawn.file else ""
+    return "\n".join(filter(None, (message.name, drawn.head, *drawn.lines, drawn.foot, name)))
+
+
+def failure(row: Message, cause: str | None) -> str:
+    """Why a message was not delivered, in a sentence."""
+    if row.failed_at is None and row.error_code is None:
+        return ""
+    reason = cause or "WhatsApp gave no reason."
+    return f"{reason} (code {row.error_code})" if row.error_code else reason
+
+
+def _bubble(message: Said, mark: Mapping[str, Any], gists: Mapping[str, str], documents: Documents) -> Bubble:
+    if message.body is None:
+        return _plain(message, EXPIRED)
+    try:
+        return bubbles.bubble_of(_drawable(message, mark, documents), gists)
+    except _UNREADABLE:
+        return _plain(message, _named_by_type(message))
+
+
+def _plain(message: Said, text: str) -> Bubble:
+    """A bubble with a sentence in the place of the content."""
+    empty = bubbles.bubble_of(_drawable(replace(message, body={}), {"change": "deleted"}, {}), {})
+    return replace(empty, lines=[text], change="")
+
+
+def _named_by_type(message: Said) -> str:
+    return f"A message of the type {message.row.type or 'unknown'}"
+
+
+def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
+    """A message as the drawing takes it: from the other side, so that the business's own are on the right."""
+    row, body = message.row, mark.get("body") or message.body or {}
+    return {
+        "id": row.key,
+        "direction": "outbound" if row.direction == "inbound" else "inbound",
+        "body": body,
+        "timestamp": (row.sent_at or row.accepted_at or row.created_at).timestamp(),
+        "status": row.status,
+        "reaction": mark.get("reaction"),
+        "change": mark.get("change"),
+        "rendered": _rendered(body.get("template"), documents),
+    }
+
+
+def _rendered(template: object, documents: Documents) -> dict[str, Any]:
+    """A sent template as the customer reads it; its name alone when it is known here no longer."""
+    if not isinstance(template, Mapping):
+        return {}
+    language = template.get("language")
+    code = str(language.get("code")) if isinstance(language, Mapping) else ""
+    name = str(template.get("name"))
+    document = documents.get((name, code))
+    if document is None:
+        return {"body": f"Template {name}"}
+    parts = parameters.as_read(document, parameters.values_of(template))
+    text = dict(parts)
+    return {
+        "header": {"type": "text", "text": text.get("header", "")},
+        "body": text.get("body", ""),
+        "footer": text.get("footer", ""),
+        "buttons": [{"type": "QUICK_REPLY", "text": label} for kind, label in parts if kind == "button"],
+    }
+
+
+def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
+    """What later messages say of others, oldest first: reactions, edits, deletions."""
+    marks: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        body, kind = message.body, message.row.type or ""
+        if body is None:
+            continue
+        if kind == "reaction":
+            target, emoji = _reaction(body)
+            marks.setdefault(target, {})["reaction"] = emoji
+        elif kind in CHANGES and isinstance(about := body.get(kind), Mapping):
+            mark = marks.setdefault(str(about.get("original_message_id")), {})
+            mark["change"] = CHANGES[kind]
+            if isinstance(about.get("message"), Mapping):
+                mark["body"] = about["message"]
+    return marks
+
+
+def _is_about_another(message: Said) -> bool:
+    return message.row.type == "reaction" or message.row.type in CHANGES
+
+
+def _reaction(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The message that a reaction is about, and its emoji; empty where it is taken back."""
+    reaction = body.get("reaction")
+    if not isinstance(reaction, Mapping):
+        return "", ""
+    return str(reaction.get("message_id") or ""), str(reaction.get("emoji") or "")
+
+
+def _name(data: Mapping[str, Any]) -> str:
+    contacts = data.get("contacts")
+    first = contacts[0] if isinstance(contacts, list) and contacts else None
+    profile = first.get("profile") if isinstance(first, Mapping) else None
+    name = profile.get("name") if isinstance(profile, Mapping) else None
+    return name.strip() if isinstance(name, str) else ""

@@ -1,0 +1,442 @@
+"""Reads of conversations: the list, the search, and the messages of one.
+
+Nothing of a conversation is stored but how far it was read: each read walks an index of the event log or the message
+log from the newest row on, past a bounded number of rows, and takes texts from the stored bodies within retention.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from gateway import ids
+from gateway.clock import now
+from gateway.database.bounded_walk import FIRST_ID, LAST_ID, MOST_WALKED, RECENT, id_after_all
+from gateway.database.statements import bulk_cursor
+from messaging.conversations import drawing, read_marks
+from messaging.conversations.drawing import Documents, Said
+from messaging.message_log.customers import WINDOW
+from messaging.models import MessageTemplate
+from webhooks.events import message_search
+from webhooks.events.message_search import MESSAGES
+from webhooks.models import Event, Message
+
+PER_PAGE = 30
+MESSAGES_PER_PAGE = 50
+SHORT_WALK = 1_000
+"""Inbound messages among which most pages find their conversations."""
+NEWEST = 100
+"""Messages of one conversation that the list looks at. Of a customer who was sent more since writing, neither the name
+nor the window is known."""
+MOST_SEARCHED = 1_000
+"""Messages whose texts one page of a search reads."""
+_DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
+_LONGEST_NUMBER = 20
+_PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
+"""Words whose JSON is themselves, whoever wrote it."""
+
+# The inbound events of a tenant, newest first, by the index `event_by_type`; of each customer the newest is kept.
+# Customers who wrote later were on a page before: one look by the customer's index of the message log for each, from
+# the newest on (OFFSET keeps that order below the join), until the page is full. `ended` is where a walk that was cut
+# short ended.
+_HEADS = """
+WITH walked AS MATERIALIZED (
+    SELECT id, phone_number_id, wa_id, user_id FROM events
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND type = 'message.inbound'
+      AND id >= %(first)s AND id < %(before)s
+      AND (%(number)s::text IS NULL OR phone_number_id = %(number)s)
+    ORDER BY id DESC LIMIT %(walked)s
+), ranked AS (
+    SELECT *,
+        row_number() OVER (PARTITION BY phone_number_id, wa_id ORDER BY id DESC) AS of_wa_id,
+        row_number() OVER (PARTITION BY phone_number_id, user_id ORDER BY id DESC) AS of_user_id
+    FROM walked
+    WHERE phone_number_id IS NOT NULL AND coalesce(wa_id, user_id) IS NOT NULL
+)
+SELECT h.id, h.phone_number_id, h.wa_id, h.user_id,
+       (SELECT min(id::text)::uuid FROM walked HAVING count(*) >= %(walked)s) AS ended
+FROM (SELECT 1) AS always LEFT JOIN LATERAL (
+    SELECT * FROM (
+        SELECT * FROM ranked
+        WHERE (wa_id IS NULL OR of_wa_id = 1) AND (user_id IS NULL OR of_user_id = 1)
+        ORDER BY id DESC OFFSET 0
+    ) AS r
+    WHERE NOT EXISTS (SELECT FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = r.wa_id AND {later})
+      AND NOT EXISTS (SELECT FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.user_id = r.user_id AND {later})
+    ORDER BY id DESC LIMIT %(limit)s
+) AS h ON true
+ORDER BY h.id DESC
+"""
+_LATER = """m.id >= %(before)s AND m.month >= %(month)s AND m.environment = %(environment)s
+      AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
+# The newest messages of a customer by each id that is known, through that id's index. Where the planner does not know
+# the customer it takes the average one, and would read all of a busy one's messages to sort them: with a range in the
+# place of an equality it walks the index in its order and stops.
+_OF_CUSTOMER = f"""
+    (SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)} FROM messages m
+     WHERE m.tenant_id = %(tenant_id)s AND {{of_wa_id}} AND m.environment = %(environment)s
+       AND m.phone_number_id = {{number}} AND m.month >= %(month)s AND m.id < %(before)s
+     ORDER BY m.wa_id, m.id DESC LIMIT %(most)s)
+    UNION
+    (SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)} FROM messages m
+     WHERE m.tenant_id = %(tenant_id)s AND {{of_user_id}} AND m.environment = %(environment)s
+       AND m.phone_number_id = {{number}} AND m.month >= %(month)s AND m.id < %(before)s
+     ORDER BY m.user_id, m.id DESC LIMIT %(most)s)
+"""  # noqa: S608 - only column names are formatted in
+_OF_ONE = _OF_CUSTOMER.format(
+    number="%(number)s", of_wa_id="m.wa_id = %(wa_id)s", of_user_id="m.user_id = %(user_id)s"
+)
+_OF_EACH = _OF_CUSTOMER.format(
+    number="h.number",
+    of_wa_id="m.wa_id BETWEEN h.wa_id AND h.wa_id",
+    of_user_id="m.user_id BETWEEN h.user_id AND h.user_id",
+)
+_THREAD = f"""
+SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
+WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
+"""  # noqa: S608 - only column names are formatted in
+# Of each conversation the newest message, the newest of the customer, and how many of the customer's are unread. Months
+# before those of the oldest conversation asked for are left aside.
+_FACTS = f"""
+WITH walk AS MATERIALIZED (
+    SELECT h.place, m.*,
+        count(*) FILTER (WHERE m.direction = 'inbound' AND m.id > h.through) OVER (PARTITION BY h.place) AS unread
+    FROM unnest(%(numbers)s::text[], %(wa_ids)s::text[], %(user_ids)s::text[], %(throughs)s::uuid[])
+        WITH ORDINALITY AS h (number, wa_id, user_id, through, place)
+    CROSS JOIN LATERAL ({_OF_EACH}) AS m
+    WHERE m.event_id IS NOT NULL
+)
+SELECT DISTINCT ON (place, kind) place, kind, unread, {MESSAGES}
+FROM walk CROSS JOIN LATERAL (
+    VALUES ('last', true), ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system')
+) AS each (kind, holds)
+WHERE holds ORDER BY place, kind, id DESC
+"""  # noqa: S608 - only column names are formatted in
+# Customers by the beginning of their number: a step through the customer's index from number to number. Digits sort
+# the same in every collation.
+_BY_NUMBER = """
+WITH RECURSIVE found (wa_id) AS (
+    (SELECT m.wa_id FROM messages m
+     WHERE m.tenant_id = %(tenant_id)s AND m.wa_id >= %(low)s AND m.wa_id <= %(high)s
+       AND m.environment = %(environment)s AND m.phone_number_id IS NOT NULL
+     ORDER BY m.wa_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT m.wa_id FROM messages m
+        WHERE m.tenant_id = %(tenant_id)s AND m.wa_id > found.wa_id AND m.wa_id <= %(high)s
+          AND m.environment = %(environment)s AND m.phone_number_id IS NOT NULL
+        ORDER BY m.wa_id LIMIT 1
+    ) FROM found WHERE found.wa_id IS NOT NULL
+)
+SELECT newest.id, newest.phone_number_id, newest.wa_id, newest.user_id
+FROM (SELECT wa_id FROM found WHERE wa_id IS NOT NULL LIMIT %(limit)s) AS found
+CROSS JOIN LATERAL (
+    SELECT m.id, m.phone_number_id, m.wa_id, m.user_id FROM messages m
+    WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = found.wa_id AND m.environment = %(environment)s
+      AND (%(number)s::text IS NULL OR m.phone_number_id = %(number)s) AND m.phone_number_id IS NOT NULL
+    ORDER BY m.id DESC LIMIT 1
+) AS newest
+ORDER BY newest.id DESC
+"""
+# The newest messages with their bodies, to be read for texts.
+_NEWEST_OF_ALL = f"""
+SELECT {MESSAGES} FROM messages
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id < %(before)s AND month >= %(month)s
+ORDER BY id DESC LIMIT %(walked)s
+"""  # noqa: S608 - only column names are formatted in
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose conversations: a tenant's, in one environment; of one number, or None for all."""
+
+    tenant_id: UUID
+    environment: str
+    number: str | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"tenant_id": self.tenant_id, "environment": self.environment, "number": self.number}
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """What names a conversation: the number and the customer's ids."""
+
+    phone_number_id: str
+    wa_id: str | None
+    user_id: str | None
+
+    @property
+    def customer(self) -> str:
+        """The customer's id in addresses of pages."""
+        return self.wa_id or self.user_id or ""
+
+    @property
+    def key(self) -> str:
+        """What tells the conversations of a list apart."""
+        return f"{self.phone_number_id}/{self.customer}"
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys of its read marks, one for each id that is known."""
+        known = filter(None, (self.wa_id, self.user_id))
+        return [read_marks.key_of(self.phone_number_id, customer) for customer in known]
+
+
+@dataclass(frozen=True, slots=True)
+class Head(Parties):
+    """A conversation as the list finds it: by one of its messages."""
+
+    message_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A row of the list."""
+
+    head: Head
+    last: Said
+    gist: str
+    name: str
+    unread: int
+    open_until: datetime | None
+    """The end of the 24-hour window, past or to come; None for a customer who never wrote."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a text may be sent."""
+        return self.open_until is not None and self.open_until > now()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Conversations, and the id before which the next page begins; None on the last one."""
+
+    rows: Sequence[Conversation]
+    before: UUID | None
+    since: datetime | None = None
+    """Until where a search read the texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Messages of a conversation, newest first, and the id before which the older ones begin."""
+
+    messages: Sequence[Said] = field(default_factory=list)
+    before: UUID | None = None
+
+
+def newest(scope: Scope, *, since: datetime, before: UUID | None = None) -> Page:
+    """Conversations whose customers wrote, the one who wrote last first. Unread is what came after `since` at most.
+
+    A page can hold fewer than `PER_PAGE` rows, even none, and still have a next one: then its walk ended first.
+    """
+    begin = min(before or LAST_ID, id_after_all())
+    recent = ids.first_at(ids.created_at(begin) - RECENT)
+    found, ended = _heads(scope, recent, begin, walked=SHORT_WALK, is_first=before is None)
+    if len(found) <= PER_PAGE:
+        found, ended = _heads(scope, FIRST_ID, begin, walked=MOST_WALKED, is_first=before is None)
+    heads = found[:PER_PAGE]
+    older = heads[-1].message_id if len(found) > PER_PAGE else ended
+    return Page(_conversations(scope, heads, since), older)
+
+
+def by_number(scope: Scope, typed: str, *, since: datetime) -> Page:
+    """Conversations with customers whose number begins with what was typed, with or without India's code."""
+    digits = "".join(filter(str.isdecimal, typed))[:_LONGEST_NUMBER]
+    prefixes = [digits] if typed.lstrip().startswith("+") else [digits, f"91{digits}"]
+    found: dict[Head, None] = {}
+    for prefix in prefixes:
+        low, high = prefix, prefix.ljust(_LONGEST_NUMBER, "9")
+        found |= dict.fromkeys(
+            _read(_BY_NUMBER, {**scope.values, "low": low, "high": high, "limit": PER_PAGE})
+        )
+    return Page(_conversations(scope, list(found)[:PER_PAGE], since), None)
+
+
+def is_number(typed: str) -> bool:
+    """Whether a search is for a number, or its beginning."""
+    return _DIGITS.fullmatch(typed) is not None
+
+
+def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = None) -> Page:
+    """Conversations in whose newest messages a text or the customer's name has what was typed, the newest first.
+
+    One page reads `MOST_SEARCHED` messages; `before` goes on with older ones.
+    """
+    begin = min(before or LAST_ID, id_after_all())
+    rows = _messages(
+        _NEWEST_OF_ALL,
+        {**scope.values, "before": begin, "month": ids.month_of(FIRST_ID), "walked": MOST_SEARCHED},
+    )
+    wanted, documents = typed.casefold(), _documents(scope, rows)
+    # Most bodies are not worth reading: JSON leaves such words as they are. Templates have theirs elsewhere.
+    needle = wanted.encode() if _PLAIN.fullmatch(wanted) else b""
+    contents = _contents(scope, rows)
+    found: dict[tuple[str, str], Head] = {}
+    for row in rows:
+        content, customer = contents.get(row.id), row.wa_id or row.user_id
+        if content is None or customer is None or row.phone_number_id is None:
+            continue
+        if scope.number not in {None, row.phone_number_id}:
+            continue
+        if row.template is None and needle not in content.lower():
+            continue
+        if wanted in drawing.texts(drawing.said(row, content), documents).casefold():
+            head = Head(row.phone_number_id, row.wa_id, row.user_id, row.id)
+            found.setdefault((row.phone_number_id, customer), head)
+    is_cut = len(rows) == MOST_SEARCHED
+    end = rows[-1] if is_cut else None
+    conversations = _conversations(scope, list(found.values())[:PER_PAGE], since)
+    return Page(conversations, end.id if end else None, end.created_at if end else None)
+
+
+def thread(scope: Scope, *, wa_id: str | None, user_id: str | None, before: UUID | None = None) -> Thread:
+    """The messages of the scope's number with a customer, newest first."""
+    rows = _messages(
+        _THREAD,
+        {
+            **scope.values,
+            "wa_id": wa_id,
+            "user_id": user_id,
+            "before": min(before or LAST_ID, id_after_all()),
+            "month": ids.month_of(FIRST_ID),
+            "most": MESSAGES_PER_PAGE + 1,
+        },
+    )
+    shown = rows[:MESSAGES_PER_PAGE]
+    return Thread(_said(scope, shown), shown[-1].id if len(rows) > len(shown) else None)
+
+
+def documents_of(scope: Scope, messages: Iterable[Said]) -> Documents:
+    """The templates that messages were made of, as far as they are known here."""
+    return _documents(scope, [message.row for message in messages])
+
+
+def content_of(scope: Scope, key: str) -> Said:
+    """One message with its stored body. Raises NotFound."""
+    row = message_search.find(tenant_id=scope.tenant_id, environment=scope.environment, key=key)
+    return _said(scope, [row])[0]
+
+
+def _heads(
+    scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool
+) -> tuple[list[Head], UUID | None]:
+    # On the first page nobody wrote later.
+    later = "false" if is_first else _LATER
+    values = {
+        **scope.values,
+        "first": first,
+        "before": before,
+        "month": ids.month_of(before),
+        "walked": walked,
+        "limit": PER_PAGE + 1,
+    }
+    with bulk_cursor(literal=True) as cursor:
+        cursor.execute(_HEADS.format(later=later), values)
+        rows = cursor.fetchall()
+    heads = [
+        Head(number, wa_id, user_id, message_id)
+        for message_id, number, wa_id, user_id, _ in rows
+        if message_id is not None
+    ]
+    return heads, rows[0][4]
+
+
+def _read(statement: str, values: Mapping[str, Any]) -> list[Head]:
+    with bulk_cursor(literal=True) as cursor:
+        cursor.execute(statement, values)
+        return [
+            Head(number, wa_id, user_id, message_id)
+            for message_id, number, wa_id, user_id in cursor.fetchall()
+        ]
+
+
+def _messages(statement: str, values: Mapping[str, Any]) -> list[Message]:
+    with bulk_cursor(literal=True) as cursor:
+        cursor.execute(statement, values)
+        return [MESSAGES.instance(row) for row in cursor.fetchall()]
+
+
+def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list[Conversation]:
+    """The rows of a list: the newest messages of each conversation, with their texts."""
+    if not heads:
+        return []
+    marks = read_marks.through(
+        tenant_id=scope.tenant_id,
+        environment=scope.environment,
+        conversations=[key for head in heads for key in head.keys],
+    )
+    floor = ids.first_at(since)
+    throughs = [max([floor, *(marks[key] for key in head.keys if key in marks)]) for head in heads]
+    values = {
+        **scope.values,
+        "numbers": [head.phone_number_id for head in heads],
+        "wa_ids": [head.wa_id for head in heads],
+        "user_ids": [head.user_id for head in heads],
+        "throughs": throughs,
+        "month": ids.month_of(min(head.message_id for head in heads)),
+        "before": id_after_all(),
+        "most": NEWEST,
+    }
+    with bulk_cursor(literal=True) as cursor:
+        cursor.execute(_FACTS, values)
+        facts = {
+            (place, kind): (unread, MESSAGES.instance(row)) for place, kind, unread, *row in cursor.fetchall()
+        }
+    said = {message.row.id: message for message in _said(scope, [row for _, row in facts.values()])}
+    documents = _documents(scope, [row for _, row in facts.values()])
+    found = []
+    for place, head in enumerate(heads, 1):
+        if (place, "last") not in facts:
+            continue
+        unread, last = facts[place, "last"]
+        _, inbound = facts.get((place, "inbound"), (0, None))
+        newest_said = said[last.id]
+        found.append(
+            Conversation(
+                head=head,
+                last=newest_said,
+                gist=drawing.gist(newest_said, documents),
+                name=said[inbound.id].name if inbound else "",
+                unread=unread,
+                open_until=(inbound.sent_at or inbound.created_at) + WINDOW if inbound else None,
+            )
+        )
+    return found
+
+
+def _said(scope: Scope, rows: Sequence[Message]) -> list[Said]:
+    """Messages with their stored bodies."""
+    contents = _contents(scope, rows)
+    return [drawing.said(row, contents.get(row.id)) for row in rows]
+
+
+def _contents(scope: Scope, rows: Sequence[Message]) -> dict[UUID, bytes]:
+    """The stored bodies of messages within retention, by the message's id."""
+    wanted = {row.event_id for row in rows if row.event_id is not None}
+    if not wanted:
+        return {}
+    # The range leaves partitions aside when the statement is planned.
+    own = Event.objects.for_environment(scope.tenant_id, scope.environment)
+    events = own.filter(pk__in=wanted, id__gte=min(wanted), id__lte=max(wanted))
+    contents = message_search.contents(scope.tenant_id, list(events.only("id", "payload_expires_on")))
+    return {row.id: contents[row.event_id] for row in rows if row.event_id in contents}
+
+
+def _documents(scope: Scope, rows: Iterable[Message]) -> Documents:
+    names = {row.template for row in rows if row.template}
+    if not names:
+        return {}
+    own = MessageTemplate.objects.filter(
+        tenant_id=scope.tenant_id, environment=scope.environment, name__in=names
+    )
+    return {
+        (row.name, row.language): orjson.loads(row.document)
+        for row in own.order_by("deleted_at", "id").only("name", "language", "document")
+    }

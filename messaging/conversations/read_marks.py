@@ -1,0 +1,53 @@
+"""How far a team has read its conversations. A mark moves forward alone, and names nobody."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from gateway.clock import now
+from gateway.database.partitions import delete_before
+from messaging.models import ReadMark
+
+_MARK = """
+INSERT INTO messaging_readmark (tenant_id, environment, conversation, through, read_at)
+SELECT %(tenant_id)s, %(environment)s, conversation, %(through)s, now()
+FROM unnest(%(conversations)s::bigint[]) AS c (conversation) ORDER BY conversation
+ON CONFLICT (tenant_id, environment, conversation) DO UPDATE SET through = excluded.through, read_at = now()
+WHERE messaging_readmark.through < excluded.through
+"""
+
+
+def key_of(phone_number_id: str, customer: str) -> int:
+    """The key of a number's conversation with a customer, by one of the customer's ids."""
+    digest = hashlib.sha256(f"{phone_number_id}:{customer}".encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)
+
+
+def mark(*, tenant_id: UUID, environment: str, conversations: Iterable[int], through: UUID) -> None:
+    """Record that conversations were read up to a message."""
+    values: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": environment,
+        "conversations": list(conversations),
+        "through": through,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK, values)
+
+
+def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) -> Mapping[int, UUID]:
+    """The newest message that was read of each conversation that has a mark."""
+    rows = ReadMark.objects.filter(
+        tenant_id=tenant_id, environment=environment, conversation__in=set(conversations)
+    )
+    return dict(rows.values_list("conversation", "through"))
+
+
+def forget_read_marks() -> int:
+    """Delete marks of conversations whose messages are in the log no longer. Returns how many."""
+    return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))

@@ -1,0 +1,377 @@
+"""Batches from a CSV file: its rows as messages, the uploaded file until its batch starts, and the failed rows as a
+file.
+
+Which column fills what, and what is wrong with a row, is pure. A file becomes one batch, however often it is started:
+its row is locked while the batch is made (decision "Batches from a file").
+
+The file of failed messages can be corrected and uploaded again. It is made of what was sent, so it serves batches of
+the API too; after retention, or once expunged, only the errors are left.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+
+from gateway.api.errors import Conflict, NotFound
+from gateway.csv_cells import as_text, from_text
+from gateway.upstream.notifications.lossless_json import member
+from messaging.batches import lifecycle
+from messaging.batches.body import MAX_MESSAGES
+from messaging.message_templates import parameters
+from messaging.message_templates.parameters import Parameter
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
+from messaging.sending.outbound import lacks_country_code, object_in, typed_number
+from webhooks.events import envelope
+
+# --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure, and
+# bounded.
+MOST_COLUMNS = 50
+LONGEST_CELL = 4096
+MOST_CELLS = MOST_COLUMNS * (MAX_MESSAGES + 1)
+MOST_LINES = 10 * MAX_MESSAGES
+"""Blank ones and those inside of cells included. Four million blank lines, or separators in a row, took 0.7 seconds."""
+_SEPARATORS = ",;\t"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+class UnreadableFileError(ValueError):
+    """A file that no batch can be made of; its text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the file. `number` is what the spreadsheet shows beside it."""
+
+    number: int
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The content of a file."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+
+def read_table(content: bytes) -> Table:
+    """The table in a file. Raises UnreadableFileError."""
+    text = _decoded(content)
+    first_line = text.lstrip("\r\n").partition("\n")[0]
+    separator = max(_SEPARATORS, key=first_line.count)
+    if text.count(separator) > MOST_CELLS:
+        raise UnreadableFileError(f"The file has more than {MOST_CELLS:,} cells. Split it.")
+    if text.count("\n") + text.count("\r") > 2 * MOST_LINES:
+        raise UnreadableFileError(f"The file has more than {MOST_LINES:,} lines. Split it.")
+    records = _records(text, separator)
+    _, columns = next(records, (0, ()))
+    columns = [name.strip() for name in columns]
+    if not any(columns):
+        raise UnreadableFileError("The file is empty. Its first row names the columns, e.g. to,name.")
+    if len(columns) > MOST_COLUMNS:
+        raise UnreadableFileError(f"The file has more than {MOST_COLUMNS} columns.")
+    rows: list[Row] = []
+    for number, cells in records:
+        if len(rows) == MAX_MESSAGES:
+            raise UnreadableFileError(f"The file has more than {MAX_MESSAGES:,} rows. Split it.")
+        if len(cells) > MOST_COLUMNS or len(max(cells, key=len)) > LONGEST_CELL:
+            raise UnreadableFileError(
+                f"Row {number} is too long: at most {MOST_COLUMNS} cells of {LONGEST_CELL:,} characters."
+            )
+        rows.append(Row(number, cells))
+    if not rows:
+        raise UnreadableFileError("The file has column names, but no row below them.")
+    return Table(columns, rows)
+
+
+def _decoded(content: bytes) -> str:
+    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError:
+        raise UnreadableFileError(
+            "The file is not UTF-8 text. In Excel, save it as “CSV UTF-8 (comma delimited)”."
+        ) from None
+    if "\0" in text:
+        raise UnreadableFileError("The file is no CSV. In Excel, save it as “CSV UTF-8 (comma delimited)”.")
+    return text
+
+
+def _records(text: str, separator: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """The records that hold anything, each with its number; the first is 1."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for number, cells in enumerate(reader, 1):
+            if "".join(cells).strip():
+                # Tuples of texts: the garbage collector does not follow them.
+                yield number, tuple([from_text(cell) if cell.startswith("'") else cell for cell in cells])
+    except csv.Error as error:
+        raise UnreadableFileError(f"The file cannot be read near line {reader.line_num}: {error}.") from None
+
+
+TO = "to"
+"""The key of the recipient's column, beside the keys of the template's parameters."""
+
+_TO_NAMES = {
+    "to",
+    "phone",
+    "mobile",
+    "number",
+    "whatsapp",
+    "wa_id",
+    "phone_number",
+    "mobile_number",
+    "contact",
+}
+_SCIENTIFIC = re.compile(r"[0-9][.,]?[0-9]*[eE]\+?[0-9]+")
+_LINK = re.compile(r"https?://[^\s/]+\.[^\s]+")
+_BREAKS = re.compile(r"[\n\r\t]| {5}")
+_LONGEST_CODE = 15
+
+Mapped = Mapping[str, int]
+"""Which column fills what: key → place of the column."""
+
+
+@dataclass(slots=True)
+class Filled:
+    """The rows of a file, filled into a template. The counts are of all rows, also of those that were not kept."""
+
+    messages: list[tuple[Row, str, dict[str, str]]] = field(default_factory=list)
+    """Row, recipient, and the parameters' values."""
+    problems: list[tuple[Row, str]] = field(default_factory=list)
+    """Rows that cannot be sent, with the reason."""
+    message_count: int = 0
+    problem_count: int = 0
+
+
+def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
+    """The columns that fit by their names; parameters that are left take the columns that are left, in their order."""
+    names = {_plain(name): place for place, name in reversed(list(enumerate(table.columns)))}
+    found = {TO: next((place for name, place in names.items() if name in _TO_NAMES), 0)}
+    for parameter in wanted:
+        place = names.get(_plain(parameter.key), names.get(_plain(parameter.variable or "")))
+        if place is not None:
+            found[parameter.key] = place
+    free = iter([place for place in range(len(table.columns)) if place not in found.values()])
+    for parameter in wanted:
+        if parameter.key not in found and (place := next(free, None)) is not None:
+            found[parameter.key] = place
+    return found
+
+
+def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: int = MAX_MESSAGES) -> Filled:
+    """Every row as a message or with its problem. The same message twice is a problem: it is sent once.
+
+    Only the first `keep` messages and problems are kept, which is what a preview of a long file shows.
+    """
+    result = Filled()
+    seen: dict[str, int] = {}
+    for row in table.rows:
+        values = {
+            key: row.cells[place].strip() if place < len(row.cells) else "" for key, place in mapped.items()
+        }
+        to = typed_number(values.pop(TO))
+        problem = _problem(row, table, to, wanted, values, mapped)
+        if problem is None and to is not None:
+            whole = "\n".join((to, *values.values()))
+            if (before := seen.setdefault(whole, row.number)) == row.number:
+                result.message_count += 1
+                if result.message_count <= keep:
+                    result.messages.append((row, to, values))
+                continue
+            problem = f"The same message as row {before}: it is sent once."
+        result.problem_count += 1
+        if result.problem_count <= keep:
+            result.problems.append((row, str(problem)))
+    return result
+
+
+def bodies(document: Mapping[str, Any], found: Filled) -> Iterator[dict[str, Any]]:
+    """The messages of a batch."""
+    wanted = parameters.parameters_of(document)
+    for _, to, values in found.messages:
+        yield {"to": to, "type": "template", "template": parameters.message(document, values, wanted)}
+
+
+def _problem(
+    row: Row,
+    table: Table,
+    to: str | None,
+    wanted: Sequence[Parameter],
+    values: Mapping[str, str],
+    mapped: Mapped,
+) -> str | None:
+    """Why a row cannot be sent; None when it can."""
+    if any(cell.strip() for cell in row.cells[len(table.columns) :]):
+        return (
+            f"It has {len(row.cells)} cells, but there are {len(table.columns)} columns: is a quote missing?"
+        )
+    place = mapped[TO]
+    typed = row.cells[place].strip() if place < len(row.cells) else ""
+    if lacks_country_code(typed):
+        return f"“{typed}” lacks its country code: write it with + and the code, e.g. +91 {typed}."
+    if to is None:
+        if not typed:
+            return "The recipient's number is empty."
+        if _SCIENTIFIC.fullmatch(typed):
+            return f"“{typed}” was shortened by the spreadsheet: format the column as text."
+        return f"“{typed[:40]}” is no phone number with its country code, e.g. +91 98000 00001."
+    for parameter in wanted:
+        value = values[parameter.key]
+        column = table.columns[mapped[parameter.key]]
+        if not value:
+            return f"“{column}” is empty."
+        if parameter.kind in {"image", "video", "document"} and not _LINK.fullmatch(value):
+            return f"“{column}” is no link that begins with https://."
+        if parameter.kind == "coupon_code" and len(value) > _LONGEST_CODE:
+            return f"“{column}” is longer than {_LONGEST_CODE} characters."
+        if _BREAKS.search(value):
+            return f"“{column}” has a line break, a tab or more than four spaces: the platform refuses them."
+    return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""The largest file that a batch is made of."""
+KEPT = timedelta(days=1)
+MOST_FILES = 10
+"""Files of one tenant that wait for their start; a newer one replaces the oldest."""
+
+
+def store_file(*, tenant_id: UUID, environment: str, name: str, content: bytes) -> BatchFile:
+    """Keep an uploaded file. Raises UnreadableFileError when no batch can be made of it."""
+    read_table(content)
+    with transaction.atomic():
+        stored = BatchFile.objects.create(
+            tenant_id=tenant_id, environment=environment, name=name[:200], content=content
+        )
+        waiting = BatchFile.objects.filter(tenant_id=tenant_id, batch_id__isnull=True)
+        waiting.exclude(pk__in=waiting.order_by("-id").values("id")[:MOST_FILES]).delete()
+    return stored
+
+
+def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
+    """A tenant's file. Raises NotFound."""
+    found = BatchFile.objects.filter(tenant_id=tenant_id, environment=environment, pk=file_id).first()
+    if found is None:
+        raise NotFound("There is no such file. Files are kept for a day.")
+    return found
+
+
+def table_of(stored: BatchFile) -> Table:
+    """The content of a file that no batch was made of yet. Raises Conflict afterwards."""
+    if stored.batch_id is not None:
+        raise Conflict("This file was sent already.")
+    return read_table(bytes(stored.content))
+
+
+def filled_file(stored: BatchFile, template: MessageTemplate, mapped: Mapped) -> Filled:
+    """The file's rows as messages of a template. Raises CannotBeFilled or Conflict."""
+    wanted = parameters.parameters_of(orjson.loads(template.document))
+    return filled(table_of(stored), wanted, mapped)
+
+
+def start_batch(stored: BatchFile, *, from_: str, template: MessageTemplate, mapped: Mapped) -> Batch | None:
+    """Make the batch of a file; None when it was made before (`batch_id` says which).
+
+    Raises what `lifecycle.create` raises, CannotBeFilled, or Conflict when no row can be sent.
+    """
+    with transaction.atomic():
+        locked = BatchFile.objects.select_for_update().get(pk=stored.pk)
+        if locked.batch_id is not None:
+            return None
+        found = filled_file(locked, template, mapped)
+        if not found.messages:
+            raise Conflict("No row of this file can be sent.")
+        document = orjson.loads(template.document)
+        head = {"from": from_, "client_ref": f"{locked.name} ({locked.pk})"}
+        body = orjson.dumps({**head, "messages": list(bodies(document, found))})
+        made = lifecycle.create(tenant_id=locked.tenant_id, environment=locked.environment, raw=body)
+        batch = made.batch
+        locked.batch_id, locked.content = batch.id, b""
+        locked.row_numbers = [row.number for row, _, _ in found.messages]
+        locked.save(update_fields=["batch_id", "content", "row_numbers"])
+    return batch
+
+
+def row_numbers_of(batch_id: UUID) -> Sequence[int] | None:
+    """The file's row of each of the batch's messages; None for a batch that was made of no file."""
+    return BatchFile.objects.filter(batch_id=batch_id).values_list("row_numbers", flat=True).first()
+
+
+_TAIL = ("http_status", "error_code", "error")
+_AT_ONCE = 1_000
+_READ = ("idx", "http_status", "event_id", "body", "response")
+
+
+def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
+    """The rows, the names of the columns first; the last column is where the message was in what was sent."""
+    name, place_of = places_in(batch.id)
+    tail_names = (*_TAIL, name.lower())
+    places: dict[str, int] = {TO: 0}
+    # Tuples of texts alone: the garbage collector does not follow them.
+    found = [
+        (*_in_columns(places, values), *tail, str(place_of(idx)))
+        for chunk in _chunks(batch)
+        for idx, values, tail in _rows_of(chunk)
+    ]
+    yield (*map(as_text, places), *tail_names)
+    for row in found:
+        cells, tail = row[: -len(tail_names)], row[-len(tail_names) :]
+        yield [as_text(text) for text in (*cells, *("",) * (len(places) - len(cells)), *tail)]
+
+
+def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
+    """How people count a batch's messages: the name of the count, and the count of an item's `idx`.
+
+    Of a batch from a file it is the row that the spreadsheet shows, else the message from 1 on.
+    """
+    rows_of_file = row_numbers_of(batch_id)
+    if rows_of_file is None:
+        return "Message", lambda idx: idx + 1
+    return "Row", rows_of_file.__getitem__
+
+
+def error_of(response: bytes | None) -> dict[str, Any]:
+    """The `error` of a failed item's answer."""
+    return member(object_in(response or b""), "error")
+
+
+def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Values at the places of their columns; a name that has none yet gets the next."""
+    for name in values:
+        places.setdefault(name, len(places))
+    return tuple([values.get(name, "") for name in places])
+
+
+def _chunks(batch: Batch) -> Iterator[list[tuple[Any, ...]]]:
+    items = batch.items.filter(status=BatchItem.Status.FAILED).order_by("idx").values_list(*_READ)
+    at = -1
+    while chunk := list(items.filter(idx__gt=at)[:_AT_ONCE]):
+        yield chunk
+        at = chunk[-1][0]
+
+
+def _rows_of(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
+    stored = envelope.load([event_id for _, _, event_id, body, _ in items if event_id and not body])
+    for idx, http_status, event_id, body, response in items:
+        found = None if body else stored.get(event_id)
+        sent = member(object_in(found.data), "request") if found else object_in(body)
+        template = sent.get("template")
+        values = {TO: str(sent.get("to", "")).lstrip("+")}
+        values |= parameters.values_of(template) if isinstance(template, dict) else {}
+        error = error_of(response)
+        details = member(error, "error_data").get("details")
+        tail = (http_status, error.get("code"), details or error.get("message"))
+        yield idx, values, tuple(["" if each is None else str(each) for each in tail])

@@ -1,1 +1,0 @@
-"""Batches of CSV files that people upload in the console."""

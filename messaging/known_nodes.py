@@ -1,0 +1,199 @@
+"""Nodes of the Graph API that are a tenant's: numbers, accounts and templates, what their answers and notifications
+named (flows, groups, catalogs, sign-up links), and media.
+
+An id that was never named is nobody's: no id is tried upstream to see whose it is, since a token may open the
+accounts of several businesses.
+
+The number of a media is recorded when a message brings it or it is uploaded: the upstream answers for a media only
+when it is asked with its number. Without it a tenant's numbers would have to be asked one after the other.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from gateway.clock import now
+from gateway.database.partitions import delete_before
+from gateway.database.statements import Statements, run
+from gateway.upstream.notifications.change import Change
+from messaging.models import KnownMedia, KnownNode, MessageTemplate
+from phone_numbers.models import BusinessAccount, PhoneNumber
+
+NAMED_BY = {"flows": "flow", "groups": "group", "product_catalogs": "catalog", "signups": "signup"}
+"""Edges of an account or number whose answers name nodes, and the kind of those nodes."""
+NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
+"""Digits; a group's id may be the base64 of `capi_group:…`."""
+
+_RECORD_NODES = """
+INSERT INTO messaging_knownnode (tenant_id, environment, node_id, kind, waba_id, noted_at)
+SELECT tenant_id, environment, node_id, kind, waba_id, now()
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[])
+    AS n (tenant_id, environment, node_id, kind, waba_id)
+ON CONFLICT (tenant_id, environment, node_id) DO UPDATE SET waba_id = excluded.waba_id
+WHERE messaging_knownnode.waba_id <> excluded.waba_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One of the tenant's own objects, with the account whose token opens it."""
+
+    id: str
+    account: BusinessAccount
+    kind: str
+    number: PhoneNumber | None = None
+
+
+class Named(NamedTuple):
+    """A node that an answer or a notification named."""
+
+    tenant_id: UUID
+    environment: str
+    node_id: str
+    kind: str
+    waba_id: str
+
+
+def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None:
+    """The tenant's node of that id in an environment; None for every other id."""
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).select_related("account")
+    number = numbers.filter(phone_number_id=node_id, environment=environment).first()
+    if number is not None:
+        return Node(node_id, number.account, "number", number)
+    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(environment=environment)
+    account = accounts.filter(waba_id=node_id).first()
+    if account is not None:
+        return Node(node_id, account, "account")
+    templates = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
+    template = templates.filter(template_id=node_id, environment=environment).first()
+    if template is not None:
+        return Node(node_id, template.account, "template")
+    known = KnownNode.objects.filter(tenant_id=tenant_id, environment=environment, node_id=node_id).first()
+    account = accounts.filter(waba_id=known.waba_id).first() if known is not None else None
+    return Node(node_id, account, known.kind) if known is not None and account is not None else None
+
+
+def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
+    """Note the nodes that the answer of an account's or number's edge names."""
+    kind = NAMED_BY.get(edge or "")
+    if kind is not None:
+        run(
+            record_nodes(
+                [
+                    Named(account.tenant_id, account.environment, node_id, kind, account.waba_id)
+                    for node_id in _ids_in(answer, edge or "")
+                ]
+            )
+        )
+
+
+def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str) -> Iterable[Named]:
+    """The groups and flows that a change of a tenant's account names."""
+    value = change.value or {}
+    if change.field == "flows":
+        found = [("flow", value.get("flow_id"))]
+    elif change.field.startswith("group_"):
+        found = [("group", row.get("group_id")) for row in _rows(value.get("groups"))]
+    elif change.field == "messages":
+        found = [("group", row["group_id"]) for row in _rows(value.get("messages")) if "group_id" in row]
+    else:
+        return
+    for kind, node_id in found:
+        if isinstance(node_id, str) and NODE_ID.fullmatch(node_id):
+            yield Named(tenant_id, environment, node_id, kind, waba_id)
+
+
+def record_nodes(named: Collection[Named]) -> Statements[None]:
+    """The statement that notes nodes; none when there are none, as in nearly every notification."""
+    if named:
+        yield _RECORD_NODES, [list(column) for column in zip(*sorted(set(named)), strict=True)]
+
+
+def _ids_in(answer: Mapping[str, Any], edge: str) -> list[str]:
+    """The id of what was made, and those of a list; groups come as an object around their list."""
+    data = answer.get("data")
+    rows = data.get(edge) if isinstance(data, dict) else data
+    ids = [answer.get("id"), *(row.get("id") for row in _rows(rows))]
+    return [node_id for node_id in ids if isinstance(node_id, str) and NODE_ID.fullmatch(node_id)]
+
+
+def _rows(rows: Any) -> list[dict[str, Any]]:
+    return [row for row in (rows if isinstance(rows, list) else []) if isinstance(row, dict)]
+
+
+MEDIA_KEPT = timedelta(days=31)
+"""The upstream keeps uploaded media for 30 days and received media for less (upstream fact 1.2)."""
+SHORTEST_LIFE = timedelta(days=7)
+"""Received media live 7 days at the upstream, uploads 30 (upstream fact 1.2)."""
+MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
+MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
+
+_RECORD_MEDIA = """
+INSERT INTO messaging_knownmedia (tenant_id, environment, media_id, phone_number_id, noted_at)
+SELECT tenant_id, environment, media_id, phone_number_id, now()
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) AS m (tenant_id, environment, media_id, phone_number_id)
+ON CONFLICT DO NOTHING
+"""
+_RECORD_DELETION = """
+INSERT INTO messaging_knownmedia (tenant_id, environment, media_id, phone_number_id, noted_at, deleted_at)
+VALUES (%s, %s, %s, %s, now(), now())
+ON CONFLICT (tenant_id, environment, media_id) DO UPDATE SET deleted_at = now()
+"""
+
+
+class Media(NamedTuple):
+    """A media with the number that it belongs to."""
+
+    tenant_id: UUID
+    environment: str
+    media_id: str
+    phone_number_id: str
+
+
+def media_ids(change: Change) -> Iterable[str]:
+    """The ids of the media in a change's inbound messages, and in those sent from the WhatsApp Business app."""
+    value = change.value or {}
+    messages = value.get("messages") or value.get("message_echoes")
+    for message in messages if isinstance(messages, list) else []:
+        if isinstance(message, dict):
+            for kind in MEDIA_TYPES:
+                content = message.get(kind)
+                media_id = content.get("id") if isinstance(content, dict) else None
+                if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
+                    yield media_id
+
+
+def record_media(media: Sequence[Media]) -> Statements[None]:
+    """The statement that notes media; none when there are none, as in nearly every notification."""
+    if media:
+        yield _RECORD_MEDIA, [list(column) for column in zip(*sorted(set(media)), strict=True)]
+
+
+def record_media_deletion(media: Media) -> Statements[None]:
+    """The statement that notes that a media was deleted upstream with this API."""
+    yield _RECORD_DELETION, list(media)
+
+
+def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
+    """What is known of a media that the upstream does not have."""
+    rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
+    media = rows.first()
+    if media is None:
+        return "media_unknown"
+    if media.deleted_at is not None:
+        return "media_deleted"
+    return "media_expired" if media.noted_at < now() - SHORTEST_LIFE else "media_gone"
+
+
+def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str | None:
+    """The phone_number_id of a media that was noted."""
+    rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
+    return rows.values_list("phone_number_id", flat=True).first()
+
+
+def prune_media() -> int:
+    """Forget media that the upstream keeps no longer. Returns how many."""
+    return delete_before(KnownMedia, "noted_at", now() - MEDIA_KEPT)

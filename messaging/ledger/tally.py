@@ -1,0 +1,314 @@
+"""The ledger of a day and the usage of a platform's tenants, counted from the tables themselves.
+
+In the ledger `accepted` counts events and the states count deliveries: they agree exactly when each event has one
+delivery to an endpoint and each delivery its event. An event that was dead and then delivered by a replay counts as
+delivered. Usage is events by kind and deliveries of a day or a month.
+
+All is counted hour by hour, each by an index range of one tenant, within bounds for one caller and for all. A day
+with millions of events takes too long for one call: then the caller asks hour by hour.
+"""
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
+
+from gateway import ids
+from gateway.api.call_log import SEND_ROUTES
+from gateway.api.errors import InvalidRequest, TooManyInFlight
+from gateway.clock import now
+from tenants.models import Tenant
+
+SECONDS = 10.0
+"""Of the database, for one call."""
+FIRST_YEAR = 2000
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A span of time as the ids in it: `first` inclusive, `end` exclusive."""
+
+    begin: datetime
+    end: datetime
+
+    @property
+    def ids(self) -> dict[str, UUID]:
+        """The parameters `first` and `end` of `id >= %(first)s AND id < %(end)s`."""
+        return {"first": ids.first_at(self.begin), "end": ids.first_at(self.end)}
+
+    def hours(self) -> Iterator["TimeSpan"]:
+        """Its hours, in their order."""
+        begin = self.begin
+        while begin < self.end:
+            end = min(begin + timedelta(hours=1), self.end)
+            yield TimeSpan(begin, end)
+            begin = end
+
+
+def refusal_of(first: date) -> str | None:
+    """Why a day, or the month that begins with it, is not counted. None if it is: from 2000 on, and begun in UTC."""
+    if first.year < FIRST_YEAR:
+        return f"Must be from {FIRST_YEAR} on."
+    if first > now().date():
+        return "Must not be in the future."
+    return None
+
+
+def day_of(day: date, hour: int | None = None) -> TimeSpan:
+    """A day in UTC, or an hour of it."""
+    begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    if hour is None:
+        return TimeSpan(begin, begin + timedelta(days=1))
+    return TimeSpan(begin + timedelta(hours=hour), begin + timedelta(hours=hour + 1))
+
+
+def month_of(first: date) -> TimeSpan:
+    """A month in UTC, by its first day."""
+    following = (first + timedelta(days=32)).replace(day=1)
+    return TimeSpan(day_of(first).begin, day_of(following).begin)
+
+
+class Counting:
+    """Runs the statements of one call while there is time left for them."""
+
+    def __init__(self, narrower: InvalidRequest) -> None:
+        self._narrower = narrower
+        self._ends = time.monotonic() + SECONDS
+
+    def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows of a statement. Raises the error that asks for a narrower question when the time is over."""
+        left = int((self._ends - time.monotonic()) * 1000)
+        if left <= 0:
+            raise self._narrower
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(left)])
+                cursor.execute(statement, parameters)
+                found: list[tuple[Any, ...]] = cursor.fetchall()
+                # A test's transaction goes on after this one.
+                cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+                return found
+        except OperationalError as error:
+            if isinstance(error.__cause__, QueryCanceled):
+                raise self._narrower from None
+            raise
+
+
+@contextmanager
+def counting(*, instead: str) -> Iterator[Counting]:
+    """Count, one call at a time in a process. `instead` says what to ask when the time is not enough.
+
+    Raises TooManyInFlight while another call counts: figures may wait, the few connections of a process may not.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise TooManyInFlight("Other figures are being counted. Try again.")
+    try:
+        yield Counting(InvalidRequest(f"There are too many events to count in one call. {instead}"))
+    finally:
+        _one_at_a_time.release()
+
+
+STATES = ("delivered", "waiting", "dead", "expired")
+
+# Deliveries of fresh events carry the millisecond of their event in their id, so both are in the same range of ids.
+_EVENTS = """
+SELECT count(*), count(d.event_id) FROM (
+    SELECT id FROM events
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+) e LEFT JOIN (
+    SELECT DISTINCT event_id FROM webhook_deliveries
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+      AND NOT is_replay
+) d ON d.event_id = e.id
+"""
+_ENDPOINTS = """
+WITH original AS MATERIALIZED (
+    SELECT endpoint_id, event_id, status, last_error FROM webhook_deliveries
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+      AND NOT is_replay
+), saved AS (
+    SELECT o.endpoint_id, count(*) FILTER (WHERE o.last_error IS DISTINCT FROM 'payload_expired') AS dead,
+           count(*) FILTER (WHERE o.last_error = 'payload_expired') AS expired
+    FROM original o CROSS JOIN LATERAL (
+        SELECT 1 FROM webhook_deliveries r
+        WHERE r.event_id = o.event_id AND r.id >= %(first)s AND r.endpoint_id = o.endpoint_id
+          AND r.is_replay AND r.status = 'delivered' LIMIT 1
+    ) replayed
+    WHERE o.status = 'dead' GROUP BY o.endpoint_id
+), accepted AS (
+    SELECT o.endpoint_id, count(DISTINCT e.id) AS events
+    FROM original o JOIN events e ON e.id = o.event_id
+    WHERE e.tenant_id = %(tenant_id)s AND e.id >= %(first)s AND e.id < %(end)s GROUP BY o.endpoint_id
+)
+SELECT o.endpoint_id, coalesce(max(a.events), 0),
+       count(*) FILTER (WHERE o.status = 'delivered') + coalesce(max(s.dead + s.expired), 0),
+       count(*) FILTER (WHERE o.status IN ('pending', 'failed')),
+       count(*) FILTER (WHERE o.status = 'dead' AND o.last_error IS DISTINCT FROM 'payload_expired')
+           - coalesce(max(s.dead), 0),
+       count(*) FILTER (WHERE o.status = 'dead' AND o.last_error = 'payload_expired')
+           - coalesce(max(s.expired), 0)
+FROM original o LEFT JOIN saved s USING (endpoint_id) LEFT JOIN accepted a USING (endpoint_id)
+GROUP BY o.endpoint_id
+"""
+# A message that went out twice has two ids of the upstream, so its events are doubled by their batch item, not by id;
+# a wamid that two events name was recorded twice.
+_SENDS = """
+SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
+    SELECT FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
+      AND other.id >= %(earliest)s AND other.type = 'message.outbound' AND other.environment = e.environment
+))
+FROM events e
+WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.type = 'message.outbound'
+  AND e.id >= %(first)s AND e.id < %(end)s
+"""
+_ITEMS = """
+SELECT count(*) FILTER (WHERE i.response IS NULL OR position('"outcome_unknown"'::bytea IN i.response) = 0),
+       count(*) FILTER (WHERE position('"outcome_unknown"'::bytea IN i.response) > 0)
+FROM messaging_batch b JOIN messaging_batchitem i ON i.batch_id = b.id
+WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
+  AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
+  AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
+"""
+# A single send that was not accepted makes no event. A repeat that was answered from the idempotency record made no
+# call of the upstream.
+_SINGLE = """
+SELECT count(*) FILTER (WHERE error_code IS DISTINCT FROM 'meta_unreachable'),
+       count(*) FILTER (WHERE error_code = 'meta_unreachable')
+FROM api_requests
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(first)s AND id < %(end)s
+  AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
+"""
+DOUBLE_WITHIN = timedelta(days=8)
+"""An event names a message a second time when it does so within this time of the first. The search needs an end, or it
+would read every partition; what could record a message twice, a result written again, comes minutes later."""
+
+
+@dataclass
+class EndpointLine:
+    """What became of the events of a day at one endpoint."""
+
+    accepted: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def balanced(self) -> bool:
+        return self.accepted == self.states.total()
+
+
+@dataclass
+class Ledger:
+    """A day, or an hour of it."""
+
+    events: int = 0
+    routed: int = 0
+    endpoints: dict[UUID, EndpointLine] = field(default_factory=lambda: defaultdict(EndpointLine))
+    sent: int = 0
+    doubled: int = 0
+    failed: int = 0
+    unknown: int = 0
+    refused: int | None = None
+    """Single sends that the upstream refused; None for a span that the request log does not cover."""
+    unanswered: int | None = None
+
+    @property
+    def unwanted(self) -> int:
+        """Events that no endpoint wanted when they came."""
+        return self.events - self.routed
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every event is accounted for at every endpoint, and no send was recorded twice."""
+        return not self.doubled and all(line.balanced for line in self.endpoints.values())
+
+
+def count_events(counting: Counting, *, tenant_id: UUID, environment: str, span: TimeSpan) -> Ledger:
+    """Count a span from the tables, hour by hour."""
+    ledger = Ledger()
+    scope = {"tenant_id": tenant_id, "environment": environment}
+    earliest = ids.first_at(span.begin - DOUBLE_WITHIN)
+    for hour in span.hours():
+        here = {**scope, **hour.ids, "earliest": earliest, "begin": hour.begin, "ends": hour.end}
+        ((events, routed),) = counting.rows(_EVENTS, here)
+        ledger.events += events
+        ledger.routed += routed
+        for endpoint_id, accepted, *states in counting.rows(_ENDPOINTS, here):
+            line = ledger.endpoints[endpoint_id]
+            line.accepted += accepted
+            line.states.update(dict(zip(STATES, states, strict=True)))
+        ((sent, doubled),) = counting.rows(_SENDS, here)
+        ledger.sent += sent
+        ledger.doubled += doubled
+        ((failed, unknown),) = counting.rows(_ITEMS, here)
+        ledger.failed += failed
+        ledger.unknown += unknown
+    if _is_logged(span):
+        here = {**scope, **span.ids, "routes": list(SEND_ROUTES)}
+        ((ledger.refused, ledger.unanswered),) = counting.rows(_SINGLE, here)
+    return ledger
+
+
+def _is_logged(span: TimeSpan) -> bool:
+    """Whether the request log still has all calls of a span."""
+    kept = timedelta(days=settings.REQUEST_LOG_DAYS)
+    return bool(kept) and span.begin >= now() - kept
+
+
+COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
+
+# One index range for each tenant and kind: no tenant's events are read for another's line.
+_USAGE = """
+SELECT t.id, sent.n, received.n, statuses.n, everything.n, delivery.n, delivery.delivered
+FROM tenants_tenant t
+CROSS JOIN LATERAL (SELECT CASE WHEN t.sandbox THEN 'test' ELSE 'live' END AS environment) world
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+      AND e.type = 'message.outbound' AND e.wamid IS NOT NULL AND e.id >= %(first)s AND e.id < %(end)s
+) sent
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+      AND e.type = 'message.inbound' AND e.id >= %(first)s AND e.id < %(end)s
+) received
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+      AND e.type = 'message.status' AND e.id >= %(first)s AND e.id < %(end)s
+) statuses
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+      AND e.id >= %(first)s AND e.id < %(end)s
+) everything
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, count(*) FILTER (WHERE d.status = 'delivered') AS delivered
+    FROM webhook_deliveries d WHERE d.tenant_id = t.id AND d.environment = world.environment
+      AND d.id >= %(first)s AND d.id < %(end)s
+) delivery
+WHERE t.id = ANY(%(tenants)s)
+"""
+
+
+def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:
+    """A line for each tenant, in their order. A sandbox tenant lives in the test world, every other counts its live."""
+    found = {
+        tenant_id: figures
+        for tenant_id, *figures in counting.rows(
+            _USAGE, {"tenants": [tenant.id for tenant in tenants], **span.ids}
+        )
+    }
+    return [
+        {
+            "tenant_id": tenant.id,
+            "name": tenant.name,
+            "external_ref": tenant.external_ref,
+            **dict(zip(COLUMNS, found[tenant.id], strict=True)),
+        }
+        for tenant in tenants
+    ]

@@ -1,0 +1,123 @@
+"""Retention of what the message flows keep: hourly pruning, and expunging at a tenant's request."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from gateway import ids
+from gateway.clock import now
+from gateway.database.partitions import delete_before, delete_free
+from gateway.upstream.notifications.lossless_json import loads
+from messaging import csv_batches
+from messaging.idempotency import WINDOW
+from messaging.models import Batch, BatchFile, IdempotencyRecord, KeptNotification
+from webhooks.events import envelope
+from webhooks.events import retention as events
+from webhooks.models import EXPUNGED, Event
+
+# --- Forgetting what the message flows keep only for a time. Called hourly by beat.
+
+
+def forget_kept_notifications() -> int:
+    """Forget notifications that nobody asked for within UNROUTED_DAYS. Returns how many."""
+    return delete_before(KeptNotification, "received_at", now() - timedelta(days=settings.UNROUTED_DAYS))
+
+
+def forget_idempotency_records() -> int:
+    """Forget the outcomes whose 24 hours are over (specification 8). Returns how many."""
+    return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
+
+
+def forget_batch_files() -> int:
+    """Forget the CSV files of which no batch was made within a day. Returns how many."""
+    return delete_free(
+        BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - csv_batches.KEPT)
+    )
+
+
+# A few at a time: each has up to 10,000 items.
+_FORGET_BATCHES = """
+WITH old AS (
+    SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
+    WHERE b.completed_at < now() - make_interval(days => t.retention_days)
+    ORDER BY b.completed_at LIMIT 10
+    FOR UPDATE OF b SKIP LOCKED
+), items AS (
+    DELETE FROM messaging_batchitem i USING old WHERE i.batch_id = old.id
+), files AS (
+    DELETE FROM messaging_batchfile f USING old WHERE f.batch_id = old.id
+)
+DELETE FROM messaging_batch b USING old WHERE b.id = old.id
+"""
+
+
+def forget_batches() -> int:
+    """Forget batches that ended longer ago than their tenant's retention, items and file included. Returns how many."""
+    forgotten = 0
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_FORGET_BATCHES)
+            if not cursor.rowcount:
+                return forgotten
+            forgotten += cursor.rowcount
+
+
+# --- Expunging at a tenant's request, before retention ends: events, and what is kept of the messages of
+# batches.
+#
+# Called by `manage.py expunge`. Left alone: messages of a batch that are still to be sent, and the stored
+# answers of Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
+
+# What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
+_FORGET_ANSWERS = """
+UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL
+FROM events e
+WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
+  AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL)
+"""
+
+
+def expunge(
+    *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
+) -> int:
+    """Delete the bodies of a tenant's events: of one customer, or older than a moment, or all. Returns how many events.
+
+    Batch items whose events these are keep their status and times alone.
+    """
+    rows = events.remaining(tenant_id)
+    if before is not None:
+        rows = rows.filter(id__lt=ids.first_at(before))
+    named = rows
+    if wa_id is not None:
+        named = named.filter(wa_id=wa_id)
+    if user_id is not None:
+        named = named.filter(user_id=user_id)
+    expunged = events.expunge(named)
+    if wa_id is not None or user_id is not None:
+        nameless = rows.filter(type="message.outbound", wa_id=None, user_id=None)
+        for some in events.in_batches(nameless):
+            expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
+    _forget_answers(tenant_id)
+    return expunged
+
+
+def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
+    """Those that were to go to a customer: when the upstream refused a message, only its body says to whom."""
+    bodies = envelope.load([event.id for event in some])
+    found = []
+    for event in some:
+        body = bodies[event.id]
+        request = loads(body.data)["request"] if body is not None else {}
+        to = "".join(filter(str.isdigit, str(request.get("to"))))
+        if (wa_id is None or to == wa_id) and (user_id is None or request.get("recipient") == user_id):
+            found.append(event)
+    return found
+
+
+def _forget_answers(tenant_id: UUID) -> None:
+    for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
+        with connection.cursor() as cursor:
+            cursor.execute(_FORGET_ANSWERS, [batch_id, EXPUNGED])

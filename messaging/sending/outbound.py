@@ -1,0 +1,279 @@
+"""An outbound message: its recipient, the body that the upstream gets, and its `message.outbound` event.
+
+The caller's body goes out with its own bytes, without `from`, with `messaging_product` added; order and number
+formatting are kept (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`; all else is the
+upstream's decision.
+
+The bytes of the request and of the answer are the event's `data`, for a single send and for one of a batch
+(specification 6; decision "Events"). Identifiers in the answer are the upstream's: they are stored under the same
+guards as those of a notification, so that no answer makes an event that the database refuses.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import orjson
+from django.conf import settings
+
+from gateway import ids
+from gateway.api.errors import InvalidRequest
+from gateway.upstream.notifications.change import (
+    LONGEST_COLUMN,
+    MessageFacts,
+    Status,
+    column,
+    content_of,
+    error_code_of,
+)
+from gateway.upstream.notifications.lossless_json import text
+from phone_numbers.lookup import Sender
+from webhooks.events.envelope import NewEvent
+
+_BETWEEN = re.compile(r"[\s().-]")
+_INDIAN_MOBILE = re.compile(r"[6-9][0-9]{9}")
+_NUMBER = re.compile(r"\+?[1-9][0-9]{6,14}")
+
+
+def typed_number(text: str) -> str | None:
+    """The digits of a typed phone number with its country code; None when it is none."""
+    number = _BETWEEN.sub("", text)
+    return number.lstrip("+") if _NUMBER.fullmatch(number) else None
+
+
+def lacks_country_code(text: str) -> bool:
+    """Whether a typed number is ten digits as Indian mobiles have them, without `+`.
+
+    Its first digits would be taken for a country: 98… is Iran. Numbers of other countries that have this form need `+`.
+    """
+    return _INDIAN_MOBILE.fullmatch(_BETWEEN.sub("", text)) is not None
+
+
+PRODUCT = b'"messaging_product":"whatsapp"'
+
+# Values stay the bytes that they are. Bodies have passed `parse_object`: they are JSON, and not nested too deep.
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+_USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
+"""A business-scoped user id, or a parent one. In `to` the upstream accepts it, and drops the message."""
+
+
+class TextMember:
+    """A member of an object whose value is a text, to be cut out of the bytes of the object."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.quoted = b'"%b"' % name.encode()
+        space = rb"[ \t\n\r]*"
+        self.spelled = re.compile(
+            self.quoted + space + b":" + space + rb'"[^"\\]*(?:\\.[^"\\]*)*"' + space + b"(,?)" + space
+        )
+        codes = b"|".join(b"%x" % letter for letter in sorted(set(name.encode())))
+        self.escaped = re.compile(rb"(?i:\\u00(?:%b))" % codes)
+        """An escape of one of its letters: no encoder writes one."""
+
+
+SENDER = TextMember("from")
+MESSAGE_REF = TextMember("message_ref")
+
+
+def check_sender(body: dict[str, Any]) -> str:
+    """The `from` of a body. Raises InvalidRequest when it is missing or no text (send rule 4)."""
+    if missing := missing_sender(body):
+        raise InvalidRequest.of(**missing)
+    return str(body["from"]).strip()
+
+
+def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
+    """What is wrong with a caller's message, if anything."""
+    problems = missing_sender(body) | missing_of_message(body)
+    return InvalidRequest.of(**problems) if problems else None
+
+
+def missing_sender(body: dict[str, Any]) -> dict[str, str]:
+    """What is wrong with the `from` of a body, by field; empty when nothing is."""
+    sender = body.get("from")
+    if isinstance(sender, str) and sender.strip():
+        return {}
+    return {"from": f"{_lacking(sender)}: the phone_number_id or E.164 number to send from."}
+
+
+def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
+    """What a message lacks that the gateway asks for: fields with what is wrong; empty when nothing is."""
+    problems = {}
+    to, recipient = message.get("to"), message.get("recipient")
+    if not any(
+        (isinstance(name, str) and name) or (type(name) is int and name > 0) for name in (to, recipient)
+    ):
+        problems["to"] = "Required: `to` (a phone number) or `recipient` (a business-scoped user id)."
+    elif is_user_id(to) and recipient:
+        problems["to"] = "This is a business-scoped user id: send it as `recipient`, without `to`."
+    if not isinstance(message.get("type"), str) or not message["type"]:
+        problems["type"] = "Required: the type of the message."
+    return problems
+
+
+def _lacking(value: Any) -> str:
+    """What a member that must be a text lacks. Phone numbers are often written as JSON numbers."""
+    return "Must be a text, in quotes" if type(value) is int else "Required"
+
+
+def without(raw: bytes, *names: str) -> bytes:
+    """A caller's JSON object with members left out; the same bytes when it has none of them."""
+    members = _decode_object(raw)
+    if not members.keys() & set(names):
+        return raw
+    return _joined((name, value) for name, value in members.items() if name not in names)
+
+
+def is_user_id(to: Any) -> bool:
+    """Whether a recipient is a business-scoped user id (upstream fact 0.5)."""
+    return isinstance(to, str) and _USER_ID.fullmatch(to) is not None
+
+
+def outgoing(raw: bytes, members: Mapping[str, Any]) -> bytes:
+    """The upstream's body for a caller's body, a JSON object with these members: without `from`.
+
+    A business-scoped user id that stands in `to` becomes the `recipient`.
+    """
+    body = cut(raw, SENDER)
+    if body is None:
+        body = without(raw, "from")
+    if is_user_id(members.get("to")):
+        body = to_recipient(body)
+    return body if "messaging_product" in members else with_product(body)
+
+
+def to_recipient(body: bytes) -> bytes:
+    """A JSON object whose `to` is its `recipient`."""
+    members = _decode_object(body).items()
+    return _joined(("recipient" if name == "to" else name, value) for name, value in members)
+
+
+def cut(raw: bytes, member: TextMember) -> bytes | None:
+    """A JSON object that has this member, with it cut out of its bytes.
+
+    None when its spelling does not tell which bytes these are: `without` knows. That takes a microsecond for each
+    member; a cut takes as long for two members as for a thousand.
+    """
+    if raw.count(member.quoted) != 1 or member.escaped.search(raw):
+        return None
+    # It occurs once and the object has it, so this is the member: neither a value nor the member of another object.
+    found = member.spelled.search(raw)
+    if found is None:
+        return None
+    before, rest = raw[: found.start()], raw[found.end() :]
+    return before + rest if found[1] else before.rstrip().removesuffix(b",") + rest
+
+
+def with_product(body: bytes) -> bytes:
+    """A JSON object with `messaging_product` put before its members, which stay the bytes that they are."""
+    members = body.lstrip()[1:].lstrip()
+    return b"{" + PRODUCT + b"," * (members != b"}") + members
+
+
+def _joined(members: Iterable[tuple[str, msgspec.Raw]]) -> bytes:
+    return b"{" + b",".join([b"%b:%b" % (_name(name), value) for name, value in members]) + b"}"
+
+
+@lru_cache(maxsize=1024)
+def _name(name: str) -> bytes:
+    return orjson.dumps(name)
+
+
+OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+def outbound_event(
+    *,
+    number: Sender,
+    sent: bytes,
+    response: bytes,
+    http_status: int | None,
+    id: UUID | None = None,  # noqa: A002 - the event's own name for it
+    dedupe_key: str | None = None,
+    batch_id: UUID | None = None,
+    idx: int | None = None,
+    service_ms: float | None = None,
+    upstream_ms: float | None = None,
+) -> NewEvent:
+    """The event of a message that was sent, or may have been.
+
+    `response` is JSON. One without a message id is known by the event's own id.
+    """
+    value, message = object_in(response), object_in(sent)
+    event_id = id or ids.uuid7()
+    contact = _first(value, "contacts")
+    wamid = text(_first(value, "messages").get("id"))
+    batch = ids.encode(ids.BATCH, batch_id) if batch_id else None
+    tail = orjson.dumps({"http_status": http_status, "batch_id": batch, "idx": idx})
+    kind, template, language = content_of(message)
+    return NewEvent(
+        id=event_id,
+        type="message.outbound",
+        environment=number.environment,
+        dedupe_key=dedupe_key or _dedupe_key(wamid, event_id),
+        data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
+        waba_id=number.waba_id,
+        phone_number_id=number.phone_number_id,
+        display_phone_number=number.digits or None,
+        wamid=column(wamid),
+        wa_id=column(text(contact.get("wa_id"))),
+        user_id=column(text(contact.get("user_id"))),
+        message=MessageFacts(
+            direction="outbound",
+            status=_status(wamid, value),
+            is_message=True,
+            type=kind,
+            template=template,
+            template_language=language,
+            error_code=error_code_of(value),
+            batch_id=batch_id,
+            idx=idx,
+            service_ms=_whole(service_ms),
+            upstream_ms=_whole(upstream_ms),
+        ),
+    )
+
+
+def outcome_unknown(details: dict[str, Any]) -> bytes:
+    """The response recorded when the upstream's answer is unknown (decision "Batches")."""
+    message = "The upstream's answer is not known: watch for a message.status event before sending again."
+    error = {"code": OUTCOME_UNKNOWN, "message": message, "details": details}
+    return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
+
+
+def _status(wamid: str | None, value: dict[str, Any]) -> Status:
+    """An answer without a message id is a refusal when it holds an error; otherwise nobody knows."""
+    if wamid is not None:
+        return "accepted"
+    error = value.get("error")
+    return "failed" if isinstance(error, dict) and error.get("code") != OUTCOME_UNKNOWN else "unknown"
+
+
+def _whole(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else max(0, round(milliseconds))
+
+
+def object_in(content: bytes) -> dict[str, Any]:
+    """The object that a JSON text is; empty for anything else."""
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _dedupe_key(wamid: str | None, event_id: UUID) -> str:
+    key = f"out:{wamid or event_id}"
+    return key if len(key) <= LONGEST_COLUMN else f"out:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _first(value: dict[str, Any], name: str) -> dict[str, Any]:
+    items = value.get(name)
+    first = items[0] if isinstance(items, list) and items else None
+    return first if isinstance(first, dict) else {}

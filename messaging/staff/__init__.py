@@ -1,1 +1,0 @@
-"""What messaging adds to the staff's search."""

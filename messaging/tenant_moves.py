@@ -1,0 +1,365 @@
+"""Cells: several installations that each serve some tenants; the move of a tenant from one to another."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import structlog
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, models
+from django.db.models import Q
+from psycopg import sql
+
+from gateway.clock import now
+from gateway.database import partitions
+from phone_numbers.models import BusinessAccount
+from tenants import audit
+from tenants.credentials import key_cache
+from tenants.models import ApiKey, Tenant
+
+# --- Routing table of a cell: the beginnings of its keys and its accounts (WABAs).
+#
+# Each cell writes its own part; the router in front reads them all (`deploy/cells/`). A tenant on a move is
+# still listed by its former cell, which answers 503 for it, and from the switch on by its new one.
+
+_ELSEWHERE = (Tenant.Status.ARRIVING, Tenant.Status.MOVED)
+
+
+def key_prefixes() -> Iterator[str]:
+    """The first characters of every key that can still be used here, of tenants and of platform apps."""
+    usable = ApiKey.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now()))
+    found = usable.exclude(tenant__status__in=_ELSEWHERE)
+    return found.order_by("prefix").values_list("prefix", flat=True).iterator()
+
+
+def waba_ids() -> Iterator[str]:
+    """The waba_id of every account here."""
+    found = BusinessAccount.objects.exclude(tenant__status__in=_ELSEWHERE)
+    return found.order_by("waba_id").values_list("waba_id", flat=True).iterator()
+
+
+# --- Sequences of a new cell: rows with numbers as ids must not clash when a tenant moves between cells.
+#
+# Each cell numbers from the beginning of a range of its own. UUIDs need nothing.
+
+RANGE = 50_000_000
+"""Ids of a cell in one table: 40 cells fit into the 32 bits of the smallest key."""
+MOST_CELLS = 40
+
+
+def number(cell: int) -> None:
+    """Begin every sequence at the cell's range. Raises ValueError for a number beyond the cells, or a table in use."""
+    if not 0 <= cell < MOST_CELLS:
+        raise ValueError(f"Cells are numbered from 0 to {MOST_CELLS - 1}.")
+    start = cell * RANGE + 1
+    with connection.cursor() as cursor:
+        for table, column in _numbered():
+            cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])
+            (sequence,) = cursor.fetchone()
+            cursor.execute(
+                sql.SQL("SELECT coalesce(max({}), 0) FROM {}").format(
+                    sql.Identifier(column), sql.Identifier(table)
+                )
+            )
+            (highest,) = cursor.fetchone()
+            if highest >= start + RANGE:
+                raise ValueError(f"{table} has ids beyond the cell's range.")
+            cursor.execute("SELECT setval(%s, %s, false)", [sequence, max(start, highest + 1)])
+
+
+def _numbered() -> list[tuple[str, str]]:
+    return [
+        (model._meta.db_table, model._meta.pk.column)
+        for model in apps.get_models()
+        if isinstance(model._meta.pk, models.AutoField) and model._meta.pk.column
+    ]
+
+
+# --- The rows of one tenant in every table, for its move to another cell.
+#
+# Derived from the models: a table with a `tenant_id`, and a table whose rows each belong to a row of such a
+# one. What is left behind is listed with its reason; a new table that is neither makes each move fail, and a
+# test.
+
+LEFT_BEHIND: Mapping[str, str] = {
+    "account_emailconfirmation": "links of sign-ups that are over",
+    "auth_group": "the staff's",
+    "auth_permission": "the staff's",
+    "django_admin_log": "what staff did in the admin of this cell",
+    "django_content_type": "each cell has its own",
+    "django_session": "people log in again",
+    "messaging_keptnotification": "notifications of nobody",
+    "tenants_emaildomainrule": "rules of this cell's staff",
+    "tenants_mailattachment": "mails are sent by the cell that wrote them",
+    "tenants_outboundmail": "mails are sent by the cell that wrote them",
+    "tenants_platformapp": "a platform's tenants do not move",
+}
+
+
+def left_behind() -> dict[str, str]:
+    """Tables that no tenant takes along, with the reason; apps above this one name theirs in `left_behind`."""
+    added = [getattr(config, "left_behind", {}) for config in apps.get_app_configs()]
+    return {table: why for tables in (LEFT_BEHIND, *added) for table, why in tables.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRows:
+    """A table, and the condition that its rows of a tenant meet."""
+
+    table: str
+    condition: sql.Composable
+
+
+def rows_of(tenant_id: UUID) -> list[TenantRows]:
+    """All tables with rows of a tenant, each behind those that its condition asks."""
+    found: dict[type[models.Model], TenantRows] = {}
+    behind = left_behind()
+    waiting = [model for model in apps.get_models() if model._meta.db_table not in behind]
+    while waiting:
+        conditions = {model: _condition(model, tenant_id, found) for model in waiting}
+        ready = {model: condition for model, condition in conditions.items() if condition is not None}
+        if not ready:
+            raise LookupError(f"Nothing leads from a tenant to {waiting[0]._meta.db_table}.")
+        found |= {model: TenantRows(model._meta.db_table, condition) for model, condition in ready.items()}
+        waiting = [model for model in waiting if model not in found]
+    return list(found.values())
+
+
+def _condition(
+    model: type[models.Model], tenant_id: UUID, found: Mapping[type[models.Model], TenantRows]
+) -> sql.Composable | None:
+    if model._meta.label == "tenants.Tenant":
+        return sql.SQL("id = {}").format(sql.Literal(tenant_id))
+    columns = {field.column for field in model._meta.concrete_fields}
+    if "tenant_id" in columns:
+        return sql.SQL("tenant_id = {}").format(sql.Literal(tenant_id))
+    for field in model._meta.concrete_fields:
+        parent = found.get(field.related_model) if isinstance(field.related_model, type) else None
+        if parent is not None and isinstance(field, models.ForeignKey) and not field.null:
+            return sql.SQL("{} IN (SELECT {} FROM {} WHERE {})").format(
+                sql.Identifier(field.column),
+                sql.Identifier(str(field.target_field.column)),
+                sql.Identifier(parent.table),
+                parent.condition,
+            )
+    return None
+
+
+# --- Move of a tenant from another cell to this one: freeze, copy, switch. Every step can be repeated after a
+# crash.
+#
+# While it moves the tenant is active in neither cell: its calls and its notifications are answered 503, which
+# clients and the upstream repeat, its deliveries and batches wait. The former cell says `moving`, this one
+# `arriving`; first the former one becomes `moved`, then this one `active`, so at no moment would both send.
+#
+# All rows are copied in one transaction of each side: the copy is whole or not there.
+
+log = structlog.get_logger(__name__)
+
+Status = Tenant.Status
+SETTLE_SECONDS = 60.0
+"""From the freeze to the copy: longer than a process remembers a tenant (9 s) and a send takes until its event is
+written (15 s for the upstream, 15 s for a database that is away)."""
+LOOK_SECONDS = 0.2
+DRAIN_SECONDS = 600.0
+
+# What began before the freeze and is not yet written.
+_UNDER_WAY = """
+SELECT (SELECT count(*) FROM webhook_deliveries
+        WHERE tenant_id = %(tenant)s AND status IN ('pending', 'failed') AND leased_until > now()),
+       (SELECT count(*) FROM messaging_batch WHERE tenant_id = %(tenant)s AND lease_until > now()),
+       (SELECT count(*) FROM messaging_idempotencyrecord
+        WHERE tenant_id = %(tenant)s AND status IS NULL
+          AND started_at > now() - make_interval(secs => %(send_seconds)s))
+"""
+_COUNTS = """
+SELECT (SELECT count(*) FROM events WHERE tenant_id = %(tenant)s),
+       (SELECT count(*) FROM webhook_deliveries WHERE tenant_id = %(tenant)s),
+       (SELECT count(*) FROM messaging_batchitem i JOIN messaging_batch b ON b.id = i.batch_id
+        WHERE b.tenant_id = %(tenant)s)
+"""
+
+
+class MoveError(Exception):
+    """Why a tenant cannot be moved; nothing was changed by the step that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The rows that a move copied, by table."""
+
+    rows: Mapping[str, int]
+
+
+def take(
+    tenant_id: UUID,
+    *,
+    former: str,
+    after: Callable[[str], None] = lambda step: None,
+) -> Moved:
+    """Move a tenant here from the cell whose database `former` names. `after` is told each step that is done.
+
+    Raises MoveError. Repeat it with the same arguments after a crash or an error.
+    """
+    with psycopg.connect(former, autocommit=True) as source:
+        _check_schema(source)
+        here = _status_here(tenant_id)
+        there = _status(source, tenant_id)
+        if here is None and there in {Status.ACTIVE, Status.MOVING}:
+            _check_movable(source, tenant_id)
+            _freeze(source, tenant_id)
+            after("frozen")
+            time.sleep(SETTLE_SECONDS)
+            _drain(source, tenant_id)
+            rows = _copy(former, tenant_id)
+            after("copied")
+        elif here == Status.ARRIVING and there in {Status.MOVING, Status.MOVED}:
+            rows = {}
+        elif here == Status.ACTIVE and there == Status.MOVED:
+            return Moved({})
+        else:
+            raise MoveError(
+                f"The tenant is {there or 'unknown'} in the former cell and {here or 'unknown'} here."
+            )
+        _set_status(source, tenant_id, Status.MOVED)
+        after("left")
+        _activate(tenant_id)
+        log.info("tenant_moved", tenant_id=str(tenant_id))
+    return Moved(rows)
+
+
+def give_up(tenant_id: UUID, *, former: str) -> None:
+    """Thaw a tenant in its former cell before it has left it, and delete what was copied. Raises MoveError."""
+    with psycopg.connect(former, autocommit=True) as source:
+        if _status(source, tenant_id) != Status.MOVING or _status_here(tenant_id) is not None:
+            raise MoveError("Only a tenant that is frozen and not yet copied can be thawed: finish the move.")
+        _set_status(source, tenant_id, Status.ACTIVE)
+
+
+def _check_schema(source: psycopg.Connection[Any]) -> None:
+    migrations = "SELECT app, name FROM django_migrations ORDER BY 1, 2"
+    with connection.cursor() as cursor:
+        cursor.execute(migrations)
+        if cursor.fetchall() != source.execute(migrations).fetchall():
+            raise MoveError("The cells run different versions: migrate both first.")
+
+
+def _check_movable(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
+    """A platform's tenants are reached by the platform's keys. Apps above this one say in `bound_to_cell` for which
+    of their tables a tenant with a row stays, and why.
+    """
+    row = source.execute(
+        "SELECT app_id IS NOT NULL FROM tenants_tenant WHERE id = %s", [tenant_id]
+    ).fetchone()
+    if row and row[0]:
+        raise MoveError("The tenant belongs to a platform app, whose keys are of one cell.")
+    for config in apps.get_app_configs():
+        for table, why in getattr(config, "bound_to_cell", {}).items():
+            has_row = sql.SQL("SELECT 1 FROM {} WHERE tenant_id = %s LIMIT 1").format(sql.Identifier(table))
+            if source.execute(has_row, [tenant_id]).fetchone() is not None:
+                raise MoveError(why)
+
+
+def _status_here(tenant_id: UUID) -> str | None:
+    return Tenant.objects.filter(pk=tenant_id).values_list("status", flat=True).first()
+
+
+def _status(source: psycopg.Connection[Any], tenant_id: UUID) -> str | None:
+    row = source.execute("SELECT status FROM tenants_tenant WHERE id = %s", [tenant_id]).fetchone()
+    return row[0] if row else None
+
+
+def _set_status(source: psycopg.Connection[Any], tenant_id: UUID, status: str) -> None:
+    source.execute("UPDATE tenants_tenant SET status = %s WHERE id = %s", [status, tenant_id])
+
+
+def _freeze(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
+    _set_status(source, tenant_id, Status.MOVING)
+
+
+def _drain(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
+    """Wait for deliveries, batches and sends that were under way at the freeze."""
+    parameters = {"tenant": tenant_id, "send_seconds": 2 * settings.UPSTREAM_TIMEOUT_MS / 1000}
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while any(under_way := source.execute(_UNDER_WAY, parameters).fetchone() or ()):
+        if time.monotonic() > deadline:
+            raise MoveError(f"Still under way: deliveries, batches, sends: {under_way}.")
+        time.sleep(LOOK_SECONDS)
+
+
+def _copy(former: str, tenant_id: UUID) -> dict[str, int]:
+    """Copy all rows in one snapshot of the former cell and one transaction here."""
+    tables = rows_of(tenant_id)
+    target_parameters = connection.get_connection_params()
+    with (
+        psycopg.connect(former) as source,
+        psycopg.connect(
+            **{name: target_parameters[name] for name in target_parameters.keys() & _ADDRESS}
+        ) as target,
+    ):
+        source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        _make_partitions(source, tenant_id)
+        try:
+            copied = {rows.table: _copy_table(source, target, rows) for rows in tables}
+        except psycopg.errors.UniqueViolation as error:
+            raise MoveError(
+                f"A row exists here already ({error.diag.constraint_name}). Ids of cells overlap unless each was "
+                "numbered (manage.py number_cell); people and accounts exist in one cell only."
+            ) from error
+        target.execute("UPDATE tenants_tenant SET status = %s WHERE id = %s", [Status.ARRIVING, tenant_id])
+        counted = target.execute(_COUNTS, {"tenant": tenant_id}).fetchone()
+        source.rollback()
+        # A new snapshot: what was written after the first one would be lost.
+        if counted != source.execute(_COUNTS, {"tenant": tenant_id}).fetchone():
+            target.rollback()
+            raise MoveError("Events came in while the rows were copied: repeat the move.")
+    return copied
+
+
+_ADDRESS = {"host", "port", "dbname", "user", "password", "sslmode", "options"}
+
+
+# All that the table has, also what its model does not know.
+_COLUMNS = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+
+
+def _copy_table(source: psycopg.Connection[Any], target: psycopg.Connection[Any], rows: TenantRows) -> int:
+    names = target.execute(_COLUMNS, [rows.table]).fetchall()
+    columns = sql.SQL(", ").join(sql.Identifier(name) for (name,) in names)
+    read = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT BINARY)").format(
+        columns, sql.Identifier(rows.table), rows.condition
+    )
+    write = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(rows.table), columns)
+    with source.cursor() as reading, target.cursor() as writing:
+        with reading.copy(read) as out, writing.copy(write) as into:
+            for block in out:
+                into.write(block)
+        return writing.rowcount
+
+
+def _make_partitions(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
+    """The partitions for all the tenant's time: rows without one would never leave again."""
+    row = source.execute("SELECT created_at::date FROM tenants_tenant WHERE id = %s", [tenant_id]).fetchone()
+    if row is not None:
+        partitions.make_all_from(row[0])
+
+
+def _activate(tenant_id: UUID) -> None:
+    tenant = Tenant.objects.get(pk=tenant_id)
+    tenant.status = Status.ACTIVE
+    audit.record(
+        action="tenant.move",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        details={"before": {"status": Status.MOVING}, "after": {"status": Status.ACTIVE}},
+    )
+    tenant.save(update_fields=["status"])
+    key_cache.write_tenant(tenant)

@@ -1,0 +1,26 @@
+"""Runtime of the sending flow on an event loop: its few connections outlive the statements that fail on them."""
+
+import pytest
+from django.db import ProgrammingError
+
+from gateway.database.statements import Statements
+from messaging.sending import runtime as runtime_module
+from messaging.sending.runtime import SendRuntime
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def asking(statement: str) -> Statements[int]:
+    ((answer,),) = yield statement, []
+    return int(answer)
+
+
+async def test_statements_that_fail_keep_no_connection() -> None:
+    runtime = SendRuntime(calls_at_once=1)
+    try:
+        for _ in range(runtime_module.OWN_CONNECTIONS + 1):
+            with pytest.raises(ProgrammingError):
+                await runtime.write(asking("SELECT 1 FROM no_such_table"))
+        assert await runtime.read(asking("SELECT 1")) == 1
+    finally:
+        await runtime.close()

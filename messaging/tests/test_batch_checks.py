@@ -1,0 +1,151 @@
+"""What is checked of a batch's messages before it is stored: the content of their type, and templates by the mirror."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.clock import now
+from gateway.upstream.contract import bodies
+from messaging.batches import body
+from messaging.message_templates import mirror
+from messaging.models import Batch, TemplateMirror
+from messaging.tests.message_templates.bodies import login_code, order_update
+from phone_numbers.models import PhoneNumber
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+PATH = "/v1/messages/batch"
+
+
+@pytest.fixture(autouse=True)
+def _no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+
+
+def parameters(count: int) -> list[dict[str, str]]:
+    return [{"type": "text", "text": "x"} for _ in range(count)]
+
+
+def sent(
+    body: int = 2, button: int = 1, *, name: str = "order_update", language: str = "en_US"
+) -> dict[str, Any]:
+    """A message with the template of `order_update`, with so many parameters."""
+    components: list[dict[str, Any]] = [{"type": "body", "parameters": parameters(body)}]
+    if button:
+        components.append(
+            {"type": "button", "sub_type": "url", "index": "0", "parameters": parameters(button)}
+        )
+    template = {"name": name, "language": {"code": language}, "components": components}
+    return {"to": "+919812345678", "type": "template", "template": template}
+
+
+@pytest.fixture
+def fresh(number: PhoneNumber) -> None:
+    """A mirror that was read just now."""
+    views = [
+        {"id": "1", "status": "APPROVED", **order_update()},
+        {"id": "2", "status": "APPROVED", **login_code()},
+    ]
+    mirror.store_list(number.account, views, read_at=now())
+    TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
+
+
+def post(api: Api, number: PhoneNumber, *messages: dict[str, Any]) -> Any:
+    return api.post(PATH, {"from": number.phone_number_id, "messages": list(messages)})
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "contacts", "interactive", "template", "reaction"])
+@pytest.mark.parametrize("content", [{}, {"KIND": None}, {"KIND": "hello"}, {"KIND": 5}, {"body": "x"}])
+def test_a_message_without_the_content_of_its_type_is_refused(
+    api: Api, number: PhoneNumber, kind: str, content: dict[str, Any]
+) -> None:
+    given = {name.replace("KIND", kind): value for name, value in content.items()}
+    good = {"to": "1", "type": "text", "text": {"body": "x"}}
+    error = assert_error(post(api, number, good, {"to": "1", "type": kind, **given}), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == [f"messages[1].{kind}"]
+    assert not Batch.objects.exists()
+
+
+def test_the_types_are_those_of_the_contract() -> None:
+    assert set(bodies.MESSAGE_TYPES) == body.MESSAGE_TYPES
+
+
+def test_a_type_that_meta_added_is_metas_to_judge(api: Api, number: PhoneNumber) -> None:
+    assert post(api, number, {"to": "1", "type": "hologram"}).status_code == 202
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (sent(name="order_updat"), "no template order_updat"),
+        (sent(language="hi"), "no language hi but en_US (132001)"),
+        (sent(body=1), "takes 2 parameters in the body, not 1 (132000)"),
+        (sent(body=3), "takes 2 parameters in the body, not 3 (132000)"),
+        (sent(button=0), "takes 1 parameter in button 0, not 0 (132000)"),
+    ],
+)
+def test_a_fresh_mirror_refuses_what_meta_would_refuse_ten_thousand_times(
+    api: Api, number: PhoneNumber, wrong: dict[str, Any], says: str
+) -> None:
+    error = assert_error(post(api, number, sent(), wrong, wrong), 400, "invalid_request")
+    assert error["details"]["indexes"] == [1, 2]
+    assert says in error["details"]["fields"]["messages[1].template"][0]
+    assert "Nothing was queued" in error["message"]
+    assert not Batch.objects.exists()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"read_at": now() - timedelta(minutes=11)},
+        {"next_sync_at": now() + timedelta(seconds=30)},
+        {"failures": 1},
+    ],
+)
+def test_a_mirror_that_may_be_stale_warns(api: Api, number: PhoneNumber, state: dict[str, Any]) -> None:
+    TemplateMirror.objects.update(**state)
+    answer = post(api, number, *[sent(body=1)] * 25, sent())
+    assert answer.status_code == 202
+    [warning] = answer.json()["warnings"]
+    assert (warning["count"], warning["indexes"]) == (25, list(range(20)))
+    assert "(132000)" in warning["message"]
+    assert Batch.objects.get().total == 26
+
+
+def test_without_a_mirror_nothing_is_refused(api: Api, number: PhoneNumber) -> None:
+    answer = post(api, number, sent())
+    assert (answer.status_code, answer.json()["warnings"][0]["count"]) == (202, 1)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    "message",
+    [
+        sent(),
+        sent(language="en-US"),
+        # Meta writes the body of an authentication template: its parameters cannot be counted before it is read.
+        sent(name="login_code", body=1),
+        {"to": "1", "type": "template", "template": {"name": "order_update"}},
+        {"to": "1", "type": "template", "template": {"name": 5, "language": {"code": "en_US"}}},
+    ],
+)
+def test_what_fits_or_cannot_be_judged_is_taken_in_silence(
+    api: Api, number: PhoneNumber, message: dict[str, Any]
+) -> None:
+    answer = post(api, number, message)
+    assert (answer.status_code, answer.json()["warnings"]) == (202, [])
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_the_mirror_cannot_count_is_metas_to_judge(api: Api, number: PhoneNumber) -> None:
+    row = number.account.templates.get(name="order_update")
+    document = orjson.loads(row.document)
+    document["components"].append({"type": "CAROUSEL", "cards": []})
+    row.document = orjson.dumps(document).decode()
+    row.save()
+    assert post(api, number, sent(body=7)).json()["warnings"] == []

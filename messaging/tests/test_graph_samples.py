@@ -1,0 +1,207 @@
+"""Every sample call of Meta's documentation, against a scripted upstream: it gets there unchanged, or is refused.
+
+`graph_samples.json` has the calls of three public mirrors as data: method, path, parameters, and the page they are from
+(`source`). The values of long texts, addresses and recipients are ours; a command that its page breaks (a comment in
+its JSON, a missing quote) is here as its page means it. Left out are calls of other hosts (payment providers, a
+business's own server) and the download from the address that `GET /{media}` answers. What is refused is in
+docs/cloud-api.md.
+"""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from gateway.clock import now
+from messaging.cloud_api.parameters import WRITTEN_AS_JSON, graph_send
+from messaging.models import KnownMedia, KnownNode, MessageTemplate
+from messaging.tests.conftest import connected_number
+from messaging.tests.test_cloud_api import error_of
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.receiver import Receiver
+from tests.scripted_graph import Received, ScriptedGraph
+from tests.simulated import SimulatedAccount
+
+pytestmark = pytest.mark.django_db
+
+SAMPLES: list[dict[str, Any]] = orjson.loads((Path(__file__).parent / "graph_samples.json").read_bytes())
+IDS = {
+    "{account}": "100200300400500",
+    "{phone}": "200300400500600",
+    "{template}": "410000000000001",
+    "{flow}": "600000000000001",
+    "{group}": "Y2FwaV9ncm91cDoxOTUwNTU1MDA3OToxMjAzNjM",
+    "{media}": "510000000000001",
+    "{foreign}": "999000999000999",
+    "{app}": "900100200300400",
+    "{code}": "4O4YGZEG3RIVE1",
+}
+OWN_ANSWERS = {"debug_token", "{account}/subscribed_apps"}
+"""Answered by the gateway about itself."""
+REFUSED = {
+    "me/application_details": (400, 100, 33),
+    "oauth/access_token": (400, 100),
+    "{account}/assigned_users": (403, 10),
+}
+"""Refused whatever is asked, with the reason on the page."""
+EVERYTHING = orjson.dumps(
+    {
+        "id": "410000000000002",
+        "success": True,
+        "status": "PENDING",
+        "category": "UTILITY",
+        "messaging_product": "whatsapp",
+        "contacts": [{"input": "919812345678", "wa_id": "919812345678"}],
+        "messages": [{"id": "wamid.SAMPLE"}],
+        "url": "https://lookaside.fbsbx.com/x",
+        "mime_type": "image/jpeg",
+    }
+)
+
+
+@pytest.fixture
+def world(tenant: Tenant, graph: ScriptedGraph) -> ScriptedGraph:
+    """A business that has what the samples name, at an upstream that agrees to everything."""
+    ids = SimulatedAccount(IDS["{account}"], [IDS["{phone}"]], ["+91 98000 00001"], "EAAsample", "")
+    number = connected_number(tenant, ids)
+    MessageTemplate.objects.create(
+        tenant=tenant,
+        account=number.account,
+        environment="live",
+        template_id=IDS["{template}"],
+        name="greeting",
+        language="en_US",
+        document="{}",
+        changed_at=now(),
+    )
+    scope = {"tenant_id": tenant.id, "environment": "live"}
+    for kind in ("flow", "group"):
+        KnownNode.objects.create(**scope, node_id=IDS[f"{{{kind}}}"], kind=kind, waba_id=IDS["{account}"])
+    KnownMedia.objects.create(**scope, media_id=IDS["{media}"], phone_number_id=IDS["{phone}"])
+    graph.always_answers(EVERYTHING)
+    return graph
+
+
+def test_there_are_samples_of_many_pages() -> None:
+    assert len(SAMPLES) > 320
+    assert len({sample["source"] for sample in SAMPLES}) > 150
+
+
+def _name(sample: dict[str, Any]) -> str:
+    return f"{sample['method']} {sample['path']}"
+
+
+def _place(sample: dict[str, Any]) -> tuple[str, str, str]:
+    """Method, path and kind of node."""
+    path: str = sample["path"]
+    node = path.partition("/")[0]
+    for name, value in IDS.items():
+        path = path.replace(name, value)
+    return sample["method"], f"/{path}", node
+
+
+def _case(sample: dict[str, Any]) -> Any:
+    """A sample; those that the listener answers commit."""
+    method, path, _ = _place(sample)
+    is_sent = method == "POST" and graph_send(f"/v25.0{path}") is not None
+    return pytest.param(sample, id=_name(sample), marks=[pytest.mark.django_db(transaction=True)] * is_sent)
+
+
+@pytest.mark.parametrize("sample", [_case(sample) for sample in SAMPLES])
+def test_a_sample_goes_up_unchanged_or_is_refused(
+    api: Api, world: ScriptedGraph, receiver: Receiver, sample: dict[str, Any]
+) -> None:
+    answer, (method, path, node) = _replayed(api, sample, receiver), _place(sample)
+    calls = [call for call in world.received if call.path != "/debug_token"]
+    if (refused := REFUSED.get(sample["path"])) or node == "{foreign}":
+        error_of(answer, *(refused or (400, 100, 33)))
+        assert calls == []
+        return
+    if sample["path"] in OWN_ANSWERS or _sets_callback(sample):
+        assert answer.status_code in {200, 403}, answer.content
+        return
+    if "to" not in _members(sample) and "recipient" not in _members(sample) and _is_send(sample):
+        error_of(answer, 400, 131008)
+        assert calls == []
+        return
+    assert answer.status_code == 200, answer.content
+    call = calls[-1]
+    assert (call.method, call.path) == (method, path)
+    _assert_same_parameters(call, sample)
+
+
+def _replayed(api: Api, sample: dict[str, Any], receiver: Receiver) -> Any:
+    method, path, _ = _place(sample)
+    address = f"/v25.0{path}" + (f"?{urlencode(sample['query'])}" if "query" in sample else "")
+    headers = dict(api.headers)
+    if "json" in sample:
+        body = orjson.dumps(sample["json"])
+        if b"override_callback_uri" in body:
+            # The one value that must be true: the callback answers the handshake.
+            body = body.replace(b"https://shop.example/a", receiver.url.encode())
+        return api.client.generic(method, address, body, "application/json", headers=headers)
+    if "form" in sample:
+        body = urlencode(sample["form"]).encode()
+        return api.client.generic(method, address, body, "application/x-www-form-urlencoded", headers=headers)
+    if "multipart" in sample:
+        files = {name: SimpleUploadedFile("a.jpg", b"x", "image/jpeg") for name in sample["files"]}
+        return api.client.post(address, {**sample["multipart"], **files}, headers=headers)
+    return api.client.generic(method, address, b"", "", headers=headers)
+
+
+def _members(sample: dict[str, Any]) -> dict[str, Any]:
+    """All that a sample asks for, with objects where their JSON stands in a text."""
+    written = {
+        **sample.get("query", {}), **sample.get("form", {}),
+        **sample.get("multipart", {}), **sample.get("json", {}),
+    }  # fmt: skip
+    return _with_objects(written)
+
+
+def _with_objects(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: _parsed(value) if name in WRITTEN_AS_JSON else value for name, value in members.items()}
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+
+
+def _is_send(sample: dict[str, Any]) -> bool:
+    return sample["path"].endswith("messages") and _members(sample).get("status") != "read"
+
+
+def _sets_callback(sample: dict[str, Any]) -> bool:
+    return sample["path"] == "{phone}" and "webhook_configuration" in _members(sample)
+
+
+def _assert_same_parameters(call: Received, sample: dict[str, Any]) -> None:
+    asked = _members(sample)
+    if sample.get("files"):
+        for name, value in {**asked, **dict.fromkeys(sample["files"], "x")}.items():
+            assert f'name="{name}"'.encode() in call.body
+            assert str(value).encode() in call.body
+        return
+    if call.body and call.body.startswith(b"{"):
+        got = _with_objects(orjson.loads(call.body))
+    else:
+        got = {name: _parsed(value) for name, value in parse_qsl(call.query, keep_blank_values=True)}
+        asked = {name: _parsed(value) for name, value in asked.items()}
+    got.pop("appsecret_proof", None)
+    if sample["path"] == "{media}":
+        # Whose media it is, the gateway always says.
+        asked["phone_number_id"] = int(IDS["{phone}"])
+    if _is_send(sample):
+        got = {"messaging_product": "whatsapp", **got}
+        asked = {
+            "messaging_product": "whatsapp",
+            **asked,
+            **({"type": "text"} if "type" not in asked else {}),
+        }
+    assert got == asked

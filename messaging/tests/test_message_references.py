@@ -1,0 +1,214 @@
+"""`message_ref`: of the messages of a tenant with one reference, one alone is sent within 30 days."""
+
+import json
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.clock import now
+from messaging.batches import references
+from messaging.models import Batch, BatchItem, MessageReference
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import SimulatedAccount
+
+pytestmark = pytest.mark.django_db
+
+PATH = "/v1/messages/batch"
+
+
+@pytest.fixture(autouse=True)
+def _no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+
+
+def message(reference: str | None, to: str = "+919812345678") -> dict[str, Any]:
+    named = {} if reference is None else {"message_ref": reference}
+    return {"to": to, **named, "type": "text", "text": {"body": "Hello"}}
+
+
+def store(api: Api, number: PhoneNumber, *given: str | None) -> str:
+    """A batch of messages with these references; its id."""
+    answer = api.post(PATH, {"from": number.phone_number_id, "messages": [message(ref) for ref in given]})
+    assert answer.status_code == 202, answer.json()
+    return str(answer.json()["id"])
+
+
+def items(api: Api, batch_id: str) -> list[tuple[str, str | None, Any]]:
+    found = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    return [(item["status"], item["message_ref"], item["duplicate_of"]) for item in found]
+
+
+def test_a_second_message_with_a_reference_is_skipped_and_names_the_first(
+    api: Api, number: PhoneNumber
+) -> None:
+    first = store(api, number, "visit-1", "visit-2", None, "visit-1")
+    second = store(api, number, "visit-3", "visit-2", None)
+    assert items(api, first) == [
+        ("pending", "visit-1", None),
+        ("pending", "visit-2", None),
+        ("pending", None, None),
+        ("skipped", "visit-1", {"batch_id": first, "idx": 0}),
+    ]
+    assert items(api, second) == [
+        ("pending", "visit-3", None),
+        ("skipped", "visit-2", {"batch_id": first, "idx": 1}),
+        ("pending", None, None),
+    ]
+    skipped = BatchItem.objects.filter(status="skipped")
+    assert {bytes(item.body) for item in skipped} == {b""}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"message_ref":"REF","to":"1","type":"text","text":{"body":"x"}}',
+        '{"to":"1","type":"text","text":{"body":"x"}, "message_ref" : "REF" }',
+        '{"to":"1","message_ref":null,"message_ref":"REF","type":"text","text":{"body":"x"}}',
+        '{"to":"1","message_\\u0072ef":"REF","type":"text","text":{"body":"x"}}',
+        '{"to":"1","type":"text","message_ref":"REF","text":{"body":"x"},"from":"NUMBER"}',
+    ],
+)
+@pytest.mark.parametrize("reference", ["visit-1", "\\u0905\\u0938 \\u00221", "मुलाक़ात"])
+def test_the_upstream_never_gets_it(api: Api, number: PhoneNumber, written: str, reference: str) -> None:
+    item = written.replace("REF", reference).replace("NUMBER", number.phone_number_id)
+    raw = f'{{"from":"{number.phone_number_id}","messages":[{item}]}}'
+    assert api.post(PATH, raw.encode()).status_code == 202
+    stored = BatchItem.objects.get()
+    assert stored.message_ref == json.loads(f'"{reference}"')
+    assert json.loads(bytes(stored.body)) == {
+        "messaging_product": "whatsapp",
+        "to": "1",
+        "type": "text",
+        "text": {"body": "x"},
+    }
+
+
+@pytest.mark.parametrize("reference", ["", 5, "x" * 256, "a\0b", ["a"], {}, True])
+def test_what_is_no_reference_is_refused(api: Api, number: PhoneNumber, reference: object) -> None:
+    body = {"from": number.phone_number_id, "messages": [message("a"), message(reference)]}  # type: ignore[arg-type]
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["messages[1].message_ref"]
+    assert not MessageReference.objects.exists()
+
+
+def test_references_are_of_one_tenant_and_environment(
+    api: Api, other_api: Api, tenant: Tenant, other_tenant: Tenant, number: PhoneNumber, simulator: Any
+) -> None:
+    store(api, number, "visit-1")
+    of_test = connected_number(tenant, simulator.account(), environment="test")
+    of_other = connected_number(other_tenant, simulator.account())
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    for caller, own in ((test_api, of_test), (other_api, of_other)):
+        assert items(caller, store(caller, own, "visit-1")) == [("pending", "visit-1", None)]
+
+
+def test_a_cancelled_batch_frees_what_it_did_not_send(api: Api, number: PhoneNumber) -> None:
+    cancelled = store(api, number, "sent", "unsent", "unsent")
+    BatchItem.objects.filter(idx=0).update(status="accepted")
+    assert api.post(f"{PATH}/{cancelled}/cancel").status_code == 200
+    again = store(api, number, "sent", "unsent")
+    assert [status for status, *_ in items(api, again)] == ["skipped", "pending"]
+
+
+def test_a_cancelled_batch_frees_no_reference_that_another_one_has_by_now(
+    api: Api, number: PhoneNumber
+) -> None:
+    waits_for_long = store(api, number, "visit-1")
+    MessageReference.objects.update(created_at=now() - references.REMEMBERED - timedelta(minutes=1))
+    owner = store(api, number, "visit-1")
+    assert api.post(f"{PATH}/{waits_for_long}/cancel").status_code == 200
+    third = store(api, number, "visit-1")
+    assert items(api, third) == [("skipped", "visit-1", {"batch_id": owner, "idx": 0})]
+
+
+def test_a_refused_batch_holds_no_references(api: Api, number: PhoneNumber) -> None:
+    bad = {**message("visit-2"), "text": {"deep": json.loads("[" * 250 + "]" * 250)}}
+    body = {"from": number.phone_number_id, "messages": [message("visit-1"), bad]}
+    assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert [status for status, *_ in items(api, store(api, number, "visit-1"))] == ["pending"]
+
+
+def test_a_reference_is_remembered_for_thirty_days(api: Api, number: PhoneNumber) -> None:
+    store(api, number, "old", "young")
+    for idx, age in enumerate((timedelta(days=30, minutes=1), timedelta(days=29, hours=23))):
+        MessageReference.objects.filter(idx=idx).update(created_at=now() - age)
+    # Also one that is not pruned yet.
+    again = store(api, number, "old", "young")
+    assert [status for status, *_ in items(api, again)] == ["pending", "skipped"]
+    third = store(api, number, "old")
+    assert items(api, third) == [("skipped", "old", {"batch_id": again, "idx": 0})]
+    MessageReference.objects.update(created_at=now() - timedelta(days=29))
+    assert references.forget_references() == 0
+    MessageReference.objects.update(created_at=now() - timedelta(days=31))
+    assert references.forget_references() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_batches_at_once_one_sends_each_reference(
+    tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = connected_number(tenant, account)
+    # Without the tenant's lock the constraint alone decides.
+    monkeypatch.setattr("messaging.batches.lifecycle._require_room", lambda *_: None)
+    names = [f"visit-{place}" for place in range(200)]
+    together = threading.Barrier(4)
+    answers: list[int] = []
+
+    def create(order: int) -> None:
+        from django.db import connection
+
+        turned = names[order * 50 :] + names[: order * 50]
+        body = {"from": number.phone_number_id, "messages": [message(name) for name in turned]}
+        together.wait()
+        answers.append(Api(key.key).post(PATH, body).status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=create, args=[order]) for order in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert answers == [202] * 4
+    pending = [str(item.message_ref) for item in BatchItem.objects.filter(status="pending")]
+    assert sorted(pending) == sorted(names)
+    assert Batch.objects.count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_and_a_new_batch_at_once_wait_for_each_other(
+    tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount
+) -> None:
+    number = connected_number(tenant, account)
+    api = Api(key.key)
+    names = [f"visit-{place}" for place in range(300)]
+    first = store(api, number, *names)
+    together = threading.Barrier(2)
+    answers: list[int] = []
+
+    def call(path: str, body: Any) -> None:
+        from django.db import connection
+
+        together.wait()
+        answers.append(Api(key.key).post(path, body).status_code)
+        connection.close()
+
+    body = {"from": number.phone_number_id, "messages": [message(name) for name in reversed(names)]}
+    threads = [
+        threading.Thread(target=call, args=arguments)
+        for arguments in ((f"{PATH}/{first}/cancel", None), (PATH, body))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(answers) == [200, 202]
+    # Whichever came first: all of the second batch, or none, and afterwards every reference is its batch's or free.
+    pending = BatchItem.objects.filter(status="pending").count()
+    assert pending == MessageReference.objects.count()
+    assert pending in {0, 300}

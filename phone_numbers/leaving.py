@@ -1,0 +1,210 @@
+"""Release of accounts and numbers, and closing a tenant for good."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from cryptography.fernet import InvalidToken
+from django.db.models import Q, QuerySet
+
+from gateway.api.errors import Conflict, NotFound
+from phone_numbers.connection import state
+from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from phone_numbers.tokens import FAILURES, accepted, graph_of
+from tenants import audit, tenant_status
+from tenants.audit import Actor
+from tenants.credentials import api_keys
+from tenants.models import ApiKey, Tenant
+from webhooks.endpoints import lifecycle
+from webhooks.events.publish import publish
+from webhooks.models import Endpoint
+
+# --- Leaving: a number or an account is released by its owner or by staff, or makes way for its new owner.
+#
+# unsubscribe upstream, where the token still works → forget the rows, token and PIN included, in one
+# transaction
+#
+# The rows are deleted, so nothing of the former owner can be used or seen by the next one. Events, deliveries
+# and the intervals that usage is measured by stay with the former tenant. A waiting batch of the number ends
+# by itself.
+
+log = structlog.get_logger(__name__)
+
+RELEASED = "released"
+"""The connection detail of the last `number.connection` event that a tenant gets of a number."""
+
+
+def release_number(number: PhoneNumber, *, actor: Actor) -> None:
+    """Release one number; with the last number of an account the account is released too. Raises NotFound."""
+    account = number.account
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        current = _locked_numbers().filter(pk=number.pk).first()
+        if current is None:
+            raise NotFound("There is no such number.")
+        actor.record(
+            "number.release",
+            tenant_id=number.tenant_id,
+            target_type="number",
+            target_id=number.phone_number_id,
+            waba_id=account.waba_id,
+        )
+        _forget_number(current, account)
+        empty = not account.numbers.exists()
+    if empty:
+        unsubscribe(account)
+        _forget_account(account, actor=actor, action="account.release", only_empty=True)
+
+
+def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
+    """Release an account with all its numbers; returns their ids. Raises NotFound when it is gone already."""
+    unsubscribe(account)
+    forgotten = _forget_account(account, actor=actor, action="account.release")
+    if forgotten is None:
+        raise NotFound("There is no such business account.")
+    return forgotten
+
+
+def unsubscribe(account: BusinessAccount) -> None:
+    """Have the upstream send no more notifications of an account. A refusal or silence does not stop the leaving."""
+    if account.token_invalid_at is not None or account.taken_away == TakenAway.ACCOUNT_REMOVED:
+        return
+    try:
+        accepted(graph_of(account).unsubscribe(account.waba_id))
+    except (*FAILURES, InvalidToken) as error:
+        log.warning("account_not_unsubscribed", account=str(account.pk), error=type(error).__name__)
+
+
+def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID, actor: Actor) -> None:
+    """Forget what the upstream has removed from other tenants, before `new_owner` connects it with a valid token.
+
+    What another tenant holds otherwise stays: the claim then finds it and is refused.
+    """
+    accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
+    for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
+        _forget_account(account, actor=actor, action="account.move", new_tenant_id=str(new_owner))
+    removed = Q(taken_away=TakenAway.ACCOUNT_REMOVED) | Q(account__taken_away=TakenAway.ACCOUNT_REMOVED)
+    numbers = PhoneNumber.objects.filter(removed, phone_number_id__in=phone_number_ids)
+    for number in numbers.exclude(tenant_id=new_owner).defer("pin").select_related("account"):
+        with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+            current = _locked_numbers().filter(removed, pk=number.pk).first()
+            if current is None:
+                continue
+            actor.record(
+                "number.move",
+                tenant_id=number.tenant_id,
+                target_type="number",
+                target_id=number.phone_number_id,
+                new_tenant_id=str(new_owner),
+            )
+            _forget_number(current, number.account)
+
+
+def _forget_account(
+    account: BusinessAccount, *, actor: Actor, action: str, only_empty: bool = False, **details: object
+) -> list[str] | None:
+    """Delete an account with its token and all its numbers; the numbers' ids, or None when it stays or is gone.
+
+    A move asks for `account_removed` again under the lock; `only_empty` leaves an account that has numbers again.
+    """
+    chosen = BusinessAccount.objects.filter(pk=account.pk)
+    if action == "account.move":
+        chosen = chosen.filter(taken_away=TakenAway.ACCOUNT_REMOVED)
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+        current = chosen.select_for_update().defer("access_token").first()
+        numbers = list(_locked_numbers().filter(account_id=account.pk))
+        if current is None or (only_empty and numbers):
+            return None
+        phone_number_ids = [number.phone_number_id for number in numbers]
+        actor.record(
+            action,
+            tenant_id=account.tenant_id,
+            target_type="account",
+            target_id=account.waba_id,
+            phone_number_ids=phone_number_ids,
+            **details,
+        )
+        for number in numbers:
+            _forget_number(number, current)
+        # The token is kept for a day with the sign-up code that gave it.
+        RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
+        current.delete()
+    return phone_number_ids
+
+
+def _locked_numbers() -> QuerySet[PhoneNumber]:
+    """Numbers under lock, without the secret that leaving never needs: one that no key opens can leave too."""
+    return PhoneNumber.objects.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id")
+
+
+def held_by_another(what: str) -> Conflict:
+    """The answer to a claim of what another tenant holds."""
+    return Conflict(f"This {what} is connected to another business. Its owner can release it.")
+
+
+def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:
+    """Delete a number under the tenant's lock, with its last event and the end of its interval."""
+    publish(
+        tenant_id=number.tenant_id,
+        events=[
+            state.connection_event(
+                number,
+                account,
+                number.connection_state,
+                state.ConnectionState(state.DISCONNECTED, RELEASED),
+            )
+        ],
+    )
+    state.end_interval(number)
+    number.delete()
+    state.mark_number_connected(number.tenant_id)
+
+
+# --- Closing a tenant for good: staff suspend it, and its keys, endpoints, accounts and numbers end.
+#
+# Called by `manage.py close_tenant`. Each step commits by itself and is safe to repeat: after a crash,
+# closing again does what was left. Events and invoices stay for as long as the tenant's retention and the law
+# ask.
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How much of a tenant was ended by one closing."""
+
+    keys: int
+    endpoints: int
+    numbers: int
+
+
+def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
+    """End everything a tenant can act with. Raises NotFound for an unknown tenant.
+
+    The tenant is suspended with the reason `admin`; reinstating opens it again, without what was ended.
+    """
+    tenant = Tenant.objects.filter(pk=tenant_id).first()
+    if tenant is None:
+        raise NotFound("There is no such tenant.")
+    if tenant.status != Tenant.Status.SUSPENDED:
+        tenant_status.suspend(
+            tenant_id=tenant.id, reason="admin", note="Closed.", actor_user_id=actor_user_id
+        )
+    keys = ApiKey.objects.filter(tenant=tenant)
+    open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
+    for key_id in open_keys:
+        api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=actor_user_id)
+    staff = Actor(user_id=actor_user_id)
+    held = list(Endpoint.objects.filter(tenant=tenant).values_list("environment", "pk"))
+    for environment, endpoint_id in held:
+        lifecycle.delete(tenant_id=tenant.id, environment=environment, endpoint_id=endpoint_id, actor=staff)
+    released = 0
+    for account in BusinessAccount.objects.for_tenant(tenant.id):
+        released += len(release_account(account, actor=staff))
+    audit.record(
+        action="tenant.close",
+        target_type="tenant",
+        target_id=tenant.id,
+        tenant_id=tenant.id,
+        actor_user_id=actor_user_id,
+        details={"keys": len(open_keys), "endpoints": len(held), "numbers": released},
+    )
+    return Closed(keys=len(open_keys), endpoints=len(held), numbers=released)

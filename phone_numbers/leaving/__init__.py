@@ -1,1 +1,0 @@
-"""Leaving: a number or an account is released, a tenant is closed."""

@@ -1,0 +1,351 @@
+"""The sandbox of a tenant: its account and numbers, customers who write, what they see, and what Meta decides in it.
+
+A sandbox is an account of the simulator with a ready number, connected like any other account. Making it is safe to
+repeat and to race: its ids follow from the tenant's. It is made after the confirmation of a sign-up by a task; a
+periodic task repeats what failed, and the first use makes what is still missing (decision "Sandbox"). Its numbers
+need no endpoint to be connected: their events are read with the event stream, the event log or `GET
+/v1/test/conversations` as well.
+
+Magic recipients and texts answer in a fixed way. What only the simulator's own side can do, such as a customer who
+writes, goes by `call_simulator`; the simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
+"""
+
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import orjson
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from gateway import ids
+from gateway.api.errors import InvalidRequest, NotFound, ServiceError
+from gateway.clock import now
+from gateway.database.transactions import concerns_all
+from gateway.task_queue import enqueue
+from gateway.upstream import client
+from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
+from phone_numbers import onboarding, tokens
+from phone_numbers.connection import state
+from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
+from tenants.audit import Actor
+from tenants.models import Tenant
+
+
+def call_simulator(
+    method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None
+) -> GraphAnswer:
+    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable, also where the sandbox is off."""
+    if not settings.SANDBOX_GRAPH_URL:
+        raise UpstreamUnreachable("sandbox_off", 0.0, is_unsent=True)
+    headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
+    if settings.SANDBOX_CONTROL_TOKEN:
+        headers["Authorization"] = f"Bearer {settings.SANDBOX_CONTROL_TOKEN}"
+    body = None
+    if json is not None:
+        headers["Content-Type"] = "application/json"
+        body = orjson.dumps(json)
+    url = f"{settings.SANDBOX_GRAPH_URL}/sim/{path}"
+    if params:
+        url += "?" + urlencode(params)
+    return client.send(GraphCall(method, url, headers, body))
+
+
+def accepted_object(answer: GraphAnswer) -> dict[str, Any]:
+    """The answer's object. Raises UpstreamUnreachable for a refusal, which no caller could repair."""
+    if not answer.ok:
+        raise UpstreamUnreachable(f"sandbox_{answer.status}", answer.ms, is_unsent=False)
+    return answer.json()
+
+
+log = structlog.get_logger(__name__)
+
+ENVIRONMENT = "test"
+SOUGHT = timedelta(days=7)
+"""For how long after its confirmation a tenant's missing test world is sought; later its first use makes it."""
+FAILURES = (*tokens.FAILURES, ServiceError)
+"""What the making may raise: the simulator is away, or answers with an error."""
+MOST_AT_ONCE = 50
+MOST_FAILURES = 3
+"""A round ends after this many failures: the simulator is away, and each attempt can take the upstream's time-out."""
+
+
+def is_made(tenant_id: UUID) -> bool:
+    """Whether the world exists as far as the service knows: its account is subscribed and has a number."""
+    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id))
+    return accounts.filter(subscribed=True, numbers__isnull=False).exists()
+
+
+def make(tenant_id: UUID) -> None:
+    """Make the world, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
+    account = (
+        BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id)).first()
+    )
+    numbers = list(PhoneNumber.objects.filter(account=account).order_by("id")) if account else []
+    known = [
+        {"phone_number_id": number.phone_number_id, "display_phone_number": number.display_phone_number}
+        for number in numbers
+    ]
+    made = accepted_object(
+        call_simulator(
+            "POST",
+            "accounts",
+            json={
+                "waba_id": sandbox_waba_id_of(tenant_id),
+                "name": "Sandbox",
+                "numbers": known or [{"phone_number_id": sandbox_number_id_of(tenant_id)}],
+                # A simulator that lost its state takes the stored token back.
+                "access_token": account.access_token if account else None,
+            },
+        )
+    )
+    connect(tenant_id, str(made["access_token"]))
+
+
+def connect(tenant_id: UUID, token: str) -> None:
+    """Connect the world's account with all its numbers. Raises as `onboarding.connect` does."""
+    waba_id = sandbox_waba_id_of(tenant_id)
+    onboarding.connect(
+        tenant_id=tenant_id, environment=ENVIRONMENT, waba_id=waba_id, actor=Actor(), access_token=token
+    )
+    state.recompute(tenant_id=tenant_id, waba_id=waba_id)
+
+
+def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
+    """Receiver of `tenants.signals.address_confirmed`: queue the making when the current transaction commits."""
+    if settings.SANDBOX_GRAPH_URL:
+        transaction.on_commit(
+            lambda: enqueue("phone_numbers.tasks.make_test_world", tenant_id=str(tenant_id))
+        )
+
+
+def make_missing() -> int:
+    """Make the worlds that recently confirmed tenants still lack; returns how many were made.
+
+    In random order, so that one that always fails never keeps the others waiting.
+    """
+    missing = _missing() if settings.SANDBOX_GRAPH_URL else []
+    random.shuffle(missing)
+    made = failures = 0
+    for tenant_id in missing[:MOST_AT_ONCE]:
+        if try_to_make(tenant_id):
+            made += 1
+        elif (failures := failures + 1) >= MOST_FAILURES:
+            break
+    return made
+
+
+def try_to_make(tenant_id: UUID) -> bool:
+    """Make the world; a failure is logged, and left to the next round or the first use."""
+    try:
+        make(tenant_id)
+    except FAILURES as error:
+        log.warning("test_world_not_made", tenant_id=str(tenant_id), error=str(error))
+        return False
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        log.exception("test_world_not_made", tenant_id=str(tenant_id))
+        return False
+    return True
+
+
+def _missing() -> list[UUID]:
+    tenants = Tenant.objects.filter(
+        id__gte=ids.first_at(now() - SOUGHT),
+        created_via="signup",
+        status__in=(Tenant.Status.PENDING_APPROVAL, Tenant.Status.ACTIVE),
+    )
+    by_waba_id = {
+        sandbox_waba_id_of(tenant_id): tenant_id for tenant_id in tenants.values_list("id", flat=True)
+    }
+    complete = BusinessAccount.objects.filter(
+        waba_id__in=by_waba_id, subscribed=True, numbers__isnull=False
+    ).values_list("waba_id", flat=True)
+    return [by_waba_id[waba_id] for waba_id in by_waba_id.keys() - set(complete)]
+
+
+MOST_NUMBERS = 5
+INBOUND_MEMBERS = frozenset(
+    """from type text image video audio document sticker location contacts interactive button reaction order edit
+    revoke system unsupported name username identity context referral errors""".split()  # noqa: SIM905
+)
+"""What a caller may say of a customer's message; the id, the time and the number's owner are the sandbox's."""
+
+
+def ensure(tenant_id: UUID) -> list[PhoneNumber]:
+    """The numbers of a tenant's test world, which is made if it is missing. Raises UpstreamUnreachable."""
+    if not is_made(tenant_id):
+        make(tenant_id)
+    return _numbers(tenant_id)
+
+
+def add_number(tenant_id: UUID) -> PhoneNumber:
+    """One more number. Raises InvalidRequest beyond `MOST_NUMBERS`."""
+    before = {number.phone_number_id for number in ensure(tenant_id)}
+    if len(before) >= MOST_NUMBERS:
+        raise InvalidRequest(f"A test world has at most {MOST_NUMBERS} numbers.")
+    account = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant_id))
+    accepted_object(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json={}))
+    connect(tenant_id, account.access_token)
+    return next(number for number in _numbers(tenant_id) if number.phone_number_id not in before)
+
+
+def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A customer of the test world writes. Raises NotFound for a number outside of it, InvalidRequest."""
+    number = number_of(tenant_id, message.get("phone_number_id"))
+    said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
+    answer = _control(tenant_id, "POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
+    return accepted_object(answer)
+
+
+def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
+    """Messages of the test world as its customers see them, newest first. Raises NotFound."""
+    number = number_of(tenant_id, phone_number_id)
+    filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
+    if customer is not None:
+        filters["customer"] = customer
+    found: list[Any] = accepted_object(call_simulator("GET", "messages", params=filters))["data"]
+    return found
+
+
+def customers(tenant_id: UUID, *, phone_number_id: str, limit: int) -> list[Any]:
+    """The customers of a number with their last message, newest first. Raises NotFound."""
+    number = number_of(tenant_id, phone_number_id)
+    filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
+    found: list[Any] = accepted_object(call_simulator("GET", "conversations", params=filters))["data"]
+    return found
+
+
+def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
+    """A file of the test world: its type and bytes. Raises NotFound."""
+    answer = call_simulator(
+        "GET", f"media/{quote(media_id, safe='')}", params={"waba_id": sandbox_waba_id_of(tenant_id)}
+    )
+    if answer.status == 404:
+        raise NotFound("There is no such file in your test world.")
+    if not answer.ok:
+        accepted_object(answer)
+    return answer
+
+
+def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
+    """The number of the test world with this id, the first for None. Raises NotFound for any other."""
+    numbers = ensure(tenant_id)
+    if phone_number_id is None:
+        return numbers[0]
+    for number in numbers:
+        if number.phone_number_id == phone_number_id:
+            return number
+    raise NotFound("There is no such number in your test world.")
+
+
+def _control(tenant_id: UUID, method: str, path: str, *, json: Any) -> GraphAnswer:
+    """A control call that a simulator without the world's account answers with 404: then it is made anew, and asked
+    again.
+
+    A call that was answered with 404 has changed nothing, so nothing happens twice.
+    """
+    answer = call_simulator(method, path, json=json)
+    if answer.status != 404:
+        return answer
+    make(tenant_id)
+    return call_simulator(method, path, json=json)
+
+
+def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
+    rows = PhoneNumber.objects.for_tenant(tenant_id).filter(
+        environment=ENVIRONMENT, account__waba_id=sandbox_waba_id_of(tenant_id)
+    )
+    return list(
+        rows.select_related("account").defer("pin", "meta_snapshot", "account__access_token").order_by("id")
+    )
+
+
+# --- Magic recipients and magic texts of the test world, as customers read of them; the simulator is what
+# obeys them.
+class Recipient(NamedTuple):
+    """A number that shows one behaviour."""
+
+    to: str
+    behaviour: str
+    code: int | None
+
+
+class Text(NamedTuple):
+    """A last line of a message that shows one behaviour."""
+
+    text: str
+    behaviour: str
+
+
+RECIPIENTS = (
+    Recipient(
+        "+919800000100", "Accepted, then `sent`, `delivered` and `read`; so is every other number.", None
+    ),
+    Recipient("+919800000001", "Delivered, but never read.", None),
+    Recipient("+919800000008", "Accepted; its statuses come ten seconds late.", None),
+    Recipient("+919800000026", "Accepted, then `failed`: the message cannot be delivered.", 131026),
+    Recipient(
+        "+919800000047", "Accepted, then `failed`: more than 24 hours since the customer wrote.", 131047
+    ),
+    Recipient("+919800000050", "Accepted, then `failed`: the customer stopped marketing messages.", 131050),
+    Recipient("+919800000030", "Refused: the recipient is not in the allowed list.", 131030),
+    Recipient("+919800000015", "Refused: the template is paused.", 132015),
+    Recipient("+919800000429", "Refused: throttled; 429 with `Retry-After`.", 130429),
+)
+TEXTS = (
+    Text("#reply Thank you", "The customer answers with this text."),
+    Text("#image", "The customer answers with a picture."),
+    Text("#video", "The customer answers with a video."),
+    Text("#audio", "The customer answers with a voice message."),
+    Text("#document", "The customer answers with a PDF."),
+    Text("#sticker", "The customer answers with a sticker."),
+    Text("#location", "The customer answers with a location."),
+    Text("#contacts", "The customer answers with a contact card."),
+    Text("#order", "The customer answers with an order."),
+    Text("#react 👍", "The customer reacts to the message."),
+    Text("#tap 2", "The customer chooses the second button or list row; without a number the first."),
+    Text("#edit", "The customer writes a message and corrects it."),
+    Text("#delete", "The customer writes a message and deletes it."),
+    Text("#unread", "Delivered, but never read."),
+    Text("#silent", "Accepted; no status ever comes."),
+    Text("#late 30", "Its statuses come 30 seconds late; at most 600."),
+    Text("#fail 131049", "Accepted, then `failed` with this code."),
+    Text("#refuse 131031", "Refused with this code."),
+)
+
+
+# --- What the upstream decides in a test world: statuses of messages, templates, numbers.
+#
+# The simulator is told the tenant's own account with each decision, and refuses what belongs to another.
+def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
+    """Set the status of a sent message. Raises NotFound for a message of another world, InvalidRequest."""
+    if code is not None and status != "failed":
+        raise InvalidRequest.of(code="Belongs to the status `failed`.")
+    body: dict[str, Any] = {"status": status} | ({} if code is None else {"code": code})
+    return _decide(tenant_id, f"messages/{quote(message_id, safe='')}/status", body, "sent message")
+
+
+def decide_template(tenant_id: UUID, *, template_id: str, **decision: str) -> dict[str, Any]:
+    """Decide about a template. Raises NotFound for a template of another world."""
+    return _decide(tenant_id, f"templates/{quote(template_id, safe='')}", decision, "template")
+
+
+def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = None) -> dict[str, Any]:
+    """Decide about a number. Raises NotFound for a number of another world."""
+    number = number_of(tenant_id, phone_number_id)
+    return _decide(tenant_id, f"phone_numbers/{number.phone_number_id}/events", {"event": event}, "number")
+
+
+def _decide(tenant_id: UUID, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
+    answer = call_simulator("POST", path, json={**body, "waba_id": sandbox_waba_id_of(tenant_id)})
+    if answer.status == 404:
+        raise NotFound(f"There is no such {what} in your test world.")
+    return accepted_object(answer)

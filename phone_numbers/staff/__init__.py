@@ -1,1 +1,0 @@
-"""What phone numbers add to the staff's pages: dashboard cards and the search."""

@@ -1,0 +1,388 @@
+"""Sync of accounts and numbers with the upstream: every six hours, after notifications, with back-off.
+
+Beat calls `start_due`, which claims accounts by lease and hands each to a task of its own, so a slow or failing
+account delays no other. A lease belongs to one run: a task that finds another's lease does nothing, so an account and
+its numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
+
+What a notification says of accounts and numbers (upstream facts 3.3, 3.9 and 3.10) is applied by the incoming flow of
+`messaging`, inside its transaction and only for notifications that are new: a repetition days later must not undo a
+repair. What it only hints at is read from the upstream after the commit. The caller publishes the tenant's event.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from gateway.clock import now
+from gateway.database.transactions import concerns_all
+from gateway.task_queue import enqueue
+from gateway.upstream import client
+from gateway.upstream import numbers as upstream
+from gateway.upstream.calls import platform
+from gateway.upstream.numbers import digits_of
+from phone_numbers import tokens
+from phone_numbers.connection import state
+from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
+from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
+
+
+# --- The upstream's view of numbers, stored: quality, tier, name, throughput, whether registered.
+#
+# Written after onboarding, by `refresh=true` and by the sync; the whole view is kept as `meta_snapshot`.
+def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
+    """Store what the upstream said of a number at `read_at`, and recompute its connection.
+
+    A command or an event later than `read_at` decides the registration.
+    """
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        current = (
+            PhoneNumber.objects.select_for_update(of=("self",)).defer("pin").filter(pk=number.pk).first()
+        )
+        if current is None:
+            return  # released meanwhile
+        columns = {**upstream.number_columns(view), "meta_snapshot": dict(view), "refreshed_at": now()}
+        registered = upstream.registered(view)
+        outdated = current.facts_changed_at is not None and current.facts_changed_at > read_at
+        if registered is not None and not outdated:
+            columns["registered"] = registered
+            if registered and current.registered_at is None:
+                columns["registered_at"] = upstream.onboarded_at(view) or read_at
+        for name, value in columns.items():
+            length = getattr(PhoneNumber._meta.get_field(name), "max_length", None)
+            setattr(current, name, value[:length] if isinstance(value, str) else value)
+        current.save(update_fields=list(columns))
+
+
+# --- Schedule of the upstream syncs (accounts here, templates in `messaging`): interval, lease, back-off.
+#
+# An account that fails is tried again after a minute, doubling up to the interval. A claimed account is due
+# again when its lease is over, so a crash delays it and loses nothing.
+INTERVAL = timedelta(hours=6)
+LEASE = timedelta(minutes=10)
+"""How long a claimed account may wait in the queue, and how long a run may take from one call to the next."""
+FIRST_RETRY = timedelta(minutes=1)
+BATCH = 200
+"""How many accounts one call of beat claims."""
+MOST_FAILURES = 20
+
+
+def next_interval() -> timedelta:
+    """The time until the next regular read, spread so that accounts do not come due together."""
+    return INTERVAL * random.uniform(0.9, 1)  # noqa: S311
+
+
+def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
+    """The number of failures in a row, and the wait until the next try; not before a throttling answer allows it."""
+    failures = min(failures + 1, MOST_FAILURES)
+    wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
+    if isinstance(error, Refused) and error.verdict.retry_after:
+        wait = max(wait, timedelta(seconds=error.verdict.retry_after))
+    return failures, wait
+
+
+log = structlog.get_logger(__name__)
+
+SETTLED = timedelta(hours=1)
+"""How long after a ban the upstream's own view of the account may lift it: right after the event it can lag."""
+
+
+class SyncLeaseLost(Exception):
+    """Another run has taken the account over."""
+
+
+def start_due() -> int:
+    """Claim what is due and enqueue a task for each account. Returns how many; called by beat."""
+    return _start(_claim(Q(next_sync_at__lte=now()) | Q(sync_lease_until__lt=now())))
+
+
+def request_sync(*, waba_id: str) -> None:
+    """Have an account re-read soon: after an upstream event about it, or an answer that contradicts the stored view.
+
+    Begins when the current transaction commits. While the account is being read, it is read once more.
+    """
+    transaction.on_commit(lambda: _request_sync(waba_id), robust=True)
+
+
+def _request_sync(waba_id: str) -> None:
+    BusinessAccount.objects.filter(waba_id=waba_id).update(next_sync_at=now())
+    _start(_claim(Q(waba_id=waba_id)))
+
+
+def _claim(wanted: Q) -> list[tuple[UUID, datetime]]:
+    moment = now()
+    lease = moment + LEASE
+    with transaction.atomic():
+        accounts = (
+            BusinessAccount.objects.filter(wanted)
+            .filter(Q(sync_lease_until__isnull=True) | Q(sync_lease_until__lt=moment))
+            .select_for_update(skip_locked=True)
+            .order_by("next_sync_at")
+            .values_list("pk", flat=True)[:BATCH]
+        )
+        claimed = list(accounts)
+        BusinessAccount.objects.filter(pk__in=claimed).update(
+            sync_lease_until=lease,
+            next_sync_at=moment + next_interval(),
+        )
+    return [(account_id, lease) for account_id in claimed]
+
+
+def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
+    started = 0
+    for account_id, lease in claimed:
+        if not enqueue(
+            "phone_numbers.tasks.sync_account", account_id=str(account_id), lease=lease.isoformat()
+        ):
+            break
+        started += 1
+    return started
+
+
+def run(*, account_id: UUID, lease: datetime) -> None:
+    """Re-read one account: its token's health when that is due, its numbers, its subscription, whether it may send."""
+    sync = _Run(account_id, lease)
+    try:
+        sync.read()
+    except SyncLeaseLost:
+        return
+    except Exception as error:
+        if concerns_all(error):
+            raise  # the lease runs out, and the account is due again
+        if not isinstance(error, FAILURES):
+            log.exception("sync_crashed", account=str(account_id))
+        sync.put_off(error)
+    else:
+        sync.finish()
+
+
+class _Run:
+    """One run under its lease, renewed before each call."""
+
+    def __init__(self, account_id: UUID, lease: datetime) -> None:
+        self.account_id, self.lease = account_id, lease
+
+    def renew(self) -> BusinessAccount:
+        """The account as it is now, while this run still holds the lease. Raises SyncLeaseLost."""
+        lease = now() + LEASE
+        mine = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
+        if not mine.update(sync_lease_until=lease):
+            raise SyncLeaseLost
+        self.lease = lease
+        return BusinessAccount.objects.get(pk=self.account_id)
+
+    def read(self) -> None:
+        account = self.renew()
+        if tokens.check_is_due(account):
+            tokens.check(account)
+            account = self.renew()
+        if account.token_invalid_at is not None:
+            return
+        self._read_numbers(account)
+        self._read_subscription(self.renew())
+        self._read_restriction(self.renew())
+
+    def _read_numbers(self, account: BusinessAccount) -> None:
+        known = {
+            number.phone_number_id: number
+            for number in account.numbers.defer("pin", "meta_snapshot").order_by("id")
+        }
+        read_at = now()
+        for page in graph_of(account).number_pages(account.waba_id):
+            for view in client.rows(accepted_for(account, page)):
+                if number := known.pop(str(view.get("id")), None):
+                    _store(number, view, read_at=read_at)
+            self.renew()
+        for number in known.values():
+            _note_gone(number, read_at=read_at)
+
+    def _read_subscription(self, account: BusinessAccount) -> None:
+        read_at, graph = now(), graph_of(account)
+        answer = accepted_for(account, graph.subscriptions(account.waba_id))
+        subscribed = graph.subscribed_to_us(answer)
+        with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+            BusinessAccount.objects.filter(_unchanged_since(read_at), pk=account.pk).update(
+                subscribed=subscribed
+            )
+
+    def _read_restriction(self, account: BusinessAccount) -> None:
+        read_at = now()
+        view = accepted_for(account, graph_of(account).account(account.waba_id)).json()
+        health = view.get("health_status")
+        sends = health.get("can_send_message") if isinstance(health, dict) else None
+        with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+            rows = BusinessAccount.objects.filter(pk=account.pk)
+            if isinstance(name := view.get("name"), str):
+                rows.update(name=name[:255])
+            if sends in _MAY_SEND:
+                rows.filter(
+                    _unchanged_since(read_at - SETTLED), taken_away=TakenAway.ACCOUNT_RESTRICTED
+                ).update(taken_away=None)
+
+    def finish(self) -> None:
+        """Release the lease; the claim, or a hint since, has set the next time."""
+        BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
+            sync_lease_until=None, sync_failures=0, synced_at=now()
+        )
+
+    def put_off(self, error: Exception) -> None:
+        """Release the lease and try again later."""
+        held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
+        failures = held.values_list("sync_failures", flat=True).first()
+        if failures is None:
+            return  # released meanwhile, or read by another run
+        failures, wait = after_failure(failures, error)
+        held.update(sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait)
+        code = error.verdict.code if isinstance(error, Refused) else None
+        log.warning("sync_failed", account=str(self.account_id), error=type(error).__name__, code=code)
+
+
+_MAY_SEND = ("AVAILABLE", "LIMITED")
+"""Answers for an account that is not blocked: a limited one sends within limits (upstream fact 3.10)."""
+
+
+def _unchanged_since(moment: datetime) -> Q:
+    return Q(facts_changed_at__isnull=True) | Q(facts_changed_at__lt=moment)
+
+
+def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
+    """Store a view. One that cannot be stored leaves its number as it is, and the account's other numbers go on."""
+    try:
+        store_view(number, view, read_at=read_at)
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        log.exception("number_view_not_stored", number=str(number.pk))
+
+
+def _note_gone(number: PhoneNumber, *, read_at: datetime) -> None:
+    """A number that its account no longer lists is not registered any more."""
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
+
+
+_TIERS = {250: "TIER_250", 1000: "TIER_1K", 2000: "TIER_2K", 10_000: "TIER_10K", 100_000: "TIER_100K"}
+
+
+def apply_notification(
+    *, field: str, value: Mapping[str, Any], waba_id: str, phone_number_id: str | None = None
+) -> None:
+    """Apply one change of a notification to the account and the number that routing found.
+
+    Fields without a side effect, and accounts of no tenant, are passed over.
+    """
+    handler = HANDLERS.get(field)
+    account = BusinessAccount.objects.filter(waba_id=waba_id).first() if handler else None
+    if handler is None or account is None:
+        return
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=waba_id):
+        handler(account, value, phone_number_id)
+    request_sync(waba_id=waba_id)
+
+
+def _account_update(account: BusinessAccount, value: Mapping[str, Any], _: str | None) -> None:
+    match value.get("event"):
+        case "ACCOUNT_DELETED":
+            _take_away(account, TakenAway.ACCOUNT_REMOVED)
+        case "PARTNER_REMOVED" | "ACCOUNT_OFFBOARDED":
+            _part(account, value)
+        case "PARTNER_APP_UNINSTALLED" if _of_our_app(account, value):
+            _take_away(account, TakenAway.ACCOUNT_REMOVED)
+        case "ACCOUNT_RECONNECTED":
+            _give_back(account, TakenAway.ACCOUNT_REMOVED)
+        case "DISABLED_UPDATE":
+            ban = value.get("ban_info")
+            states = ban.get("waba_ban_state") if isinstance(ban, Mapping) else None
+            states = states if isinstance(states, list) else [states]
+            if "DISABLE" in states:
+                _take_away(account, TakenAway.ACCOUNT_RESTRICTED)
+            elif "REINSTATE" in states:
+                _give_back(account, TakenAway.ACCOUNT_RESTRICTED)
+
+
+def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
+    info = value.get("waba_info")
+    app_id = value.get("partner_app_id") or (
+        info.get("partner_app_id") if isinstance(info, Mapping) else None
+    )
+    return app_id is None or str(app_id) == platform(account.environment).app_id
+
+
+def _part(account: BusinessAccount, value: Mapping[str, Any]) -> None:
+    """The business left: with one coexistence number where the event names it, else with its coexistence numbers
+    (their device changed), else with the whole account."""
+    numbers = PhoneNumber.objects.filter(account=account)
+    if named := digits_of(str(value.get("phone_number") or "")):
+        numbers = numbers.filter(digits=named)
+    elif value.get("event") == "ACCOUNT_OFFBOARDED":
+        numbers = numbers.filter(coexistence=True)
+    else:
+        numbers = numbers.none()
+    parted = numbers.update(taken_away=TakenAway.ACCOUNT_REMOVED, facts_changed_at=now())
+    if not parted and not named:
+        _take_away(account, TakenAway.ACCOUNT_REMOVED)
+
+
+def _take_away(account: BusinessAccount, why: TakenAway) -> None:
+    BusinessAccount.objects.filter(pk=account.pk).update(taken_away=why, facts_changed_at=now())
+
+
+def _give_back(account: BusinessAccount, why: TakenAway) -> None:
+    back = {"taken_away": None, "facts_changed_at": now()}
+    BusinessAccount.objects.filter(pk=account.pk, taken_away=why).update(**back)
+    PhoneNumber.objects.filter(account=account, taken_away=why).update(**back)
+
+
+def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
+    """The event does not hold the quality's colour, which the sync reads. It holds the new limit in some cases."""
+    limit = _tier(value.get("current_limit")) or _tier(value.get("max_daily_conversations_per_business"))
+    if limit:
+        _numbers(account, phone_number_id).update(messaging_limit_tier=limit)
+
+
+def _name(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
+    name = value.get("requested_verified_name")
+    if value.get("decision") == "APPROVED" and isinstance(name, str):
+        _numbers(account, phone_number_id).update(verified_name=name[:255], name_status="APPROVED")
+
+
+def _capability(account: BusinessAccount, value: Mapping[str, Any], _: str | None) -> None:
+    limit = _tier(value.get("max_daily_conversations_per_business")) or _tier(
+        value.get("max_daily_conversation_per_phone")
+    )
+    if limit:
+        PhoneNumber.objects.filter(account=account).update(messaging_limit_tier=limit)
+
+
+def _tier(limit: object) -> str | None:
+    """A messaging limit as its tier; older events carry the bare number."""
+    if isinstance(limit, str) and limit.startswith("TIER_"):
+        return limit[:32]
+    return _TIERS.get(limit) if isinstance(limit, int) else None
+
+
+def _numbers(account: BusinessAccount, phone_number_id: str | None) -> Any:
+    return PhoneNumber.objects.filter(account=account, phone_number_id=phone_number_id)
+
+
+def _hint_only(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
+    """Nothing in the event is stored by itself; the re-read brings what changed."""
+
+
+HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None], None]] = {
+    "account_update": _account_update,
+    "account_review_update": _hint_only,
+    "account_settings_update": _hint_only,
+    "account_alerts": _hint_only,
+    "business_status_update": _hint_only,
+    "business_capability_update": _capability,
+    "phone_number_quality_update": _quality,
+    "phone_number_name_update": _name,
+    "security": _hint_only,
+}
+"""Upstream field → what it changes here."""

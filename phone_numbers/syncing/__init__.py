@@ -1,1 +1,0 @@
-"""Sync of accounts and numbers with the upstream, by schedule and by its events."""

@@ -1,0 +1,53 @@
+"""What a running gateway serves at `/packages/`: `python -m generator.package_index DIRECTORY` writes it.
+
+The wheel and the npm tarball, an index for pip (PEP 503), and a page for people. Which other projects the index knows
+is the service's to say (`gateway/guides/packages.py`).
+"""
+
+import hashlib
+import shutil
+import sys
+from html import escape
+from pathlib import Path
+
+from generator.packages import build
+
+NAME = "whabuzz"
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title></head>
+<body><main><h1>{title}</h1>
+{body}
+</main></body></html>
+"""
+
+
+def publish(target: Path) -> None:
+    """Replace a directory with what is served."""
+    shutil.rmtree(target, ignore_errors=True)
+    build(target)
+    [wheel], [tarball] = target.glob("*.whl"), target.glob("*.tgz")
+    project = target / "simple" / NAME
+    project.mkdir(parents=True)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    link = f'<a href="../../{wheel.name}#sha256={digest}" data-requires-python="&gt;=3.10">{wheel.name}</a>'
+    _write(project, f"Links for {NAME}", link)
+    _write(project.parent, "Simple index", f'<a href="{NAME}/">{NAME}</a>')
+    commands = (
+        f"pip install --index-url $BASE_URL/packages/simple {NAME}",
+        f"npm install $BASE_URL/packages/{tarball.name}",
+    )
+    _write(
+        target,
+        "Packages",
+        "\n".join(f"<pre><code>{escape(command)}</code></pre>" for command in commands)
+        + '\n<p><code>$BASE_URL</code> is the address of this service. <a href="/docs/sdks/">How to use them</a></p>',
+    )
+
+
+def _write(folder: Path, title: str, body: str) -> None:
+    (folder / "index.html").write_text(PAGE.format(title=title, body=body))
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]).resolve())

@@ -1,0 +1,112 @@
+"""The event stream as a client sees it: server-sent events that go on after every break, from the last one handled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from httpx_sse import EventSource, SSEError
+
+from whabuzz.calls import API_VERSION
+from whabuzz.errors import APIError, WhabuzzError, error_of
+from whabuzz.transport import text_or_json
+
+SILENCE_SECONDS = 40.0
+"""The service sends a sign of life every 15 seconds: after this long the connection is taken for dead."""
+LONGEST_PAUSE_SECONDS = 30.0
+_ENDINGS = {
+    "replaced": "Another program listens with this key now, and one key has one stream.",
+    "unauthorized": "The key or the business is no longer active.",
+}
+
+
+class StreamEnded(WhabuzzError):
+    """The service ended the stream for good."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """An event: its place in the stream, its bytes as webhooks deliver them, and what they say."""
+
+    place: str
+    body: bytes
+    event: dict[str, Any]
+
+
+class EventStream:
+    """Events as they happen: `for streamed in client.events.listen()`, each once, through every break.
+
+    `place` is where the stream goes on, after the last event that was handled: store it, and give it as `after`.
+    """
+
+    def __init__(
+        self,
+        http: httpx.Client,
+        *,
+        url: str,
+        headers: Mapping[str, str],
+        filters: Mapping[str, str],
+        place: str | None,
+        sleep: Callable[[float], None] = time.sleep,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.place = place
+        self._http, self._url, self._filters = http, url, dict(filters)
+        self._headers = {**headers, "X-Service-Version": API_VERSION}
+        self._sleep, self._tell = sleep, tell
+        self._pause = 1.0
+        self._failures = 0
+
+    def __iter__(self) -> Iterator[Streamed]:
+        """Every event once, however often the connection breaks. Raises StreamEnded, APIError."""
+        while True:
+            yield from self._until_it_breaks()
+
+    def _until_it_breaks(self) -> Iterator[Streamed]:
+        """The events of one connection, and the pause after it."""
+        try:
+            yield from self._connection()
+        except httpx.TransportError as failure:
+            self._wait_after(f"{type(failure).__name__}: the service is not reached. Trying again …")
+        except APIError as error:
+            if error.status not in {429, 500, 502, 503, 504}:
+                raise
+            self._wait_after(f"{error} Trying again …")
+        else:
+            self._sleep(self._pause)
+
+    def _connection(self) -> Iterator[Streamed]:
+        headers = {**self._headers, **({"Last-Event-ID": self.place} if self.place else {})}
+        timeout = httpx.Timeout(10.0, read=SILENCE_SECONDS)
+        with self._http.stream(
+            "GET", self._url, params=self._filters, headers=headers, timeout=timeout
+        ) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise error_of(answer.status_code, text_or_json(answer), answer.headers)
+            try:
+                for sent in EventSource(answer).iter_sse():
+                    self._failures = 0
+                    if sent.retry is not None:
+                        self._pause = sent.retry / 1000
+                    if sent.event == "closed":
+                        if sent.data in _ENDINGS:
+                            raise StreamEnded(_ENDINGS[sent.data])
+                        return
+                    if sent.data:
+                        body = sent.data.encode()
+                        yield Streamed(sent.id, body, json.loads(body))
+                    # Only now: an event that was not handled comes again.
+                    self.place = sent.id or self.place
+            except SSEError as error:
+                raise StreamEnded(f"This is no event stream: {error}") from None
+
+    def _wait_after(self, problem: str) -> None:
+        if self._failures == 0:
+            self._tell(problem)
+        self._failures += 1
+        self._sleep(min(LONGEST_PAUSE_SECONDS, self._pause * 2.0 ** min(self._failures - 1, 5)))

@@ -1,0 +1,139 @@
+"""Analytics of an account: what the numbers' messages in memory add up to (KAPSO, "Analytics")."""
+
+import re
+from typing import Any
+
+from simulator.errors import invalid_parameter
+from simulator.graph.dispatch import Call, Table
+from simulator.graph.schema import coerced
+from simulator.graph.templates import template_of
+from simulator.world.records import Account, Message
+
+FIELDS = ("analytics", "conversation_analytics", "pricing_analytics")
+_DAY = 86_400
+_ARGUMENT = re.compile(r"\.(\w+)\(([^()]*)\)")
+
+
+def account_fields(call: Call, account: Account) -> dict[str, Any]:
+    """The analytics that `fields` of an account asks for, as `analytics.start(1).end(2).granularity(DAY)`."""
+    text = str(call.params().get("fields") or "")
+    found: dict[str, Any] = dict.fromkeys(FIELDS)
+    for name in FIELDS:
+        asked = re.search(rf"(?<![\w_]){name}((?:\.\w+\([^()]*\))*)", text)
+        if asked is None:
+            continue
+        arguments = dict(_ARGUMENT.findall(asked[1]))
+        points = _points(_by_day(call, account, *_range(arguments)), name)
+        if name == "analytics":
+            numbers = [call.sim.state.numbers[number].digits for number in account.numbers]
+            granularity = arguments.get("granularity", "DAY")
+            found[name] = {"phone_numbers": numbers, "granularity": granularity, "data_points": points}
+        else:
+            found[name] = {"data": [{"data_points": points}]}
+    return found
+
+
+def _range(arguments: dict[str, Any]) -> tuple[int, int]:
+    for name in ("start", "end"):
+        if name not in arguments:
+            raise invalid_parameter(f"The parameter {name} is required.")
+    start, end = (coerced("number", name, arguments[name]) for name in ("start", "end"))
+    if not 0 <= start < end or end - start > 366 * _DAY:
+        raise invalid_parameter("Param end must be after start, at most a year")
+    return start, end
+
+
+def _by_day(call: Call, account: Account, start: int, end: int) -> dict[int, list[Message]]:
+    """What the account's numbers sent, by the beginning of each day of a range."""
+    days: dict[int, list[Message]] = {at: [] for at in range(start - start % _DAY, end, _DAY)}
+    for number in account.numbers:
+        for message in call.sim.state.messages.newest_first(number):
+            at = int(message.timestamp) // _DAY * _DAY
+            if message.direction == "outbound" and at in days:
+                days[at].append(message)
+    return days
+
+
+def _counts(sent: list[Message]) -> dict[str, int]:
+    delivered = sum(message.status in {"delivered", "read"} for message in sent)
+    return {
+        "sent": len(sent),
+        "delivered": delivered,
+        "read": sum(message.status == "read" for message in sent),
+    }
+
+
+def _points(days: dict[int, list[Message]], name: str) -> list[dict[str, Any]]:
+    """The data points of a field: of every day, or of those with messages where money is counted."""
+    points = []
+    for start, sent in days.items():
+        point: dict[str, Any] = {"start": start, "end": start + _DAY}
+        counts = _counts(sent)
+        if name == "analytics":
+            points.append({**point, "sent": counts["sent"], "delivered": counts["delivered"]})
+        elif sent and name == "pricing_analytics":
+            points.append({**point, "volume": counts["delivered"], "cost": 0.0})
+        elif sent:
+            points.append({**point, "conversation": len({message.customer for message in sent}), "cost": 0.0})
+    return points
+
+
+def _template_name(message: Message) -> str | None:
+    return (message.body.get("template") or {}).get("name")
+
+
+async def template_analytics(call: Call) -> dict[str, Any]:
+    """GET /{waba}/template_analytics: sent, delivered and read of templates by day."""
+    account, params = call.account(), call.params()
+    days = _by_day(call, account, *_range(params))
+    asked = [each.strip() for each in coerced("texts", "template_ids", params.get("template_ids", []))]
+    own = [call.sim.state.templates[each] for each in asked if each in call.sim.state.templates]
+    points = [
+        {
+            "template_id": template.id,
+            "start": at,
+            "end": at + _DAY,
+            **_counts([message for message in sent if _template_name(message) == template.name]),
+            "clicked": [],
+        }
+        for at, sent in days.items()
+        for template in own
+        if template.waba_id == account.waba_id
+    ]
+    row = {"granularity": "DAILY", "product_type": "cloud_api", "data_points": points}
+    return {"data": [row], "paging": {"cursors": {"before": "MAZDZD", "after": "MAZDZD"}}}
+
+
+async def compare_templates(call: Call) -> dict[str, Any]:
+    """GET /{template}/compare: with one other template of the account."""
+    template, params = template_of(call), call.params()
+    days = _by_day(call, call.sim.state.accounts[template.waba_id], *_range(params))
+    others = [each.strip() for each in coerced("texts", "template_ids", params.get("template_ids"))]
+    names = {
+        each.id: each.name for each in call.sim.state.templates.values() if each.waba_id == template.waba_id
+    }
+    if not others or not names.keys() >= set(others):
+        raise invalid_parameter("Param template_ids must name templates of the same account")
+    ids = [template.id, *others]
+    sent = [_template_name(message) for messages in days.values() for message in messages]
+    return {
+        "data": [
+            {"metric": "BLOCK_RATE", "type": "RELATIVE", "order_by_relative_metric": ids},
+            {
+                "metric": "MESSAGE_SENDS",
+                "type": "NUMBER_VALUES",
+                "number_values": [{"key": each, "value": sent.count(names[each])} for each in ids],
+            },
+            {
+                "metric": "TOP_BLOCK_REASON",
+                "type": "STRING_VALUES",
+                "string_values": [{"key": each, "value": "UNKNOWN_BLOCK_REASON"} for each in ids],
+            },
+        ]
+    }
+
+
+def register(table: Table) -> None:
+    """Put these routes into the table."""
+    table.edge("GET", "template_analytics", template_analytics)
+    table.edge("GET", "compare", compare_templates)

@@ -1,1 +1,0 @@
-"""The console: its frame, and the pages of keys, team, settings and the request log."""

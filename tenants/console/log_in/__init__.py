@@ -1,1 +1,0 @@
-"""Log-in pages: password, second factor, passkey, and their recovery."""

@@ -1,0 +1,186 @@
+"""Log-in, passwords and second factors of members and staff: django-allauth as the service changes it.
+
+Sign-up is not allauth's (`signup/registration.py`); the console session API shares the failure limits with the log-in
+page through `AccountAdapter.authenticate`.
+
+Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest that OWASP's
+password storage cheat sheet names: 19 MiB and two passes. They take much less CPU than Django's default, a million
+rounds of PBKDF2. Older hashes are made anew at the next log-in.
+
+A lost second factor is removed by staff, and the member chooses a new password through the mailbox. The password ends
+as well, and with it every session and console token: who deceives staff still needs the mailbox.
+"""
+
+import threading
+from typing import Any, ClassVar
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.db import transaction
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from gateway import encryption
+from gateway.api.errors import Conflict, NotFound
+from gateway.encryption import decrypt, encrypt, rotated
+from tenants import audit, mail
+from tenants.models import User
+
+
+def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
+    """Remove every second factor of a person. Nobody does it for themselves (409)."""
+    if user_id == actor_user_id:
+        raise Conflict("Somebody else of the staff must do this for you.")
+    with transaction.atomic():
+        person = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
+        if person is None:
+            raise NotFound
+        removed, _ = Authenticator.objects.filter(user=person).delete()
+        if not removed:
+            raise Conflict("This person has no second factor.")
+        person.set_unusable_password()
+        person.save(update_fields=["password"])
+        audit.record(
+            action="user.second_factor_lost",
+            tenant_id=person.tenant_id,
+            target_type="user",
+            target_id=person.pk,
+            actor_user_id=actor_user_id,
+            details={"email": person.email, "reason": reason},
+        )
+        mail.send(
+            to=person.email,
+            template="second_factor_removed",
+            context={"link": settings.APP_URL + reverse("account_reset_password")},
+        )
+    return person
+
+
+AT_ONCE = 4
+"""Hashes of a process at the same moment: a flood of log-ins must not take 19 MiB for each of its threads."""
+
+room = threading.BoundedSemaphore(AT_ONCE)
+
+
+class Argon2idHasher(Argon2PasswordHasher):
+    time_cost = 2
+    memory_cost = 19 * 1024
+    parallelism = 1
+
+    def encode(self, password: str, salt: str) -> str:
+        """The hash to store."""
+        with room:
+            return super().encode(password, salt)
+
+    def verify(self, password: str, encoded: str) -> bool:
+        """Whether a password has a stored hash."""
+        with room:
+            return super().verify(password, encoded)
+
+
+PURPOSE = "second_factor"
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """Mails leave through `mail.py`; failures are counted by address alone, whatever host name was asked."""
+
+    error_messages: ClassVar = DefaultAccountAdapter.error_messages | {
+        "email_password_mismatch": "The email address or the password is wrong."
+    }
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        values = mail.common_context() | context
+        mail.queue(
+            to=email,
+            subject=render_to_string(f"{template_prefix}_subject.txt", values),
+            text=render_to_string(f"{template_prefix}_message.txt", values),
+        )
+
+    def send_notification_mail(
+        self,
+        template_prefix: str,
+        user: User,
+        context: dict[str, Any] | None = None,
+        email: str | None = None,
+    ) -> None:
+        super().send_notification_mail(template_prefix, user, context, email or user.email)
+
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        path = reverse("account_reset_password_from_key", kwargs={"uidb36": "UID", "key": "KEY"})
+        return settings.APP_URL + path.replace("UID-KEY", key)
+
+    def reauthenticate(self, user: User, password: str) -> bool:
+        found = self.authenticate(self.request, email=user.email, password=password)
+        return found is not None and found.pk == user.pk
+
+    def get_reauthentication_methods(self, user: User) -> list[dict[str, str]]:
+        methods: list[dict[str, str]] = super().get_reauthentication_methods(user)
+        for method in methods:
+            if method["id"] == "mfa_reauthenticate:webauthn":
+                method["description"] = "Use a passkey"
+        return methods
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        return str(credentials.get("email", "")).lower()
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Authenticator secrets are encrypted; staff cannot switch off what their role demands."""
+
+    def encrypt(self, text: str) -> str:
+        return encrypt(text, purpose=PURPOSE)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return decrypt(encrypted_text, purpose=PURPOSE)
+
+    def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
+        required = authenticator.user.is_staff and settings.STAFF_SECOND_FACTOR
+        return not required or has_second_factor(authenticator.user, besides=authenticator)
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        entity: dict[str, str] = super().get_public_key_credential_rp_entity()
+        return entity | {"name": settings.SERVICE_NAME.capitalize()}
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:  # noqa: A002
+        return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
+
+
+@encryption.register
+def rotate_second_factors() -> int:
+    """Encrypt authenticator secrets and the seeds of recovery codes anew (`manage.py rotate_encryption`)."""
+    changed = 0
+    for key in Authenticator.objects.values_list("pk", flat=True):
+        with transaction.atomic():
+            authenticator = Authenticator.objects.select_for_update().get(pk=key)
+            fresh = {
+                name: anew
+                for name in ("secret", "seed")
+                if (stored := authenticator.data.get(name)) and (anew := rotated(stored, purpose=PURPOSE))
+            }
+            if fresh:
+                authenticator.data |= fresh
+                authenticator.save(update_fields=["data"])
+                changed += len(fresh)
+    return changed
+
+
+def has_second_factor(user: User, *, besides: Authenticator | None = None) -> bool:
+    """Whether a person has an authenticator app or a passkey, `besides` one of them."""
+    factors = Authenticator.objects.filter(user=user).exclude(type=Authenticator.Type.RECOVERY_CODES)
+    return bool(factors.exclude(pk=besides.pk if besides else None).exists())
+
+
+def check_second_factor(user: User, code: str) -> bool:
+    """Whether a code of the authenticator app, or an unused recovery code, is right. A code works once."""
+    if not code.isascii() or len(code) > 20:
+        return False
+    codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)
+    factors = Authenticator.objects.filter(user=user, type__in=codes)
+    return any(authenticator.wrap().validate_code(code) for authenticator in factors)

@@ -1,1 +1,0 @@
-"""Device log-in: a program without a browser gets an API key that a person confirms."""

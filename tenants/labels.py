@@ -1,0 +1,197 @@
+"""Labels: the words that pages show for columns, codes, audit entries and values."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from django.utils.formats import date_format
+from django.utils.text import capfirst
+
+# --- Values as pages show them: durations in milliseconds and phone numbers.
+
+NOTHING = "–"
+"""What pages show of an empty value."""
+
+
+def milliseconds(duration: float) -> str:
+    """A duration with its unit, a fraction with one digit, e.g. `1,204 ms` or `12.3 ms`; never `0 ms`."""
+    if duration < 1:
+        return "< 1 ms"
+    return f"{duration:,.1f} ms" if isinstance(duration, float) else f"{duration:,} ms"
+
+
+def phone_number(name: str) -> str:
+    """What names a customer or a number. Bare digits are a phone number and get their "+"; a user id stays as it is."""
+    return f"+{name}" if name.isdecimal() else name
+
+
+# --- Labels of columns and words of codes, as pages show them: `waba_ids` is "WABA IDs", `past_due` is "Past
+# due".
+
+ACRONYMS = {
+    "api": "API",
+    "dns": "DNS",
+    "gstin": "GSTIN",
+    "http": "HTTP",
+    "id": "ID",
+    "ids": "IDs",
+    "ip": "IP",
+    "irn": "IRN",
+    "pan": "PAN",
+    "pin": "PIN",
+    "sha256": "SHA-256",
+    "tls": "TLS",
+    "upi": "UPI",
+    "url": "URL",
+    "waba": "WABA",
+}
+
+
+_CODE = re.compile(r"(?!wb_)[a-z]+(_[a-z0-9]+)+|[A-Z]+(_[A-Z0-9]+)+")
+"""Never the prefix of an API key, nor a public id: they mix both cases."""
+
+
+def spelled(text: str) -> str:
+    """A text with its acronyms in capitals, e.g. `last http status` as `last HTTP status`."""
+    return " ".join(ACRONYMS.get(word, word) for word in text.split(" "))
+
+
+def words(code: str | None) -> str:
+    """A code as the words inside of a sentence, e.g. `http_5xx` as `HTTP 5xx`; empty for none."""
+    return spelled((code or "").replace("_", " ").lower())
+
+
+def label(code: str | None) -> str:
+    """A code as words of its own, e.g. `NOT_REGISTERED` as `Not registered`; empty for none."""
+    return str(capfirst(words(code)))
+
+
+def readable(text: str) -> str:
+    """A stored text: a code of several words as words, anything else as it is."""
+    return words(text) if _CODE.fullmatch(text) else text
+
+
+# --- The audit log in words: what each action is called, and what an entry's details say.
+
+ACTIONS = {
+    "account.connect": "Account connected",
+    "account.move": "Account moved to another business",
+    "account.release": "Account released",
+    "api_key.create": "API key created",
+    "api_key.revoke": "API key revoked",
+    "api_key.rotate": "API key rotated",
+    "app.create": "Platform app created",
+    "billing.credit": "Credit note issued",
+    "billing.einvoice": "E-invoice registered",
+    "billing.payment": "Bank transfer recorded",
+    "billing.profile": "Billing profile changed",
+    "billing.refund": "Payment paid back",
+    "billing.replace": "Invoice replaced",
+    "billing.sent_again": "Invoice mailed again",
+    "billing.tds": "Tax deducted at source recorded",
+    "billing.terms": "Billing terms set",
+    "billing.write_off": "Invoice written off",
+    "email_domain.delete": "Email domain rule deleted",
+    "email_domain.rule": "Email domain rule set",
+    "number.deregister": "Number deregistered",
+    "number.migrate": "Migration of a number begun",
+    "number.move": "Number moved to another business",
+    "number.register": "Number registered",
+    "number.release": "Number released",
+    "number.two_step": "Two-step PIN set",
+    "team.invite": "Person invited",
+    "team.join": "Invitation accepted",
+    "team.remove": "Person removed",
+    "team.role": "Role changed",
+    "team.withdraw": "Invitation withdrawn",
+    "tenant.apply_again": "Applied again",
+    "tenant.approve": "Business approved",
+    "tenant.close": "Business closed",
+    "tenant.create": "Business created by a platform",
+    "tenant.expunge": "Stored events deleted",
+    "tenant.move": "Business moved to this cell",
+    "tenant.reinstate": "Business reinstated",
+    "tenant.reject": "Business rejected",
+    "tenant.sign_up": "Signed up",
+    "tenant.suspend": "Business suspended",
+    "tenant.update": "Settings changed",
+    "user.change": "Person changed",
+    "user.create": "Person created",
+    "user.second_factor_lost": "Lost second factor removed",
+    "webhook_delivery.replay": "Delivery sent again",
+    "webhook_endpoint.create": "Endpoint created",
+    "webhook_endpoint.delete": "Endpoint deleted",
+    "webhook_endpoint.disable": "Endpoint disabled",
+    "webhook_endpoint.recover": "Deliveries of a time range sent again",
+    "webhook_endpoint.resume": "Endpoint resumed",
+    "webhook_endpoint.rotate_secret": "Endpoint secret rotated",
+    "webhook_endpoint.update": "Endpoint changed",
+    "webhook_endpoint.verify": "Endpoint verified",
+}
+"""Each action in words; docs/staff.md lists the same ones."""
+
+_CHANGED = ("before", "after")
+_ACTOR = "acting_key"
+"""Names the actor, so it is no part of what an entry says."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+
+Unit = Callable[[Any], str]
+_units: dict[str, Unit] = {}
+
+
+def register_unit(suffix: str, shown: Unit) -> None:
+    """Show numbers of members that end with `_suffix` in a unit of people, e.g. paise as rupees."""
+    _units[f"_{suffix}"] = shown
+
+
+def action_words(action: str) -> str:
+    """What an action is called; one that is gone from the code is spelled out."""
+    return ACTIONS.get(action) or label(action.replace(".", " "))
+
+
+def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
+    """The values that an action changed, before and after, a line for each: what the business itself may read.
+
+    Moments are shown in `zone`, with its name.
+    """
+    before, after = (details.get(name) for name in _CHANGED)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return []
+    return [
+        f"{_name(key)}: {_value(key, before.get(key), zone)} → {_value(key, value, zone)}"
+        for key, value in after.items()
+        if value != before.get(key)
+    ]
+
+
+def said(details: dict[str, Any]) -> list[str]:
+    """Everything that an entry says: what changed, then the rest, such as a note. For staff alone."""
+    others = {
+        name: value
+        for name, value in details.items()
+        if name not in {*_CHANGED, _ACTOR} and value not in (None, "", [])
+    }
+    return changes(details) + [f"{_name(name)}: {_value(name, value)}" for name, value in others.items()]
+
+
+def _name(name: str) -> str:
+    return label(next((name.removesuffix(suffix) for suffix in _units if name.endswith(suffix)), name))
+
+
+def _value(name: str, value: Any, zone: tzinfo = UTC) -> str:
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_value(name, part, zone) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{words(key)} {_value(key, part, zone)}" for key, part in value.items())
+    for suffix, shown in _units.items():
+        if name.endswith(suffix):
+            return shown(value)
+    text = str(value)
+    if _MOMENT.match(text):
+        return date_format(datetime.fromisoformat(text).astimezone(zone), "j M Y, H:i T")
+    return readable(text)

@@ -1,1 +1,0 @@
-"""The standing of a tenant: approved, rejected, suspended, restricted for unpaid invoices."""

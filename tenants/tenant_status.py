@@ -1,0 +1,190 @@
+"""Status of a tenant: approval, rejection, suspension, billing restriction (specification 3), and who is served."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from gateway.api.errors import Conflict, Forbidden, NotFound
+from gateway.clock import now
+from tenants import audit, lifecycle, mail
+from tenants.credentials import key_cache
+from tenants.models import Tenant
+
+# --- The tenants that are served: active ones, and those that wait for approval in their test world alone.
+#
+# The condition is written in SQL, because the engines that deliver and send ask it for many rows in one
+# statement.
+
+SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.environment = 'test')"
+"""`t` is the tenant, `{row}` the endpoint or batch that belongs to one of its environments."""
+
+
+# --- Decisions of staff about a tenant: each changes its status, with an audit entry and a mail, in one
+# transaction.
+#
+# A decision locks the tenant, so of two reviewers at once one wins and the other gets a Conflict. The key
+# mirror follows after the commit.
+
+Changes = dict[str, Any]
+
+
+def decide(
+    action: str,
+    tenant_id: UUID,
+    actor_user_id: int | None,
+    allowed_from: Collection[str],
+    changes_for: Callable[[Tenant], Changes],
+    *,
+    mailed: str | Callable[[Tenant], str],
+    note: str = "",
+) -> Tenant:
+    """Check the status, change, audit and mail. `mailed` is the mail's template, or finds it from the former tenant."""
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
+        if tenant is None:
+            raise NotFound("There is no such tenant.")
+        if tenant.status not in allowed_from:
+            raise Conflict(
+                f"This tenant is {tenant.get_status_display().lower()} now: it cannot be {_DONE[action]}.",
+                details={"status": tenant.status},
+            )
+        after = changes_for(tenant)
+        template = mailed(tenant) if callable(mailed) else mailed
+        before = {field: getattr(tenant, field) for field in after}
+        for field, value in after.items():
+            setattr(tenant, field, value)
+        tenant.save(update_fields=list(after))
+        audit.record(
+            action=f"tenant.{action}",
+            target_type="tenant",
+            target_id=tenant.id,
+            tenant_id=tenant.id,
+            actor_user_id=actor_user_id,
+            details={"before": before, "after": after, **({"note": note} if note else {})},
+        )
+        mail.send_to_tenant(tenant=tenant, template=template)
+        transaction.on_commit(lambda: key_cache.write_tenant(tenant))
+    return tenant
+
+
+_DONE = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "reinstate": "reinstated"}
+
+
+# --- Approval of a tenant: staff let a waiting business in, or reject it (specification 3).
+#
+# Called alike by `/v1/admin/tenants/*`, the Django admin and commands.
+
+Status = Tenant.Status
+
+
+def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
+    """Let a waiting business in, or one that was rejected before; its trial begins.
+
+    Raises NotFound, and Conflict in any other status.
+    """
+
+    return decide(
+        "approve",
+        tenant_id,
+        actor_user_id,
+        {Status.PENDING_APPROVAL, Status.REJECTED},
+        beginning,
+        mailed="approved",
+    )
+
+
+def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) -> Tenant:
+    """Turn a waiting business away; the reason is stored and mailed. Raises NotFound, Conflict."""
+    return decide(
+        "reject",
+        tenant_id,
+        actor_user_id,
+        {Status.PENDING_APPROVAL},
+        lambda _: {"status": Status.REJECTED, "rejected_reason": reason},
+        mailed="rejected",
+    )
+
+
+def beginning(tenant: Tenant) -> Changes:
+    """What approval sets: the business is active, and its trial begins."""
+    moment = now()
+    billing = Tenant.BillingStatus
+    return {
+        "status": Status.ACTIVE,
+        "approved_at": moment,
+        "rejected_reason": None,
+        "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
+        "trial_ends_at": None if tenant.sandbox else lifecycle.trial_end(moment),
+    }
+
+
+# --- Suspension of a tenant: staff stop a business and let it go on (specification 3).
+#
+# A suspended tenant's keys get 403 `tenant_suspended` (`gateway/api/authentication.py`), its batches wait
+# (`messaging/batches/held_batch.py`), its events are recorded, and their deliveries wait
+# (`webhooks/delivery/claim_statements.py`) and go out after it is reinstated. Its numbers keep their state.
+
+SUSPENSION_REASONS = ("abuse", "admin")
+ELSEWHERE = (Status.MOVING, Status.ARRIVING, Status.MOVED)
+"""Nobody but the move itself may end these: a tenant must never be active in two cells."""
+
+
+def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int | None = None) -> Tenant:
+    """Stop a business, whatever its status; `reason` is one of SUSPENSION_REASONS, `note` is for staff alone.
+
+    Raises NotFound, and Conflict when it is suspended already or on a move between cells.
+    """
+    return decide(
+        "suspend",
+        tenant_id,
+        actor_user_id,
+        set(Status) - {Status.SUSPENDED, *ELSEWHERE},
+        lambda _: {"status": Status.SUSPENDED, "suspended_reason": reason},
+        mailed="suspended",
+        note=note,
+    )
+
+
+def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
+    """End a suspension: the business is active (specification 3). Raises NotFound, Conflict.
+
+    One that was never approved is approved by it: its trial begins and it gets the mail of an approval.
+    """
+
+    def changes(tenant: Tenant) -> Changes:
+        first_time = tenant.approved_at is None
+        return {
+            "status": Status.ACTIVE,
+            "suspended_reason": None,
+            **(beginning(tenant) if first_time else {}),
+        }
+
+    return decide(
+        "reinstate",
+        tenant_id,
+        actor_user_id,
+        {Status.SUSPENDED},
+        changes,
+        mailed=lambda before: "reinstated" if before.approved_at else "approved",
+    )
+
+
+# --- Billing restriction: what a tenant may not do while its bills stay unpaid (docs/billing.md). Set by
+# billing.
+
+
+class NewNumbersClosed(Forbidden):
+    """What is overdue for long must be paid before a further number."""
+
+    message = "No further number can be connected until what is overdue is paid."
+    hint = "GET /v1/billing/invoices names what is due, POST /v1/billing/invoices/{id}/pay the payment page."
+
+    def __init__(self) -> None:
+        super().__init__(details={"reason": "billing_past_due"})
+
+
+def is_restricted(tenant_id: UUID) -> bool:
+    """Whether the tenant may add no numbers."""
+    return Tenant.objects.filter(pk=tenant_id, billing_restricted=True).exists()

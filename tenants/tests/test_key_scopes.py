@@ -1,0 +1,347 @@
+"""Scopes of API keys: what a key opens, what it may hand on, and who made it."""
+
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from django.db import connection
+from pytest_django import Settings
+
+from gateway.api.errors import Forbidden
+from gateway.clock import now
+from gateway.roles import ALL_SCOPES, LIVE_SCOPES, KeyScope
+from tenants.credentials import api_keys, authentication, key_cache
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tenants.team import members
+from tests.browsers import browser_of, logged_in, text
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+
+
+def key_of(tenant: Tenant, **chosen: Any) -> api_keys.NewKey:
+    return api_keys.create(**{"name": "server", "environment": "live", "tenant": tenant, **chosen})
+
+
+def api_of(tenant: Tenant, **chosen: Any) -> Api:
+    return Api(key_of(tenant, **chosen).key)
+
+
+def member_api(tenant: Tenant, role: str) -> Api:
+    person = User.objects.create_user(f"{role}@traders.example", "pw", tenant=tenant, role=role)
+    return Api(authentication.open_session(person).token)
+
+
+class TestWhatATestKeyOpens:
+    def test_it_reads_the_tenant_and_changes_nothing_of_it(self, tenant: Tenant) -> None:
+        api = api_of(tenant, environment="test")
+        assert api.get("/v1/tenant").status_code == 200
+        for change in ({"retention_days": 30}, {"name": "Thief"}, {"billing_email": "thief@evil.example"}):
+            assert_error(api.patch("/v1/tenant", change), 403, "forbidden")
+        before = (tenant.name, tenant.retention_days, tenant.billing_email)
+        tenant.refresh_from_db()
+        assert (tenant.name, tenant.retention_days, tenant.billing_email) == before
+
+    def test_one_of_before_scopes_changes_nothing_of_it_either(self, tenant: Tenant) -> None:
+        """It has all scopes in its row."""
+        former = key_of(tenant, environment="test")
+        ApiKey.objects.update(scopes=sorted(ALL_SCOPES))
+        key_cache.write_key(ApiKey.objects.get())
+        error = assert_error(Api(former.key).patch("/v1/tenant", {"retention_days": 30}), 403, "forbidden")
+        assert error["details"] == {"scope": "settings", "environment": "live"}
+        tenant.refresh_from_db()
+        assert tenant.retention_days == 90
+
+    def test_billing_is_closed_to_it(self, tenant: Tenant, settings: Settings) -> None:
+        settings.BILLING_ENABLED = True
+        api = api_of(tenant, environment="test")
+        for method, path in (
+            ("GET", "/v1/billing"),
+            ("GET", "/v1/billing/invoices"),
+            ("PATCH", "/v1/billing/profile"),
+            ("POST", "/v1/billing/mandate"),
+        ):
+            error = assert_error(api.request(method, path), 403, "forbidden")
+            assert error["details"]["scope"] == "billing"
+
+    def test_a_sandbox_tenant_is_its_own(self, platform_app: PlatformApp) -> None:
+        """Nothing of a sandbox tenant is outside the sandbox."""
+        sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")
+        platform = api_keys.create(name="p", environment="test", app=platform_app).key
+        for api in (
+            api_of(sandbox, environment="test"),
+            Api(platform, **{"X-Service-Tenant": str(sandbox.id)}),
+        ):
+            assert api.patch("/v1/tenant", {"name": "Try again"}).status_code == 200
+
+    def test_it_has_no_scope_that_it_cannot_use(self, tenant: Tenant, api: Api) -> None:
+        made = api.post("/v1/api-keys", {"name": "laptop", "environment": "test"}).json()
+        assert set(made["scopes"]) == ALL_SCOPES - LIVE_SCOPES
+        asked = {"name": "laptop", "environment": "test", "scopes": ["messages", "billing"]}
+        error = assert_error(api.post("/v1/api-keys", asked), 400, "invalid_request")
+        assert error["details"]["fields"] == {"scopes": ["A test key cannot have: billing."]}
+
+
+class TestWhatAKeyHandsOn:
+    def test_scopes_numbers_and_end_are_within_its_own(self, tenant: Tenant) -> None:
+        ends = now() + timedelta(days=10)
+        own = key_of(tenant, scopes=["keys", "messages", "numbers"], expires_at=ends)
+        made = Api(own.key).post("/v1/api-keys", {"name": "worker"})
+        row = ApiKey.objects.get(pk=made.json()["id"])
+        assert (set(row.scopes), row.expires_at) == ({"keys", "messages", "numbers"}, ends)
+        assert (row.created_by_key_id, row.created_by_user_id) == (own.row.id, None)
+        fewer = Api(own.key).post("/v1/api-keys", {"name": "worker", "scopes": ["messages"]}).json()
+        assert (fewer["scopes"], fewer["created_by_key_id"]) == (["messages"], str(own.row.id))
+
+    @pytest.mark.parametrize(
+        ("asked", "details"),
+        [
+            ({"scopes": ["messages", "settings", "billing"]}, {"scopes": ["billing", "settings"]}),
+            ({"expires_at": "2100-01-01T00:00:00Z"}, None),
+        ],
+    )
+    def test_more_is_refused(
+        self, tenant: Tenant, asked: dict[str, Any], details: dict[str, Any] | None
+    ) -> None:
+        own = key_of(tenant, scopes=["keys", "messages"], expires_at=now() + timedelta(days=10))
+        answer = Api(own.key).post("/v1/api-keys", {"name": "more", **asked})
+        error = assert_error(answer, 403, "forbidden")
+        if details is not None:
+            assert error["details"] == details
+        assert ApiKey.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("asked", "field"),
+        [
+            ({"scopes": []}, "scopes"),
+            ({"scopes": ["everything"]}, "scopes"),
+            ({"phone_number_ids": []}, "phone_number_ids"),
+            ({"phone_number_ids": ["+91 98"]}, "phone_number_ids"),
+            ({"phone_number_ids": ["100"], "scopes": ["messages", "webhooks"]}, "scopes"),
+        ],
+    )
+    def test_what_is_no_scope_or_number_is_refused(self, api: Api, asked: dict[str, Any], field: str) -> None:
+        error = assert_error(api.post("/v1/api-keys", {"name": "x", **asked}), 400, "invalid_request")
+        (named,) = error["details"]["fields"]
+        assert named.partition(".")[0] == field
+
+    def test_numbers_stay_within_its_own(self, tenant: Tenant) -> None:
+        """A key with numbers cannot have the scope `keys`, so this holds where a row says otherwise."""
+        within = api_keys.Grant(phone_number_ids=frozenset({"100", "200"}))
+        for numbers in (["100", "300"], ["300"]):
+            with pytest.raises(Forbidden):
+                key_of(tenant, phone_number_ids=numbers, within=within)
+        assert key_of(tenant, within=within).row.phone_number_ids == ["100", "200"]
+        assert key_of(tenant, phone_number_ids=["200"], within=within).row.phone_number_ids == ["200"]
+        whole = key_of(tenant)
+        with pytest.raises(Forbidden):
+            api_keys.rotate(keys=ApiKey.objects.all(), key_id=whole.row.id, within=within)
+
+    def test_a_developer_hands_on_what_the_role_opens(self, tenant: Tenant) -> None:
+        developer = member_api(tenant, "developer")
+        made = developer.post("/v1/api-keys", {"name": "server"}).json()
+        assert set(made["scopes"]) == ALL_SCOPES - LIVE_SCOPES
+        assert_error(Api(made["key"]).patch("/v1/tenant", {"name": "Mine"}), 403, "forbidden")
+        asked = {"name": "server", "scopes": ["settings"]}
+        assert_error(developer.post("/v1/api-keys", asked), 403, "forbidden")
+        assert member_api(tenant, "owner").post("/v1/api-keys", asked).status_code == 201
+
+
+class TestRotation:
+    def test_a_key_with_an_end_never_becomes_one_without(self, tenant: Tenant) -> None:
+        """The command line's key rotates itself, and then again."""
+        ends = now() + timedelta(days=90)
+        own = key_of(tenant, expires_at=ends, scopes=["messages", "keys"])
+        new = Api(own.key).post(f"/v1/api-keys/{own.row.id}/rotate").json()
+        row = ApiKey.objects.get(pk=new["id"])
+        assert (row.expires_at, set(row.scopes)) == (ends, {"messages", "keys"})
+        again = Api(own.key).post(f"/v1/api-keys/{own.row.id}/rotate").json()
+        own.row.refresh_from_db()
+        assert ApiKey.objects.get(pk=again["id"]).expires_at == own.row.expires_at, "it ends with the old one"
+        further = Api(new["key"]).post(f"/v1/api-keys/{new['id']}/rotate").json()
+        assert ApiKey.objects.get(pk=further["id"]).expires_at == ends
+
+    def test_an_owner_rotates_a_key_to_its_own_end_however_often(self, tenant: Tenant) -> None:
+        ends = now() + timedelta(days=90)
+        old = key_of(tenant, expires_at=ends)
+        keys = ApiKey.objects.for_tenant(tenant.id)
+        for _ in range(2):
+            assert api_keys.rotate(keys=keys, key_id=old.row.id).row.expires_at == ends
+
+    @pytest.mark.parametrize(
+        "own",
+        [
+            {"scopes": ["keys", "messages"]},
+            {"expires_at": now() + timedelta(days=10)},
+        ],
+        ids=["fewer scopes", "an earlier end"],
+    )
+    def test_a_key_that_can_more_is_not_rotated(self, tenant: Tenant, own: dict[str, Any]) -> None:
+        stronger = key_of(tenant)
+        path = f"/v1/api-keys/{stronger.row.id}/rotate"
+        assert_error(api_of(tenant, **own).post(path), 403, "forbidden")
+        stronger.row.refresh_from_db()
+        assert stronger.row.expires_at is None
+
+    def test_a_developer_rotates_no_key_of_more_than_the_role(self, tenant: Tenant) -> None:
+        owners, own = key_of(tenant), key_of(tenant, scopes=["messages"])
+        browser = browser_of(tenant, "developer")
+        assert browser.post(f"/console/api-keys/{owners.row.id}/rotate").status_code == 302
+        assert "can more than your role may give" in text(browser, "/console/api-keys")
+        assert browser.post(f"/console/api-keys/{own.row.id}/rotate").status_code == 200
+
+
+def test_a_key_ends_itself_without_the_scope(tenant: Tenant) -> None:
+    own, other = key_of(tenant, scopes=["messages"], phone_number_ids=["100"]), key_of(tenant)
+    assert_error(Api(own.key).delete(f"/v1/api-keys/{other.row.id}"), 403, "forbidden")
+    assert Api(own.key).delete(f"/v1/api-keys/{own.row.id}").status_code == 200
+    assert_error(Api(own.key).get("/v1/tenant"), 401, "unauthorized")
+
+
+class TestTheMirror:
+    def test_scopes_and_numbers_come_from_it(self, tenant: Tenant, empty_valkey: redis.Redis) -> None:
+        new = key_of(tenant, scopes=["messages"], phone_number_ids=["100"])
+        key_cache.write_key(new.row)
+        key_cache.forget_process_cache()
+        ApiKey.objects.all().delete()
+        facts = key_cache.key_by_hash(new.row.key_hash)
+        assert facts is not None
+        assert set(facts.scopes) == {KeyScope.MESSAGES}
+        assert facts.phone_number_ids == frozenset({"100"})
+
+    @pytest.mark.parametrize("missing", ["scopes", "phone_number_ids"])
+    def test_an_entry_of_the_former_version_opens_nothing_by_itself(
+        self, tenant: Tenant, empty_valkey: redis.Redis, missing: str
+    ) -> None:
+        """It knows no scopes: the database is asked."""
+        new = key_of(tenant, scopes=["messages"], phone_number_ids=["100"])
+        key_cache.write_key(new.row)
+        name = f"key:{new.row.key_hash}"
+        entry = orjson.loads(bytes(empty_valkey.get(name) or b""))  # type: ignore[arg-type]
+        del entry[missing]
+        empty_valkey.set(name, orjson.dumps(entry))
+        key_cache.forget_process_cache()
+        assert_error(Api(new.key).get("/v1/numbers"), 403, "forbidden")
+        assert Api(new.key).get("/v1/messages").status_code == 200
+
+    def test_a_scope_of_a_later_version_opens_nothing(self, tenant: Tenant) -> None:
+        new = key_of(tenant)
+        ApiKey.objects.update(scopes=["messages", "teleportation"])
+        key_cache.write_key(ApiKey.objects.get())
+        assert Api(new.key).get("/v1/messages").status_code == 200
+        assert_error(Api(new.key).get("/v1/numbers"), 403, "forbidden")
+
+
+def test_keys_of_before_have_everything(tenant: Tenant) -> None:
+    """A row that the former version writes, without scopes."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO tenants_apikey (id, tenant_id, name, environment, prefix, key_hash, created_at) "
+            "VALUES (gen_random_uuid(), %s, 'old', 'live', 'wb_live_x', 'x', now())",
+            [tenant.id],
+        )
+    assert set(ApiKey.objects.get().scopes) == ALL_SCOPES
+
+
+def test_makers_of_keys_of_before_come_from_the_audit_log(tenant: Tenant) -> None:
+    owner = User.objects.create_user("owner@traders.example", "pw", tenant=tenant)
+    first = key_of(tenant, actor_user_id=owner.pk)
+    second = key_of(tenant, acting_key_id=first.row.id)
+    ApiKey.objects.update(created_by_user_id=None, created_by_key_id=None)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("tenants.migrations.0014_makers_of_keys").MAKERS)
+    made = ApiKey.objects.order_by("id").values_list("pk", "created_by_user_id", "created_by_key_id")
+    assert list(made) == [(first.row.id, owner.pk, None), (second.row.id, None, first.row.id)]
+
+
+class TestAMemberWhoLeaves:
+    @pytest.fixture
+    def people(self, tenant: Tenant) -> tuple[User, User]:
+        owner = User.objects.create_user("owner@traders.example", "pw", tenant=tenant)
+        leaver = User.objects.create_user("ravi@traders.example", "pw", tenant=tenant, role="developer")
+        return owner, leaver
+
+    def test_the_owner_is_shown_their_keys_and_chooses(
+        self, tenant: Tenant, people: tuple[User, User], client: Any
+    ) -> None:
+        owner, leaver = people
+        own = key_of(tenant, name="own", actor_user_id=leaver.pk)
+        by_key = key_of(tenant, name="by key", acting_key_id=own.row.id)
+        kept = key_of(tenant, name="kept", actor_user_id=leaver.pk)
+        others = key_of(tenant, name="others", actor_user_id=owner.pk)
+        ended = key_of(tenant, name="ended", actor_user_id=leaver.pk)
+        api_keys.revoke(keys=ApiKey.objects.all(), key_id=ended.row.id)
+        client.force_login(owner)
+        page = f"/console/team/people/{leaver.pk}/remove"
+        shown = text(client, page)
+        assert [new.row.name for new in (own, by_key, kept, others, ended) if new.row.prefix in shown] == [
+            "own",
+            "by key",
+            "kept",
+        ]
+        chosen = [str(own.row.id), str(by_key.row.id)]
+        assert client.post(page, {"keys": [*chosen, str(others.row.id)]}).status_code == 400
+        assert User.objects.filter(pk=leaver.pk).exists()
+        assert client.post(page, {"keys": chosen}).status_code == 302
+        working = ApiKey.objects.working().values_list("name", flat=True)
+        assert set(working) == {"kept", "others"}
+        after = AuditEntry.objects.get(action="team.remove").details["after"]
+        assert after["ended_keys"] == [own.row.prefix, by_key.row.prefix]
+        assert after["kept_keys"] == [kept.row.prefix]
+        assert f"Ended keys: – → {own.row.prefix}, {by_key.row.prefix}" in text(
+            client, "/console/settings/audit"
+        )
+        assert "by ravi@traders.example (removed)" in text(client, "/console/api-keys")
+
+    def test_a_key_that_is_made_meanwhile_is_refused(self, tenant: Tenant, people: tuple[User, User]) -> None:
+        owner, leaver = people
+        members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk)
+        with pytest.raises(Forbidden):
+            key_of(tenant, actor_user_id=leaver.pk)
+
+
+class TestTheConsole:
+    def made(self, tenant: Tenant, role: str = "owner", **form: Any) -> ApiKey:
+        browser = browser_of(tenant, role)
+        answer = browser.post("/console/api-keys", {"name": "x", "environment": "live", **form})
+        assert answer.status_code == 200, answer.content
+        return ApiKey.objects.latest("id")
+
+    def test_an_owner_chooses_scopes_numbers_and_end(self, tenant: Tenant) -> None:
+        key = self.made(
+            tenant, limits="True", scopes=["messages", "events"], phone_number_ids="100, 200", days="30"
+        )
+        assert (key.scopes, key.phone_number_ids) == (["events", "messages"], ["100", "200"])
+        assert abs(key.expires_at - now() - timedelta(days=30)) < timedelta(minutes=1)  # type: ignore[operator]
+        page = text(browser_of_same(tenant), "/console/api-keys")
+        assert "numbers 100, 200" in page
+        assert "by owner@" in page
+
+    def test_what_such_a_key_cannot_have_is_left_out(self, tenant: Tenant) -> None:
+        everything = [scope.value for scope in KeyScope]
+        key = self.made(tenant, limits="True", scopes=everything, environment="test", phone_number_ids="100")
+        assert key.scopes == ["events", "messages", "numbers"]
+
+    def test_nothing_ticked_is_no_key(self, tenant: Tenant) -> None:
+        answer = browser_of(tenant).post(
+            "/console/api-keys", {"name": "x", "environment": "live", "limits": "True"}
+        )
+        assert answer.status_code == 400
+        assert "Choose at least one" in answer.content.decode()
+        assert not ApiKey.objects.exists()
+
+    def test_a_developer_sees_and_gets_the_scopes_of_the_role(self, tenant: Tenant) -> None:
+        assert set(self.made(tenant, role="developer").scopes) == ALL_SCOPES - LIVE_SCOPES
+        browser = browser_of_same(tenant, "developer")
+        assert 'value="billing"' not in text(browser, "/console/api-keys")
+        form = {"name": "y", "environment": "live", "limits": "True", "scopes": ["billing"]}
+        assert browser.post("/console/api-keys", form).status_code == 400
+
+
+def browser_of_same(tenant: Tenant, role: str = "owner") -> Any:
+    """Another window of the person that `browser_of` made."""
+
+    return logged_in(User.objects.get(tenant=tenant, role=role))

@@ -1,1 +1,0 @@
-"""Words that pages show in the place of column names, codes and stored details."""

@@ -1,0 +1,122 @@
+"""Members that a body does not have: refused in every body of the service's own, passed on in every body of Meta's."""
+
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from gateway.upstream.contract.bodies import OPERATIONS, reference
+from tests.api_contract.authorisation import ROWS, Route, World, registered_routes
+from tests.api_contract.contract import DOCUMENT
+from tests.api_contract.test_authorisation import Callers, world
+from tests.fixtures import Api, assert_error
+
+__all__ = ["world"]
+
+METAS = {name for name, bodies in OPERATIONS.items() if "request" in bodies} - {"create_batch"}
+"""Operations whose body is Meta's own. A batch is the service's, and its messages are Meta's."""
+IN_METAS_FORM = {"send_test_inbound"}
+"""The message of a customer of the sandbox, in the form that Meta would notify it in."""
+
+
+def operation_of(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = DOCUMENT["paths"].get(route.path, {}).get(route.method.lower(), {})
+    return found
+
+
+def schema_of(route: Route) -> dict[str, Any] | None:
+    """The schema of a route's JSON body, if it has one."""
+    content = operation_of(route).get("requestBody", {}).get("content", {}).get("application/json")
+    if content is None:
+        return None
+    name = content["schema"]["$ref"].rpartition("/")[2]
+    assert content["schema"] == reference(name)
+    found: dict[str, Any] = DOCUMENT["components"]["schemas"][name]
+    return found
+
+
+WITH_BODY = [route for route in registered_routes() if schema_of(route) is not None]
+OWN = [route for route in WITH_BODY if operation_of(route)["operationId"] not in METAS | IN_METAS_FORM]
+
+
+def test_the_document_says_which_bodies_are_closed() -> None:
+    closed = {
+        route.name for route in WITH_BODY if (schema_of(route) or {}).get("additionalProperties") is False
+    }
+    assert closed == {route.name for route in OWN}
+    assert len(OWN) > 25
+
+
+@pytest.fixture(autouse=True)
+def _billing_is_on(settings: Settings) -> None:
+    settings.BILLING_ENABLED = True
+
+
+def caller_of(route: Route, callers: Callers) -> Api:
+    if route.path.startswith("/v1/test/"):
+        return callers.test_with_all
+    return {
+        "open": callers.nobody,
+        "tenant": callers.owner,
+        "app": callers.app,
+        "staff": callers.staff,
+        "console": callers.person,
+    }[route.kind]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("route", OWN, ids=lambda route: route.name)
+def test_an_unknown_member_is_refused_with_the_likely_one(route: Route, world: World) -> None:
+    schema = schema_of(route)
+    assert schema is not None
+    row = ROWS[route.name]
+    known = min(schema["properties"], key=lambda name: (-len(name), name))
+    likely, strange = f"{known}x", "zzzzzzzz"
+    body = {**row.body, likely: "x", strange: {"a": [1]}}
+    path = route.path.format(**(row.ids(world) if row.ids else {}))
+    answer = caller_of(route, Callers(world)).request(route.method, path, body)
+    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert f"Did you mean {known}?" in fields[likely][0]
+    if route.name != "POST /v1/messages/batch":  # its reading ends at the first
+        assert "The known ones are: " in fields[strange][0]
+
+
+@pytest.mark.django_db
+def test_events_for_event_types_subscribes_to_nothing(api: Api) -> None:
+    answer = api.post("/v1/webhooks", {"url": "https://shop.example/hooks", "events": ["message.inbound"]})
+    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert "Did you mean event_types?" in fields["events"][0]
+    assert api.get("/v1/webhooks").json()["data"] == []
+
+
+@pytest.mark.django_db
+def test_a_long_name_is_not_repeated_in_full(api: Api) -> None:
+    fields = assert_error(api.patch("/v1/tenant", {"x" * 5_000: 1}), 400, "invalid_request")["details"][
+        "fields"
+    ]
+    assert list(fields) == ["x" * 100]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/messages"])
+@pytest.mark.parametrize(
+    ("written", "status"),
+    [
+        ("919812345678", 200),
+        ("%2B919812345678", 200),
+        ("+91 98123-45678", 200),
+        ("(91) 98123.45678", 200),
+        ("abc", 400),
+        ("91981234567x", 400),
+        ("IN.ABCDEF123", 400),
+        ("%2B", 400),
+        ("٩١٩٨", 400),
+    ],
+)
+def test_a_customers_number_is_read_however_it_is_written(
+    api: Api, path: str, written: str, status: int
+) -> None:
+    answer = api.get(f"{path}?wa_id={written.replace(' ', '%20')}")
+    assert answer.status_code == status, answer.content
+    if status == 400:
+        assert "919812345678" in assert_error(answer, 400, "invalid_request")["details"]["fields"]["wa_id"][0]

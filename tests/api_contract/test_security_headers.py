@@ -1,0 +1,168 @@
+"""Every route, and every way not to reach one: what a browser must be told about the answer."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import HttpResponseBase
+from django.test import Client
+from django.urls import get_resolver
+from pytest_django import Settings
+
+from tenants.credentials.api_keys import NewKey
+from tenants.models import Tenant, User
+
+pytestmark = pytest.mark.django_db
+
+POLICY = {
+    "default-src": {"'self'"},
+    "img-src": {"'self'", "data:"},
+    "object-src": {"'none'"},
+    "base-uri": {"'none'"},
+    "form-action": {"'self'"},
+    "frame-ancestors": {"'none'"},
+}
+"""Of every page but those below."""
+OWN_POLICY = re.compile(r"/(?:admin/|connect/|pay/|outbox/|console/billing)")
+"""Pages whose policy says more: a theme with scripts of its own, the sign-up's SDK, the payment provider, a mail."""
+OF_EXPRESSIONS = {
+    "account_reset_password_from_key": "/password/reset/key/1-abc/",
+    "graph-media": "/v25.0/106540352242922/media",
+    "graph-signup": "/v25.0/signups/106540352242922",
+    "graph-node": "/v25.0/106540352242922/content",
+    "graph-upload": "/v25.0/upload:MTphdHRhY2htZW50",
+    "graph-root": "/v25.0/debug_token",
+    "graph-version": "/v25.0",
+    "graph-unknown": "/v25.0/nothing!",
+}
+"""A path for each pattern that is a regular expression."""
+NOWHERE = (
+    "/nothing",
+    "/v1/nothing",
+    "/v25.0/106540352242922x",
+    "/106540352242922x",
+    "/upload:",
+    "/upstream/nothing",
+    "/internal/nothing",
+    "/mcp/nothing",
+    "/docs/nothing",
+    "/static/nothing.css",
+    "/admin/nothing",
+    "/console/nothing",
+)
+
+
+def registered_paths() -> list[str]:
+    """A path for every URL pattern of the service."""
+    return sorted({*_walk(get_resolver(), "/"), *OF_EXPRESSIONS.values()})
+
+
+def _walk(resolver: Any, prefix: str) -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        part = str(pattern.pattern)
+        if hasattr(pattern, "url_patterns"):
+            yield from _walk(pattern, prefix + part)
+        elif "(?" in part or part.startswith("^"):
+            assert pattern.name in OF_EXPRESSIONS or prefix.startswith("/admin/"), part
+        else:
+            path = prefix + re.sub(r"<int:\w+>", "1", part)
+            yield re.sub(r"<(?:\w+:)?\w+>", str(uuid.UUID(int=7)), path)
+
+
+def assert_safe(answer: HttpResponseBase, path: str) -> None:
+    """No guessing of types anywhere; where it is HTML, the whole policy and no frames."""
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    if not answer.get("Content-Type", "").startswith("text/html") or 300 <= answer.status_code < 400:
+        return
+    directives = [part.split() for part in answer["Content-Security-Policy"].split(";") if part.strip()]
+    policy = {name: set(values) for name, *values in directives}
+    assert answer["X-Frame-Options"] == "DENY"
+    if OWN_POLICY.match(path) and policy != POLICY:
+        assert "'none'" in policy.get("object-src", policy["default-src"])
+        assert policy["frame-ancestors"] == policy["base-uri"] == {"'none'"}
+        assert "*" not in policy["form-action"] | policy["default-src"]
+    else:
+        assert policy == POLICY
+
+
+@pytest.fixture(params=["nobody", "a key", "an owner", "staff"])
+def caller(request: Any, tenant: Tenant, key: NewKey) -> tuple[Client, dict[str, str]]:
+    """A browser, and the headers that it sends."""
+    browser = Client(raise_request_exception=False)
+    headers = {"Accept": "text/html"}
+    if request.param == "a key":
+        headers["Authorization"] = f"Bearer {key.key}"
+    elif request.param == "an owner":
+        browser.force_login(User.objects.create_user("owner@traders.example", "pw", tenant=tenant))
+    elif request.param == "staff":
+        browser.force_login(User.objects.create_superuser("staff@gateway.example", "pw"))
+    return browser, headers
+
+
+@pytest.fixture(autouse=True)
+def _others_are_away(settings: Settings) -> None:
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
+    settings.BILLING_ENABLED = True
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_every_answer_of_every_route_is_safe_in_a_browser(
+    caller: tuple[Client, dict[str, str]], method: str
+) -> None:
+    browser, headers = caller
+    paths = registered_paths()
+    assert len(paths) > 200
+    unsafe = []
+    pages = 0
+    for path in [*paths, *NOWHERE]:
+        answer = browser.generic(method, path, b"", headers=headers)
+        pages += answer.get("Content-Type", "").startswith("text/html")
+        try:
+            assert_safe(answer, path)
+        except (AssertionError, KeyError) as error:
+            unsafe.append((path, answer.status_code, str(error)[:300]))
+    assert unsafe == []
+    assert pages > len(NOWHERE) / 2
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/tenant%00", {}, 404),
+        ("/console%00", {}, 404),
+        ("/v1/tenant?a=%00", {}, 400),
+        ("/v1/tenant", {"X-Service-Version": "2020-01-01"}, 400),
+        ("/console", {"Host": "evil.example"}, 400),
+        ("/v1/tenant", {"Host": "evil.example"}, 400),
+        ("/v25.0/106540352242922/content", {"Host": "evil.example"}, 400),
+        ("/106540352242922x", {"Host": "evil.example"}, 400),
+    ],
+)
+def test_what_is_refused_before_any_view_is_safe_in_a_browser(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    answer = Client(raise_request_exception=False).get(path, headers={"Accept": "text/html", **headers})
+    assert answer.status_code == status
+    assert_safe(answer, path)
+
+
+@pytest.mark.parametrize("path", ["/console/log-in", "/106540352242922x", "/v1/tenant"])
+def test_a_redirect_to_https_is_safe_in_a_browser(path: str, settings: Settings) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    answer = Client().get(path, headers={"Accept": "text/html"})
+    assert answer.status_code == 301
+    assert_safe(answer, path)
+
+
+@pytest.mark.parametrize("path", ["/login", "/106540352242922x"])
+def test_a_crash_is_safe_in_a_browser(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise RuntimeError("crash")
+
+    monkeypatch.setattr("django.middleware.common.CommonMiddleware.process_response", crash)
+    answer = Client(raise_request_exception=False).get(path, headers={"Accept": "text/html"})
+    assert answer.status_code == 500
+    assert_safe(answer, path)

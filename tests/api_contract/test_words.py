@@ -1,0 +1,80 @@
+"""Everything that the contract names has words: members, parameters, and each value of an enumeration."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.api.openapi.words import meanings
+from tests.api_contract.contract import DOCUMENT
+
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+def members(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every member of a schema and of the objects in it, with its place."""
+    if not isinstance(schema, dict):
+        return
+    for name, member in schema.get("properties", {}).items():
+        yield f"{place}.{name}", member
+        yield from members(member, f"{place}.{name}")
+    for union in ("oneOf", "anyOf", "allOf"):
+        for part in schema.get(union, []):
+            yield from members(part, place)
+    yield from members(schema.get("items"), place)
+
+
+def parameters() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, operations in DOCUMENT["paths"].items():
+        for method, operation in operations.items():
+            for parameter in operation.get("parameters", []):
+                yield f"{method} {path} {parameter['name']}", parameter
+
+
+def enumerations() -> Iterator[tuple[str, list[Any], str]]:
+    """Place, values and the description that has to tell them."""
+    for name, schema in SCHEMAS.items():
+        if "enum" in schema:
+            yield name, schema["enum"], schema.get("description", "")
+        for place, member in members(schema, name):
+            values = member.get("enum") or (member.get("items") or {}).get("enum")
+            if values:
+                yield place, values, member["description"]
+    for place, parameter in parameters():
+        if "enum" in parameter["schema"]:
+            yield place, parameter["schema"]["enum"], parameter["description"]
+
+
+def test_every_member_is_described() -> None:
+    found = [
+        place
+        for name, schema in SCHEMAS.items()
+        for place, member in members(schema, name)
+        if not member.get("description")
+    ]
+    assert found == []
+
+
+def test_every_parameter_is_described() -> None:
+    assert [place for place, parameter in parameters() if not parameter.get("description")] == []
+
+
+def test_every_value_of_an_enumeration_is_described() -> None:
+    found = [
+        f"{place}: {value}"
+        for place, values, text in enumerations()
+        for value in values
+        if value is not None and f"`{value}`:" not in text
+    ]
+    assert found == []
+
+
+def test_a_set_of_values_that_nobody_described_has_no_meanings() -> None:
+    assert meanings(["pending", "no such value"]) == {}
+
+
+def test_moments_and_money_have_their_unit() -> None:
+    for name, schema in SCHEMAS.items():
+        for place, member in members(schema, name):
+            if place.endswith("_paise"):
+                assert "paise" in member["description"], place
+            if place.endswith("_ms"):
+                assert "illiseconds" in member["description"], place

@@ -1,1 +1,0 @@
-"""Tests of all console pages: who may see them, accessibility, search."""

@@ -1,0 +1,49 @@
+"""Every call that public Python libraries for the Cloud API have, made once with the library as it was published.
+
+Run by `test_cloud_api_calls.py` in the environment of `requirements.txt`, the library's name as argument. A line of
+JSON on standard output tells of each call: its name, and why it failed if it did.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+import sending_libraries
+import whole_libraries
+
+
+def _problem(answer: Any) -> str | None:
+    """What a call's answer says of a failure: some libraries raise nothing."""
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int):
+        answer = answer[1] if answer[0] >= 400 else None
+    status = getattr(answer, "status_code", 200)
+    if answer is False:
+        return "it says that it failed"
+    if isinstance(answer, dict) and answer.get("error"):
+        return json.dumps(answer["error"])[:300]
+    return f"HTTP {status}" if isinstance(status, int) and status >= 400 else None
+
+
+async def _main() -> None:
+    library = sys.argv[1].replace("-", "_")
+    module = whole_libraries if hasattr(whole_libraries, library) else sending_libraries
+    for name, make in getattr(module, library)():
+        try:
+            answer = make()
+            if inspect.isawaitable(answer):
+                answer = await _awaited(answer)
+            error = _problem(answer)
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"[:300]
+        if not name.startswith("-"):
+            sys.stdout.write(json.dumps({"call": name, "error": error}) + "\n")
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+asyncio.run(_main())

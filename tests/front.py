@@ -1,0 +1,153 @@
+"""The front of the tests: one web process's server in a thread, on the tests' own database, with a real socket.
+
+Django's test client asks it too, without a socket: a request whose route the listener answers goes to its handler, on
+the server's event loop. That loop has database connections of its own, so a test of such a route commits its rows
+(`django_db(transaction=True)`). All other requests of the client run as ever, inside the test's transaction.
+"""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.http import HttpResponse
+from django.test.client import ClientHandler
+
+from web import application, listener
+from web.application import Application
+
+Result = TypeVar("Result")
+
+
+class Front:
+    """The server, which starts with its first use."""
+
+    def __init__(self, application: Callable[[], Any] = Application) -> None:
+        self._application = application
+        self._server: _TestServer | None = None
+
+    def start(self) -> tuple[str, int]:
+        """The server's host and port."""
+        if self._server is None:
+            listening = socket.socket()
+            listening.bind(("127.0.0.1", 0))
+            self._address: tuple[str, int] = listening.getsockname()
+            served = self._application()
+            config = listener.config(served, host=self._address[0], port=self._address[1])
+            server = _TestServer(config, on_stop=getattr(served, "stop", lambda: None))
+            self._thread = threading.Thread(target=server.run, args=([listening],), name="front", daemon=True)
+            self._thread.start()
+            assert server.serves.wait(30), "the front does not start"
+            self._server = server
+        return self._address
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of work on the server's event loop."""
+        self.start()
+        assert self._server is not None
+        assert self._server.loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._server.loop).result(60)
+
+    def close(self) -> None:
+        """Stop the server as a signal does."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
+            self._thread.join(30)
+            assert not self._thread.is_alive(), "a signal ends the front"
+            self._server = None
+
+
+class _TestServer(listener.Server):
+    def __init__(self, config: Any, *, on_stop: Callable[[], None]) -> None:
+        super().__init__(config, on_stop=on_stop)
+        self.serves = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.serves.set()
+        await super().main_loop()
+
+
+running = Front()
+_django_handler = ClientHandler.__call__
+
+
+def _answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
+    # Views of Django hand sends to the event loop of their process.
+    running.start()
+    handler = application.handler_of(environ["REQUEST_METHOD"], _path(environ))
+    if handler is None:
+        return _django_handler(self, environ)
+    assert not connection.in_atomic_block, (
+        "the listener answers this route: mark the test django_db(transaction=True)"
+    )
+    response: Any = running.run(_exchange(handler, environ))
+    response._charset = "utf-8"
+    response.wsgi_request = None
+    return response
+
+
+def _path(environ: Mapping[str, Any]) -> str:
+    return str(environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
+
+
+def _scope(environ: Mapping[str, Any]) -> dict[str, Any]:
+    names = {name for name in environ if name.startswith("HTTP_")}
+    headers = {name[5:].replace("_", "-").lower(): str(environ[name]) for name in names}
+    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        if environ.get(name):
+            headers[name.replace("_", "-").lower()] = str(environ[name])
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": environ["REQUEST_METHOD"],
+        "scheme": "http",
+        "path": _path(environ),
+        "raw_path": quote(_path(environ)).encode(),
+        "query_string": str(environ.get("QUERY_STRING", "")).encode("latin-1"),
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
+        "server": ("testserver", 80),
+        "client": (environ.get("REMOTE_ADDR", "127.0.0.1"), 1),
+    }
+
+
+async def _exchange(handler: application.Handler, environ: Mapping[str, Any]) -> HttpResponse:
+    response = HttpResponse()
+    del response["Content-Type"]
+    parts: list[bytes] = []
+    is_begun = False
+
+    async def receive() -> dict[str, Any]:
+        if is_begun:
+            return {"type": "http.disconnect"}
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        nonlocal is_begun
+        if message["type"] == "http.response.start":
+            is_begun, response.status_code = True, message["status"]
+            for name, value in message["headers"]:
+                response[name.decode().title()] = value.decode("latin-1")
+        else:
+            parts.append(message["body"])
+
+    await application.answer(handler, _scope(environ), receive, send)
+    response.content = b"".join(parts)
+    return response
+
+
+def mark_for(method: str, path: str) -> pytest.MarkDecorator:
+    """The database that a test of one route needs: one that commits where the listener answers the route."""
+    return pytest.mark.django_db(transaction=application.handler_of(method, path) is not None)
+
+
+def install() -> None:
+    """Send what the listener answers there, from every test client."""
+    ClientHandler.__call__ = _answer  # type: ignore[method-assign]

@@ -1,0 +1,96 @@
+"""The proxy of docker-compose.yml: what it writes into its logs, and what it keeps from the web processes."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from tests.certificates import self_signed
+from tests.fixtures import wait_until
+from tests.free_ports import free_port
+from tests.operating.proxy import Proxy
+
+SECRET = "sEcret0of0somebody"
+BEGUN = "POST /upstream/webhook HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+
+
+def paths_with_tokens(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
+    """Every path that holds what opens something, each such part replaced."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            if pattern.app_name != "admin":
+                yield from paths_with_tokens(pattern.url_patterns)
+        elif {"token", "key"} & (names := set(pattern.pattern.regex.groupindex)):
+            yield reverse(pattern.name, kwargs=dict.fromkeys(names, SECRET))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[int], Proxy]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(gateway: int) -> Proxy:
+            port = free_port()
+            proxy = Proxy(tmp_path / "nginx", self_signed(tmp_path), port=port, gateway=gateway)
+            stack.callback(proxy.close)
+            wait_until(lambda: listens(port), "nginx listens")
+            return proxy
+
+        yield start
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def secured(port: int) -> ssl.SSLSocket:
+    """A connection over TLS, whoever is at its other end."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20))
+
+
+def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[[int], Proxy], tmp_path: Path) -> None:
+    """Nothing answers behind it: nginx has something to say of each request."""
+    proxy = start(free_port())
+    paths = list(paths_with_tokens(get_resolver().url_patterns))
+    assert {path.split("/")[1] for path in paths} >= {"invitation", "connect", "pay", "sign-up", "password"}
+    ask = requests.Session()
+    ask.verify, ask.trust_env = str(tmp_path / "receiver.pem"), False
+    ask.headers["Referer"] = f"{proxy.url}/invitation/{SECRET}"
+    for path in [
+        *paths,
+        *(path.title() for path in paths),
+        f"//invitation/{SECRET}",
+        f"/invitation%2F{SECRET}",
+    ]:
+        assert ask.get(f"{proxy.url}{path}?access_token={SECRET}", timeout=10).status_code == 502
+    called = f"{proxy.url}/v25.0/1/media?access_token={SECRET}"
+    authorized = {"Authorization": f"Bearer {SECRET}"}
+    assert ask.get(called, headers=authorized, timeout=10).status_code == 502
+    assert ask.get(called, headers={"Content-Length": "200000000"}, timeout=10).status_code == 413
+    logged = proxy.access_log.read_text()
+    assert logged.count("\n") == 2 * len(paths) + 4
+    assert '"GET /invitation/..." 502' in logged
+    assert '"GET /v25.0/1/media" 413' in logged
+    assert SECRET.lower() not in logged.lower()
+    assert SECRET.lower() not in proxy.error_log.read_text().lower()
+
+
+def test_a_notification_goes_on_once_it_is_whole(start: Callable[[int], Proxy]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
+        proxy = start(gateway.getsockname()[1])
+        gateway.settimeout(20)
+        port = int(proxy.url.rpartition(":")[2])
+        slow, quick = (stack.enter_context(secured(port)) for _ in range(2))
+        slow.sendall(BEGUN.format(20_000).encode() + b"slow")
+        quick.sendall(BEGUN.format(20_000).encode() + b"x" * 20_000)
+        reached = stack.enter_context(gateway.accept()[0])
+        head, _, body = reached.recv(65_536).partition(b"\r\n\r\n")
+        assert head.startswith(b"POST /upstream/webhook ")
+        assert body.startswith(b"x")

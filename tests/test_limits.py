@@ -1,0 +1,251 @@
+"""What a business can make grow has an end: each limit holds when two calls meet at it (docs/limits.md)."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from pytest_django import Settings
+
+from gateway.api.errors import ServiceError
+from gateway.clock import now
+from messaging.batches import lifecycle as batches
+from messaging.models import Batch
+from messaging.tests.incoming import number_of
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.models import ConnectSession, PhoneNumber
+from tenants import audit, lifecycle
+from tenants.audit import Actor
+from tenants.credentials import api_keys
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tests.fixtures import Api, assert_error
+from tests.scripted_graph import ScriptedGraph
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BATCH = (
+    b'{"from":"200300400500600","messages":[{"to":"+919812345678","type":"text","text":{"body":"Hello"}}]}'
+)
+
+
+def at_once(call: Callable[[], object]) -> list[int]:
+    """The statuses of two calls that meet before they store: 200, or that of the refusal.
+
+    Where one waits for the other's lock, they do not meet, and the first goes on alone after a moment.
+    """
+    start, meeting = threading.Barrier(2), threading.Barrier(2)
+
+    def meet(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("INSERT"):
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(timeout=0.5)
+        return execute(statement, *rest)
+
+    def run(_: int) -> int:
+        try:
+            start.wait(timeout=10)
+            with connection.execute_wrapper(meet):
+                call()
+        except ServiceError as error:
+            return error.status
+        finally:
+            connection.close()
+        return 200
+
+    with ThreadPoolExecutor(2) as pool:
+        return sorted(pool.map(run, range(2)))
+
+
+@pytest.fixture
+def number(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> PhoneNumber:
+    monkeypatch.setattr(batches, "wake", lambda: None)
+    number = number_of(tenant, waba_id="100200300400500", phone_number_id="200300400500600")
+    PhoneNumber.objects.update(connection_state="connected")
+    return number
+
+
+class TestKeys:
+    def test_two_at_the_limit_make_one(self, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(api_keys, "MOST_KEYS", 2)
+        self.make(tenant)
+        assert at_once(lambda: self.make(tenant)) == [200, 409]
+        assert ApiKey.objects.count() == 2
+
+    def test_a_platforms_keys_have_it_too(
+        self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(api_keys, "MOST_KEYS", 1)
+        assert at_once(lambda: api_keys.create(name="k", environment="live", app=platform_app)) == [200, 409]
+
+    def test_only_working_keys_of_the_environment_count(
+        self, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(api_keys, "MOST_KEYS", 1)
+        first = self.make(tenant)
+        self.make(tenant, environment="test")
+        error = assert_error(Api(first.key).post("/v1/api-keys", {"name": "second"}), 409, "conflict")
+        assert error["details"] == {"limit": 1}
+        keys = ApiKey.objects.for_tenant(tenant.id)
+        rotated = api_keys.rotate(keys=keys, key_id=first.row.id)
+        for key in (first, rotated):
+            api_keys.revoke(keys=keys, key_id=key.row.id)
+        self.make(tenant)
+
+    def make(self, tenant: Tenant, environment: str = "live") -> api_keys.NewKey:
+        return api_keys.create(name="k", environment=environment, tenant=tenant)
+
+
+class TestConnectSessions:
+    def test_two_at_the_limit_make_one(self, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sessions, "MOST_OPEN", 2)
+        self.make(tenant)
+        assert at_once(lambda: self.make(tenant)) == [200, 429]
+        assert ConnectSession.objects.count() == 2
+
+    def test_only_open_ones_count_and_the_answer_says_when_there_is_room(
+        self, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sessions, "MOST_OPEN", 1)
+        self.make(tenant, environment="test")
+        first = self.make(tenant)
+        answer = api.post("/v1/connect-sessions", {"return_url": "https://shop.example/done"})
+        assert assert_error(answer, 429, "rate_limited")["details"] == {"limit": 1}
+        assert 3_500 < int(answer["Retry-After"]) <= 3_600
+        ConnectSession.objects.filter(pk=first.pk).update(expires_at=now())
+        self.make(tenant)
+
+    def make(self, tenant: Tenant, environment: str = "live") -> ConnectSession:
+        return sessions.create(
+            tenant_id=tenant.id, environment=environment, return_url="https://shop.example/done"
+        )
+
+
+class TestBatches:
+    @pytest.mark.parametrize(("limit", "most"), [("MOST_WAITING_ITEMS", 2), ("MOST_WAITING_BYTES", 200)])
+    def test_two_at_the_limit_make_one(
+        self, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    ) -> None:
+        monkeypatch.setattr(batches, limit, most)
+        self.make(tenant)
+        assert at_once(lambda: self.make(tenant)) == [200, 429]
+        assert Batch.objects.count() == 2
+
+    def test_what_was_sent_makes_room(
+        self, tenant: Tenant, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(batches, "MOST_WAITING_ITEMS", 1)
+        self.make(tenant)
+        answer = api.request("POST", "/v1/messages/batch", BATCH)
+        assert assert_error(answer, 429, "rate_limited")["details"]["limit"] == 1
+        assert answer["Retry-After"] == "60"
+        Batch.objects.update(accepted=1)
+        self.make(tenant)
+        Batch.objects.update(completed_at=now())
+        assert batches.waiting(tenant_id=tenant.id, environment="live") == (0, 0)
+
+    def make(self, tenant: Tenant) -> None:
+        batches.create(tenant_id=tenant.id, environment="live", raw=BATCH)
+
+
+class TestSandboxTenants:
+    def test_two_at_the_limit_make_one(
+        self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lifecycle, "MOST_SANDBOX_TENANTS", 2)
+        self.make(platform_app, sandbox=True)
+        assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
+        assert Tenant.objects.filter(sandbox=True).count() == 2
+        self.make(platform_app, sandbox=False)
+
+    def test_a_test_platform_key_is_told_so(
+        self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lifecycle, "MOST_SANDBOX_TENANTS", 0)
+        api = Api(api_keys.create(name="k", environment="test", app=platform_app).key)
+        error = assert_error(api.post("/v1/tenants", {"name": "Try"}), 409, "conflict")
+        assert error["details"] == {"limit": 0}
+
+    def make(self, app: PlatformApp, *, sandbox: bool) -> None:
+        lifecycle.create_for_app(
+            app_id=app.id, name="Try", external_ref=None, retention_days=90, sandbox=sandbox
+        )
+
+
+class TestAuditEntries:
+    @pytest.fixture(autouse=True)
+    def _few_a_day(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(audit, "MOST_A_DAY", 3)
+
+    def test_two_at_the_limit_write_at_most_one(self, tenant: Tenant, key: api_keys.NewKey) -> None:
+        for _ in range(2 - AuditEntry.objects.count()):
+            self.change(tenant, acting_key_id=key.row.id)
+        assert at_once(lambda: self.record(tenant, acting_key_id=key.row.id)) == [200, 429]
+        assert AuditEntry.objects.filter(tenant_id=tenant.id).count() == 3
+
+    def test_the_next_change_of_a_key_or_member_is_refused_and_nothing_is_changed(
+        self, tenant: Tenant, api: Api, key: api_keys.NewKey
+    ) -> None:
+        for days in (30, 180, 365, 30)[: 3 - AuditEntry.objects.count()]:
+            assert api.patch("/v1/tenant", {"retention_days": days}).status_code == 200
+        tenant.refresh_from_db()
+        answer = api.patch("/v1/tenant", {"name": "One too many"})
+        assert assert_error(answer, 429, "rate_limited")["details"] == {"limit": 3}
+        assert 86_000 < int(answer["Retry-After"]) <= 86_400
+        owner = User.objects.create_user("owner@traders.example", "pw", tenant=tenant)
+        with pytest.raises(ServiceError):
+            self.change(tenant, actor_user_id=owner.pk)
+        tenant.refresh_from_db()
+        assert tenant.name != "One too many"
+
+    def test_what_ends_an_access_staff_and_other_businesses_go_on(
+        self, tenant: Tenant, other_tenant: Tenant, api: Api, key: api_keys.NewKey, staff: User
+    ) -> None:
+        for _ in range(3 - AuditEntry.objects.count()):
+            self.change(tenant, acting_key_id=key.row.id)
+        self.change(other_tenant, acting_key_id=key.row.id)
+        self.change(tenant, actor_user_id=staff.pk)
+        self.change(tenant)
+        assert api.delete(f"/v1/api-keys/{key.row.id}").status_code == 200
+
+    def test_a_day_later_there_is_room(
+        self, tenant: Tenant, key: api_keys.NewKey, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(3 - AuditEntry.objects.count()):
+            self.change(tenant, acting_key_id=key.row.id)
+        tomorrow = now() + timedelta(days=1, minutes=1)
+        monkeypatch.setattr(audit, "now", lambda: tomorrow)
+        self.change(tenant, acting_key_id=key.row.id)
+
+    def test_a_change_upstream_is_refused_before_it_is_made(
+        self, tenant: Tenant, api: Api, number: PhoneNumber, graph: ScriptedGraph
+    ) -> None:
+        """And one that was made is recorded: nobody can take it back."""
+        key = api_keys.create(name="k", environment="live", tenant=tenant)
+        for _ in range(3 - AuditEntry.objects.count()):
+            self.change(tenant, acting_key_id=key.row.id)
+        for operation, body in (("two-step", {"pin": "123456"}), ("register", {}), ("deregister", None)):
+            answer = Api(key.key).post(f"/v1/numbers/{number.phone_number_id}/{operation}", body)
+            assert_error(answer, 429, "rate_limited")
+        assert graph.received == []
+        Actor(key_id=key.row.id).record(
+            "number.two_step", tenant_id=tenant.id, target_type="number", target_id=number.phone_number_id
+        )
+
+    def record(self, tenant: Tenant, **actor: Any) -> None:
+        """An entry of an action that locks nothing of the business."""
+        with transaction.atomic():
+            audit.record(
+                action="webhook_endpoint.verify",
+                target_type="webhook_endpoint",
+                target_id="1",
+                tenant_id=tenant.id,
+                **actor,
+            )
+
+    def change(self, tenant: Tenant, **actor: Any) -> None:
+        changes = {"name": f"Name {threading.get_ident()} {now().timestamp()}"}
+        lifecycle.change(tenant_id=tenant.id, changes=changes, **actor)

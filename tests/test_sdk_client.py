@@ -1,0 +1,188 @@
+"""The clients of the Python SDK: whose connections they use, options of a call, pages, streams, and what errors say."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.pages import ROOT, page
+from tests.sdk_import import sdk_from
+
+SDK = ROOT / "sdks/python/src"
+URL = "https://gateway.example"
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def sdk() -> Iterator[ModuleType]:
+    with sdk_from(SDK) as module:
+        yield module
+
+
+class Service(httpx.MockTransport):
+    """Answers with what it is told, and keeps the requests."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        super().__init__(self.answer)
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        found = self.answers.pop(0) if self.answers else httpx.Response(200, json={})
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def client_of(sdk: ModuleType, service: Service, **options: Any) -> Any:
+    return sdk.Whabuzz("wb_test_x", URL, http_client=httpx.Client(transport=service), **options)
+
+
+def test_a_client_of_a_tenant_leaves_the_connections_open(sdk: ModuleType) -> None:
+    service = Service()
+    with sdk.Whabuzz("wb_live_x", URL) as platform:
+        platform._transport.http._transport = service
+        for tenant in ("t1", "t2"):
+            with platform.for_tenant(tenant) as client:
+                client.tenant.get()
+        platform.tenant.get()
+    assert [request.headers.get("X-Service-Tenant") for request in service.requests] == ["t1", "t2", None]
+    assert platform._transport.http.is_closed
+
+
+def test_a_given_http_client_stays_the_callers(sdk: ModuleType) -> None:
+    own = httpx.Client(transport=Service(), timeout=7.0, base_url="https://elsewhere.example")
+    with sdk.Whabuzz("wb_test_x", URL, http_client=own) as client:
+        client.tenant.get()
+    assert not own.is_closed
+    assert own.base_url == httpx.URL("https://elsewhere.example")
+    assert own.get("/").request.url.host == "elsewhere.example"
+
+
+def test_an_asynchronous_client_keeps_to_the_same(sdk: ModuleType) -> None:
+    async def run() -> tuple[bool, list[str | None]]:
+        service = Service()
+        own = httpx.AsyncClient(transport=service)
+        async with sdk.AsyncWhabuzz("wb_test_x", URL, http_client=own) as client:
+            async with client.for_tenant("t1") as other:
+                await other.tenant.get()
+            await client.with_options(headers={"X-Mine": "1"}).request("GET", "/v1/tenant")
+        return own.is_closed, [request.headers.get("X-Mine") for request in service.requests]
+
+    assert asyncio.run(run()) == (False, [None, "1"])
+
+
+def test_options_of_a_call(sdk: ModuleType) -> None:
+    service = Service(httpx.Response(200, json={}), httpx.ReadTimeout("late"))
+    client = client_of(sdk, service)
+    patient = client.with_options(timeout=2.5, max_retries=0, headers={"X-Mine": "1"})
+    patient.tenant.get()
+    with pytest.raises(sdk.NoAnswer):
+        patient.tenant.get()
+    client.tenant.get()
+    first, second, last = service.requests
+    assert first.extensions["timeout"]["read"] == 2.5
+    assert (first.headers["X-Mine"], second.headers["X-Mine"], last.headers.get("X-Mine")) == ("1", "1", None)
+    assert last.extensions["timeout"]["read"] != 2.5
+
+
+def test_the_whole_answer_of_a_call(sdk: ModuleType) -> None:
+    service = Service(httpx.Response(200, json={"id": "bat_1"}, headers={"Idempotent-Replayed": "true"}))
+    answer = client_of(sdk, service).request(
+        "POST", "/v1/messages", query={"a": 1}, body={"type": "text"}, idempotency_key="k1"
+    )
+    assert (answer.headers["Idempotent-Replayed"], answer.json()) == ("true", {"id": "bat_1"})
+    [request] = service.requests
+    assert (request.headers["Idempotency-Key"], request.url.query) == ("k1", b"a=1")
+
+
+def test_a_page_goes_on_where_another_client_stopped(sdk: ModuleType) -> None:
+    service = Service(
+        *(httpx.Response(200, json={"data": [n], "next_cursor": c}) for n, c in ((1, "c1"), (2, None)))
+    )
+    listed = client_of(sdk, service).events.list(type="message.inbound")
+    first = listed.page()
+    assert (first.items, first.next_cursor) == ([1], "c1")
+    second = listed.page(first.next_cursor)
+    assert (second.items, second.next_cursor) == ([2], None)
+    assert service.requests[1].url.params["cursor"] == "c1"
+
+
+def test_an_error_says_what_whatsapp_said_and_when_to_come_again(sdk: ModuleType) -> None:
+    body = {
+        "source": "meta",
+        "hint": "Write the number with its country code.",
+        "error": {"code": 131009, "message": "(#131009) Parameter value is not valid"}
+        | {"error_data": {"details": "Recipient phone number is not valid."}},
+    }
+    headers = {"X-Service-Request-Id": "req_1", "Retry-After": "90"}
+    with pytest.raises(sdk.RateLimited) as found:
+        client_of(sdk, Service(httpx.Response(429, json=body, headers=headers))).tenant.get()
+    for words in ("Recipient phone number is not valid.", "Write the number with its country code.", "req_1"):
+        assert words in str(found.value)
+    assert found.value.retry_after == 90.0
+    assert found.value.headers["X-Service-Request-Id"] == "req_1"
+
+
+def test_a_page_of_a_network_is_no_answer_of_the_service(sdk: ModuleType) -> None:
+    page_of_a_hotel = httpx.Response(200, html="<h1>Log in</h1>")
+    with pytest.raises(sdk.WhabuzzError, match="not JSON"):
+        client_of(sdk, Service(page_of_a_hotel)).tenant.get()
+
+
+def test_a_service_that_is_away_is_named(sdk: ModuleType) -> None:
+    client = client_of(sdk, Service(httpx.ConnectError("refused")), max_retries=0)
+    with pytest.raises(
+        sdk.NoAnswer, match=r"https://gateway.example/v1/tenant.* Is the service running there\?"
+    ):
+        client.tenant.get()
+
+
+def test_a_stream_goes_on_after_a_break(sdk: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sse(*places: int, end: str = "") -> httpx.Response:
+        parts = [f"id: p{n}\ndata: {json.dumps({'id': n})}\n\n" for n in places]
+        return httpx.Response(
+            200, text="retry: 1\n\n" + "".join(parts) + end, headers={"Content-Type": "text/event-stream"}
+        )
+
+    service = Service(
+        sse(1, 2), httpx.ConnectError("away"), sse(3, end="event: closed\ndata: unauthorized\n\n")
+    )
+    stream = client_of(sdk, service).events.listen(type="message.inbound", after="p0")
+    stream._sleep = lambda _: None
+    seen = []
+    with pytest.raises(sdk.StreamEnded):
+        seen.extend((streamed.place, streamed.event["id"]) for streamed in stream)
+    assert seen == [("p1", 1), ("p2", 2), ("p3", 3)]
+    assert [request.headers["Last-Event-ID"] for request in service.requests] == ["p0", "p2", "p2"]
+    assert service.requests[0].headers["Authorization"] == "Bearer wb_test_x"
+    assert stream.place == "p3"
+
+
+def test_the_library_needs_nothing_of_the_command_line() -> None:
+    """Without click the library imports, and the program says what is missing."""
+    program = "import sys; sys.modules['click'] = None\nimport whabuzz\nfrom whabuzz.cli import run\nrun()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SDK)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'whabuzz[cli]'" in done.stderr
+
+
+def test_the_licence_is_the_same_everywhere() -> None:
+    """Who takes another licence changes `sdks/LICENSE` and these two names of it."""
+    assert page("sdks/LICENSE").startswith("MIT License\n")
+    assert page("sdks/python/LICENSE") == page("sdks/typescript/LICENSE") == page("sdks/LICENSE")
+    assert 'license = "MIT"' in page("sdks/python/pyproject.toml")
+    assert json.loads(page("sdks/typescript/package.json"))["license"] == "MIT"

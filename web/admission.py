@@ -1,0 +1,106 @@
+"""Admission: a caller is judged by the headers alone, before a byte of the body is read."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from gateway.api import authentication, limits
+from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
+from gateway.api.errors import ServiceError
+from gateway.api.event_loop import ThreadPool
+from gateway.api.limits import SMALL_BODY_BYTES
+from gateway.database import pool
+from gateway.database.transactions import concerns_all
+from gateway.roles import KeyScope
+from tenants.credentials import api_keys, key_cache
+from tenants.credentials.authentication import caller_for, recalled_caller_for, refusal
+from web.request import Request
+from web.strangers import strangers
+
+log = structlog.get_logger(__name__)
+
+_threads = ThreadPool("callers", threads=4, waiting=1_000)
+"""For credentials that were verified lately."""
+_strangers_threads = ThreadPool("strangers", threads=6, waiting=1_000, begin=pool.use_strangers_pool)
+
+
+class Credential(NamedTuple):
+    """What a request brings along: its token and the tenant that it chose."""
+
+    token: str
+    chosen: str | None
+
+
+def credential_of(request: Request) -> Credential:
+    """The credential of a request. Raises Unauthorized."""
+    return Credential(
+        bearer_token(request.header(b"authorization") or ""), request.header(b"x-service-tenant")
+    )
+
+
+async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
+    """The caller of a request for an operation of this scope, in good standing and within its rate.
+
+    In the order of REST framework's views: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
+    scope and of the tenant's status, 429 of its rate. What this process remembers of keys, tenants and rates takes no
+    look-up.
+    """
+    token, chosen = credential_of(request)
+    caller = recalled_caller_for(token)
+    if caller is None and authentication.is_known(authentication.credential_digest(token)):
+        caller = await _threads.run(_identified, token, chosen)
+    elif caller is None:
+        async with strangers.turn(request):
+            caller = await _strangers_threads.run(_identified, token, chosen)
+    request.caller = caller
+    check_tenant_caller(caller, chosen, method=request.method, scope=scope)
+    admission = limits.admit_at_once(caller)
+    if admission is None:
+        admission = await _threads.run(limits.admit, caller)
+    request.admission_headers = admission.headers
+    admission.check()
+    length = request.header(b"content-length") or ""
+    if length.isdecimal() and int(length) > SMALL_BODY_BYTES:
+        await _threads.run(limits.require_room_for_body, caller, int(length))
+    return caller
+
+
+def _identified(token: str, chosen: str | None) -> Caller:
+    """The caller behind a token. Raises Unauthorized with the reason."""
+    caller = caller_for(token, chosen)
+    if caller is None:
+        raise refusal(token)
+    return caller
+
+
+async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
+    """Whether each credential still opens the event stream that it reads."""
+    return await _threads.run(_still_admitted, credentials)
+
+
+def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
+    try:
+        # Together: one by one, each would be two look-ups.
+        key_cache.remember_many({api_keys.hash_of(credential.token) for credential in credentials})
+    except Exception as error:
+        if concerns_all(error):
+            # Nothing is known of them now, and nothing can be read with them.
+            return [True] * len(credentials)
+        log.exception("credentials_unreadable_together")
+    return [_is_admitted(credential) for credential in credentials]
+
+
+def _is_admitted(credential: Credential) -> bool:
+    try:
+        caller = caller_for(credential.token, credential.chosen)
+        if caller is None:
+            return False
+        check_tenant_caller(caller, credential.chosen, method="GET", scope=KeyScope.EVENTS)
+    except ServiceError:
+        return False
+    except Exception as error:
+        if not concerns_all(error):
+            log.exception("credential_unreadable")
+        return concerns_all(error)
+    return True

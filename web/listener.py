@@ -1,0 +1,395 @@
+"""The listener: uvicorn (httptools, uvloop) with bounds on connections, headers, framing and untaken answers.
+
+A stranger can open connections, begin requests, and leave answers untaken. Nothing of that grows without a bound here,
+and what never became a request is refused in the service's form. The bounds of bodies are in `request.py`.
+"""
+
+import asyncio
+import logging
+import socket
+from asyncio import TimerHandle
+from collections.abc import Callable
+from enum import IntEnum, auto
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.api.call_log import refusal_bytes
+from gateway.api.errors import (
+    HeadersTooLarge,
+    InvalidRequest,
+    RequestTimeout,
+    ServiceError,
+    ServiceUnavailable,
+    UriTooLong,
+)
+from web.strangers import is_known
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than a proxy keeps an idle connection, so it is the proxy that closes it."""
+GRACEFUL_SECONDS = 20
+HEADER_SECONDS = 10.0
+"""How long a connection may take to send the headers of a request."""
+MOST_URL_BYTES = 16 * 1024
+MOST_HEADER_BYTES = 64 * 1024
+"""Of the request line and headers; also of trailers, and of what frames chunks beyond `FRAMING` times the body."""
+FRAMING = 16
+FREE_CHUNKS = 1000
+SMALLEST_CHUNK = 64
+"""Chunks beyond the free ones must have this many bytes in the mean."""
+TAKE_SECONDS = 30.0
+"""How long a client may leave more than 64 KiB of its answers untaken, or any of them when its connection closes."""
+MOST_UNTAKEN = 64
+"""Connections whose clients leave more than 64 KiB untaken. Beyond it the oldest is closed."""
+MOST_PIPELINED = 32
+"""Requests that may wait behind one that is not answered: a read can bring thousands."""
+LINGER_SECONDS = 2.0
+MOST_LINGERING_BYTES = 1024 * 1024
+"""After a refusal what still arrives is read and dropped: closing at once would reset the connection, and the client
+could lose the answer (RFC 9112, 9.6)."""
+_FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+MOST_CONNECTIONS = 5_000
+"""Of a process, of which event streams have a part (`stream_hub.MOST_STREAMS`)."""
+MOST_BODIES = 1_000
+"""Connections whose bodies are on their way, of each `BodyKind`."""
+
+
+# What it logs of an application that failed is logged by the application; the address is bound before it starts.
+logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+
+def config(application: Any, *, host: str, port: int) -> uvicorn.Config:
+    """How an ASGI application is served, in production and in tests."""
+    return uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        http=BoundedProtocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, woken by the signal to stop instead of polling for it ten times a second."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None] = lambda: None) -> None:
+        """`on_stop` is called when the server begins to stop: it ends the answers that have no end."""
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def main_loop(self) -> None:
+        """Serve until a signal comes."""
+        self._stop_signal = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        await self.on_tick(0)
+        if not self.should_exit:
+            await self._stop_signal.wait()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Stop: answers without an end are ended, the others finish."""
+        self._on_stop()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by Python between any two steps of the loop."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop_signal.set)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose headers must arrive in time, and on which nothing grows without end but a body."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_headers = True
+        self._beside_body = 0
+        self._chunks = self._body = 0
+        self._deadline: TimerHandle | None = None
+        self._take_deadline: TimerHandle | None = None
+        self._has_cycle = False
+        """The headers of the request being read are complete, and the application has it or it waits."""
+        self._problem: ServiceError | None = None
+        """Why the parser was told to stop; None: what came is not HTTP."""
+        self._last_words: ServiceError | None = None
+        """The refusal that follows the answers under way."""
+        self._is_refused = False
+        self._lingering_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
+        if not connections.enter(self):
+            self._refuse(ServiceUnavailable("Too many connections are in use. Try again."))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        connections.leave(self)
+        self._cancel_header_deadline()
+        self._cancel_take_deadline()
+        super().connection_lost(exc)
+
+    def evict(self) -> None:
+        """Close to make room for a new connection: this one waits for a request, or for the rest of its body."""
+        self._close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._take_deadline = self.loop.call_later(TAKE_SECONDS, self.transport.abort)
+        if (oldest := connections.leave_untaken(self)) is not None:
+            oldest.transport.abort()
+
+    def resume_writing(self) -> None:
+        self._cancel_take_deadline()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            self._lingering_bytes += len(data)
+            if self._lingering_bytes > MOST_LINGERING_BYTES:
+                self._close()
+            return
+        were_in_headers = self._in_headers
+        super().data_received(data)
+        if self._is_refused or self.transport.is_closing():
+            return
+        if were_in_headers == self._in_headers:
+            self._beside_body += len(data)
+            if self._beside_body > MOST_HEADER_BYTES:
+                self._refuse(HeadersTooLarge())
+                return
+        if self._in_headers and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers, self._has_cycle = True, False
+
+    def on_url(self, url: bytes) -> None:
+        """Called by the parser, which takes an exception for a malformed request."""
+        super().on_url(url)
+        if len(self.url) > MOST_URL_BYTES:
+            self._problem = UriTooLong()
+            raise ValueError("The URL is too long.")
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser, which takes an exception for a malformed request."""
+        self._in_headers = False
+        self._beside_body = self._chunks = self._body = 0
+        self._cancel_header_deadline()
+        self._check_headers()
+        connections.begin(self)
+        super().on_headers_complete()
+        if not _FRAMING_HEADERS.isdisjoint(name for name, _ in self.headers):
+            connections.read(self, _kind_of_body(self.scope))
+        self._has_cycle = True
+        if len(self.pipeline) > MOST_PIPELINED:
+            raise ValueError("Too many requests wait for their answers.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come after the application has begun: nothing reads them.
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body -= FRAMING * len(body)
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        connections.has_read(self)
+        super().on_message_complete()
+
+    def on_chunk_header(self) -> None:
+        """Called by the parser, which takes an exception for a malformed request."""
+        self._chunks += 1
+        if self._chunks > FREE_CHUNKS + self._body / SMALLEST_CHUNK:
+            raise ValueError("The chunks of the body are too small.")
+
+    def on_response_complete(self) -> None:
+        self._beside_body = 0
+        another_waits = bool(self.pipeline)
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._close()
+        elif self._last_words is not None and not another_waits:
+            self._write_refusal(self._last_words)
+        elif self.cycle.response_complete:
+            connections.rest(self)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._close()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._problem or InvalidRequest("This is not a request in HTTP/1.1."))
+
+    def _check_headers(self) -> None:
+        """Refuse what two servers could read differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise ValueError("A request names one host.")
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and codings != [b"chunked"]:
+            raise ValueError("The only transfer coding is chunked.")
+
+    def _on_header_timeout(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self._refuse(RequestTimeout())
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Read no further request. The refusal comes after the answers to those before it."""
+        if self._is_refused:
+            return
+        self._is_refused = True
+        cycle = self.cycle
+        if self._has_cycle and self.pipeline and self.pipeline[0][0] is cycle:
+            # The refused request is the last of those that wait.
+            self.pipeline.popleft()
+            self._last_words = error
+        elif cycle is None or cycle.response_complete:
+            self._write_refusal(error)
+        elif not self._has_cycle:
+            self._last_words = error
+        elif not cycle.response_started:
+            # The application hears that its client is gone, and what it answers is dropped.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._write_refusal(error)
+        else:
+            self._close()
+
+    def _write_refusal(self, error: ServiceError) -> None:
+        self._last_words = None
+        self.transport.write(refusal_bytes(error, STATUS_LINE[error.status]))
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self._close)
+
+    def _close(self) -> None:
+        """Close when the client has taken its answers, and for certain after `TAKE_SECONDS`."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(TAKE_SECONDS, self.transport.abort)
+
+    def _cancel_header_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cancel_take_deadline(self) -> None:
+        connections.take(self)
+        if self._take_deadline is not None:
+            self._take_deadline.cancel()
+            self._take_deadline = None
+
+
+class BodyKind(IntEnum):
+    """Whose body is on its way, in the order in which they give way."""
+
+    STRANGER = auto()
+    CALLER = auto()
+    NOTIFICATION = auto()
+
+
+def _kind_of_body(scope: Any) -> BodyKind:
+    if scope["path"] == "/upstream/webhook":
+        return BodyKind.NOTIFICATION
+    return BodyKind.CALLER if is_known(scope) else BodyKind.STRANGER
+
+
+class Connections:
+    """All connections of a process, those without a request in work in the order in which they began to wait.
+
+    Beyond `MOST_CONNECTIONS` one gives way to each new one: first that which has waited longest for its first request,
+    then that which has idled longest after its last, then that whose body has been on its way longest, by kind. Beyond
+    `MOST_BODIES` the longest of the same kind gives way. So strangers who open connections, or drip bodies, keep nobody
+    out, and take the places of neither notifications nor callers.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._new: dict[BoundedProtocol, None] = {}
+        self._idle: dict[BoundedProtocol, None] = {}
+        self._reading: dict[BodyKind, dict[BoundedProtocol, None]] = {kind: {} for kind in BodyKind}
+        self._untaken: dict[BoundedProtocol, None] = {}
+
+    def enter(self, connection: BoundedProtocol) -> bool:
+        """Count a new connection in. False: there are too many, and each has a request in work."""
+        self._count += 1
+        if self._count > MOST_CONNECTIONS:
+            waiting = next(filter(None, (self._new, self._idle, *self._reading.values())), None)
+            if waiting is None:
+                return False
+            _evict_longest(waiting)
+        self._new[connection] = None
+        return True
+
+    def leave(self, connection: BoundedProtocol) -> None:
+        """Count a connection out that is closed."""
+        self._count -= 1
+        self.begin(connection)
+        self.has_read(connection)
+
+    def begin(self, connection: BoundedProtocol) -> None:
+        """The headers of a request have arrived."""
+        self._new.pop(connection, None)
+        self._idle.pop(connection, None)
+
+    def read(self, connection: BoundedProtocol, kind: BodyKind) -> None:
+        """The body of its request is on its way."""
+        reading = self._reading[kind]
+        reading[connection] = None
+        if len(reading) > MOST_BODIES:
+            _evict_longest(reading)
+
+    def has_read(self, connection: BoundedProtocol) -> None:
+        """Its request is complete."""
+        for reading in self._reading.values():
+            reading.pop(connection, None)
+
+    def rest(self, connection: BoundedProtocol) -> None:
+        """Every request of the connection has its answer."""
+        self._idle[connection] = None
+
+    def leave_untaken(self, connection: BoundedProtocol) -> BoundedProtocol | None:
+        """Its client leaves its answer untaken. Returns the connection that has to be closed for it, if any."""
+        self._untaken[connection] = None
+        if len(self._untaken) <= MOST_UNTAKEN:
+            return None
+        oldest = next(iter(self._untaken))
+        del self._untaken[oldest]
+        return oldest
+
+    def take(self, connection: BoundedProtocol) -> None:
+        """Its client has taken most of its answer, or is gone."""
+        self._untaken.pop(connection, None)
+
+
+def _evict_longest(waiting: dict[BoundedProtocol, None]) -> None:
+    longest = next(iter(waiting))
+    del waiting[longest]
+    longest.evict()
+
+
+connections = Connections()

@@ -1,0 +1,231 @@
+"""The ASGI application of the notification router: a notification goes to the cell of its accounts, byte for byte.
+
+One with changes of several cells is cut into a part for each, signed anew, and answered 200 only if every cell answered
+200: otherwise the upstream repeats the whole, and a cell that had its part already knows it by its dedupe keys. What is
+of no cell goes to the default one, which keeps it. The router stores nothing.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import structlog
+
+from gateway import ids
+from gateway.api.errors import (
+    MethodNotAllowed,
+    NotFound,
+    Reply,
+    ServiceUnavailable,
+    as_service_error,
+    error_reply,
+)
+from gateway.upstream.notifications.normalise import normalise
+from gateway.upstream.notifications.split_by_tenant import Splitter
+from messaging.notifications import incoming, signatures
+from web.request import AsgiScope, ClientGone, Receive, Request, Send, send_whole
+
+# --- Routing table of the notification router: which cell has which account (WABA).
+
+
+class RoutingTable:
+    """The accounts of each cell, as `manage.py cell_routes` writes them: `NAME.accounts` in one directory."""
+
+    def __init__(self, directory: Path, cells: Mapping[str, str], *, default: str) -> None:
+        self._directory, self.urls, self.default = directory, cells, default
+        self._cell_of: dict[str, str] = {}
+        self._read_at: dict[str, float] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read the files that have changed."""
+        for cell in self.urls:
+            path = self._directory / f"{cell}.accounts"
+            changed_at = path.stat().st_mtime if path.exists() else 0.0
+            if changed_at != self._read_at.get(cell):
+                rest = {waba_id: of for waba_id, of in self._cell_of.items() if of != cell}
+                own = path.read_text().split() if changed_at else []
+                # A tenant that moved is in both until the former cell has written its part anew: the newer one counts.
+                self._cell_of = {**rest, **dict.fromkeys(own, cell)}
+                self._read_at[cell] = changed_at
+
+    def cell_of(self, *waba_ids: str | None) -> str:
+        """The cell of the first account that is known."""
+        return next((self._cell_of[each] for each in waba_ids if each in self._cell_of), self.default)
+
+    def parts(self, body: bytes) -> dict[str, bytes]:
+        """What each cell gets of a notification."""
+        normalised = normalise(body)
+        places = defaultdict(set)
+        for change in normalised.changes:
+            cell = self.cell_of(change.route.waba_info_id, change.route.entry_id)
+            places[cell].add((change.entry, change.change))
+        if normalised.error is not None or not places:
+            # The default cell keeps what nobody can read; it gets the whole, as the upstream signed it.
+            places[self.default] = set()
+        if len(places) == 1:
+            return dict.fromkeys(places, body)
+        splitter = Splitter(body)
+        return {cell: splitter.split(own)[0] if own else body for cell, own in places.items()}
+
+
+# --- Calls of the notification router to one cell, behind a bulkhead: bounded in number, in bytes and in
+# time.
+#
+# A cell that hangs keeps its calls until they time out. What comes for it beyond the bounds is refused at
+# once, so that it takes neither the memory nor the connections of the other cells' notifications.
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS = 4.0
+"""How long a cell may take. The upstream itself gives up somewhere between 5 and 20 seconds (upstream fact 3.1)."""
+MOST_CALLS = 512
+MOST_BYTES = 32 * 1024 * 1024
+"""What the calls to one cell may hold at once in a router process. The largest notification has 16 MiB."""
+
+
+class CellCalls:
+    """The connections of this process to one cell. They are its own: no cell waits for another one's."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self._name, self._url = name, f"{url}/upstream/webhook"
+        self._calls = self._bytes = 0
+        self._refused: Counter[str] = Counter()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=MOST_CALLS),
+            timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def post(self, body: bytes, signature: str) -> bool:
+        """Whether the cell answered 200."""
+        if self._calls >= MOST_CALLS or self._bytes + len(body) > MOST_BYTES:
+            self._refused["full"] += 1
+            return False
+        self._calls += 1
+        self._bytes += len(body)
+        try:
+            status = await self._status(body, signature)
+        except TimeoutError:
+            self._refused["timeout"] += 1
+            return False
+        except aiohttp.ClientError:
+            self._refused["away"] += 1
+            return False
+        finally:
+            self._calls -= 1
+            self._bytes -= len(body)
+        if status != 200:
+            self._refused[f"answered_{status}"] += 1
+        return status == 200
+
+    def tell(self) -> None:
+        """One line in the log for all that the cell did not take since the last one."""
+        if self._refused:
+            log.warning("cell_did_not_take", cell=self._name, in_flight=self._calls, **self._refused)
+            self._refused.clear()
+
+    async def _status(self, body: bytes, signature: str) -> int:
+        assert self._session is not None  # noqa: S101 - made when the application began
+        headers = {"Content-Type": "application/json", "X-Hub-Signature-256": signature}
+        async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
+            return answer.status
+
+
+LOOK_SECONDS = 1.0
+"""How long the routes that were read count, and the refusals of a cell are collected for one line of the log."""
+_TEXT = {"Content-Type": "text/plain"}
+
+
+class Router:
+    """The application. Its cells are those of the routing table."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        self._table = table
+        self._cells = {name: CellCalls(name, url) for name, url in table.urls.items()}
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        request = Request(scope, receive, ids.encode(ids.REQUEST, ids.uuid7()))
+        try:
+            reply = await self._answer(request)
+        except ClientGone:
+            return
+        except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+            reply = error_reply(as_service_error(exception), request.request_id)
+        finally:
+            request.close()
+        await send_whole(reply.status, reply.headers.items(), reply.body, request, send)
+
+    async def _answer(self, request: Request) -> Reply:
+        match request.path, request.method:
+            case "/upstream/webhook", "POST":
+                return await self._hand_over(request)
+            case "/upstream/webhook", "GET":
+                return Reply(200, _TEXT, signatures.challenge(request.parameters).encode())
+            case "/v1/health/live", "GET" | "HEAD":
+                return Reply(200, _TEXT, b"")
+            case "/upstream/webhook" | "/v1/health/live", _:
+                raise MethodNotAllowed
+        raise NotFound(f"There is nothing at {request.path}.")
+
+    async def _hand_over(self, request: Request) -> Reply:
+        """200 when every cell concerned answered 200. Raises ServiceUnavailable otherwise."""
+        body = await request.body(limit=incoming.MAX_BODY_BYTES)
+        signature = request.header(b"x-hub-signature-256") or ""
+        environment = signatures.signing_environments(body, signature)[0]
+        calls = [
+            self._cells[cell].post(
+                part, signature if part == body else signatures.signed_by(environment, part)
+            )
+            for cell, part in self._table.parts(body).items()
+        ]
+        if not all(await asyncio.gather(*calls)):
+            raise ServiceUnavailable("Not every cell has taken its part. Repeat the notification.")
+        return Reply(200, _TEXT, b"")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep connections to the cells, and read the routes when they change."""
+        async with AsyncExitStack() as open_cells:
+            for cell in self._cells.values():
+                await open_cells.enter_async_context(cell)
+            looking = asyncio.create_task(self._keep_looking())
+            try:
+                yield
+            finally:
+                looking.cancel()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for cell in self._cells.values():
+                cell.tell()
+            try:
+                self._table.read()
+            except (OSError, ValueError):
+                # The routes read before still count; the file is read again at the next look.
+                log.exception("routes_unreadable")

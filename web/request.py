@@ -1,0 +1,188 @@
+"""A request as routes see it: its headers at once, its body when they ask for it, within its bounds."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from django.http import QueryDict
+
+from gateway.api.authentication import Caller
+from gateway.api.errors import PayloadTooLarge, RequestTimeout
+from gateway.api.limits import SMALL_BODY_BYTES, large_bodies
+
+BODY_GRACE_SECONDS = 10.0
+SLOWEST_BYTES_PER_SECOND = 16 * 1024
+"""A body must arrive within the grace plus its size at this rate."""
+DRAIN_SECONDS = 2.0
+MOST_DRAINED_BYTES = 1024 * 1024
+
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """The caller closed the connection before its request was complete."""
+
+
+def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Header lines by name, those of one name joined (RFC 9110, 5.3)."""
+    headers = dict(lines)
+    if len(headers) < len(lines):
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in lines:
+            values.setdefault(name, []).append(value)
+        headers = {name: b",".join(all_of_name) for name, all_of_name in values.items()}
+    return headers
+
+
+class Request:
+    """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
+
+    __slots__ = (
+        "_arrived",
+        "_begun_at",
+        "_large",
+        "_receive",
+        "admission_headers",
+        "body_is_read",
+        "caller",
+        "declared_length",
+        "headers",
+        "is_chunked",
+        "method",
+        "path",
+        "query_string",
+        "request_id",
+        "route",
+        "scope",
+    )
+
+    def __init__(self, scope: AsgiScope, receive: Receive, request_id: str = "") -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.route = self.path
+        """The pattern of the path."""
+        self.query_string: bytes = scope["query_string"]
+        self.headers: dict[bytes, bytes] = _joined(scope["headers"])
+        self.request_id = request_id
+        self.caller: Caller | None = None
+        """Who calls, once the headers were judged; also of a request that is then refused."""
+        self.admission_headers: Mapping[str, str] = {}
+        self.is_chunked = b"transfer-encoding" in self.headers
+        self.declared_length: int | None = (
+            None if self.is_chunked else int(self.headers.get(b"content-length", b"0"))
+        )
+        """The parser lets nothing pass but digits. None for a body in chunks."""
+        self.body_is_read = self.declared_length == 0
+        self._receive = receive
+        self._large = self._arrived = 0
+        self._begun_at: float | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value; `name` in lower case."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The query's parameters; of a repeated one the last."""
+        return QueryDict(self.query_string).dict()
+
+    async def body(self, *, limit: int) -> bytes:
+        """The whole body. Raises PayloadTooLarge, RequestTimeout, ServiceUnavailable or ClientGone."""
+        too_large = PayloadTooLarge(
+            f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit}
+        )
+        if self.declared_length is not None and self.declared_length > limit:
+            raise too_large
+        parts: list[bytes] = []
+        size = 0
+        while not self.body_is_read:
+            part = await self.part()
+            size += len(part)
+            if size > limit:
+                raise too_large
+            if size > SMALL_BODY_BYTES:
+                self._reserve(size - SMALL_BODY_BYTES)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def part(self) -> bytes:
+        """What has arrived of the body since the last part; `body_is_read` after its last.
+
+        While it is not taken, the connection is not read from. Raises RequestTimeout for a body that comes too
+        slowly, ClientGone.
+        """
+        if self.body_is_read:
+            return b""
+        loop = asyncio.get_running_loop()
+        if self._begun_at is None:
+            self._begun_at = loop.time()
+        ends = self._begun_at + BODY_GRACE_SECONDS + self._arrived / SLOWEST_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout_at(ends):
+                message = await self._receive()
+        except TimeoutError:
+            raise RequestTimeout from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part: bytes = message["body"]
+        self._arrived += len(part)
+        self.body_is_read = not message["more_body"]
+        return part
+
+    async def drain(self) -> None:
+        """Read away what still arrives of a body that nobody wants, for a short time.
+
+        A connection that is closed while bytes of its client wait unread is reset, and the answer may be lost.
+        """
+        drained = 0
+        with contextlib.suppress(TimeoutError, RequestTimeout, ClientGone):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self.body_is_read and drained < MOST_DRAINED_BYTES:
+                    drained += len(await self.part())
+
+    async def disconnected(self) -> None:
+        """Wait until the caller has closed the connection; after the body, if there is one."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def close(self) -> None:
+        """Give back what the body took of the shared memory."""
+        large_bodies.give_back(self._large)
+        self._large = 0
+
+    def _reserve(self, size: int) -> None:
+        large_bodies.take(size - self._large)
+        self._large = size
+
+
+async def send_head(status: int, headers: Iterable[tuple[str, str]], request: Request, send: Send) -> None:
+    """Send status and headers. The connection of a body that nobody reads ends with the answer."""
+    lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    if not request.body_is_read:
+        lines.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+
+
+async def send_whole(
+    status: int, headers: Iterable[tuple[str, str]], body: bytes, request: Request, send: Send
+) -> None:
+    """Send a whole answer."""
+    given = list(headers)
+    if not any(name.lower() == "content-length" for name, _ in given):
+        given.append(("Content-Length", str(len(body))))
+    await send_head(status, given, request, send)
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await end_answer(request, send)
+
+
+async def end_answer(request: Request, send: Send) -> None:
+    """End an answer that is out, once what is under way of a body that nobody wants has been read away."""
+    if not request.body_is_read:
+        await request.drain()
+    await send({"type": "http.response.body", "body": b""})

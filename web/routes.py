@@ -1,0 +1,190 @@
+"""Handlers of the routes that the listener answers itself: notifications, sends, read marks, health.
+
+They call the same flows that everything else calls, on the event loop; the event stream is in `event_stream.py`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.conf import settings
+from django.http import QueryDict
+
+from gateway.api import health_views
+from gateway.api.authentication import Caller, reach_of
+from gateway.api.errors import (
+    InvalidRequest,
+    Reply,
+    ServiceError,
+    UnsupportedMediaType,
+    as_service_error,
+    error_reply,
+)
+from gateway.api.json import parse_object
+from gateway.api.limits import API_BODY_BYTES, SMALL_BODY_BYTES
+from gateway.meta_errors import explained
+from gateway.roles import KeyScope
+from messaging import idempotency
+from messaging.cloud_api import parameters as graph_sends
+from messaging.cloud_api.errors import graph_reply
+from messaging.cloud_api.parameters import GraphSend
+from messaging.notifications import incoming, signatures
+from messaging.notifications.incoming import Intake
+from messaging.sending import flow
+from messaging.sending.flow import SendRequest
+from web.admission import admitted_caller
+from web.request import ClientGone, Request
+from web.strangers import strangers
+
+_TEXT = {"Content-Type": "text/plain"}
+_intake: Intake | None = None
+
+
+async def close() -> None:
+    """Finish what has begun and close what the handlers hold of the database and of the upstream."""
+    global _intake
+    if _intake is not None:
+        await _intake.close()
+        _intake = None
+    await flow.close()
+
+
+async def subscribe(request: Request) -> Reply:
+    """GET /upstream/webhook: the verification of a subscription (upstream fact 3.1)."""
+    return Reply(200, _TEXT, signatures.challenge(request.parameters).encode())
+
+
+async def accept_notification(request: Request) -> Reply:
+    """POST /upstream/webhook: 200 after the commit, 401 for a wrong signature."""
+    global _intake
+    if strangers.is_suspect(request):
+        async with strangers.turn(request):
+            body, environments = await _signed(request)
+    else:
+        try:
+            body, environments = await _signed(request)
+        except (ServiceError, ClientGone):
+            strangers.suspect(request)
+            raise
+    if _intake is None:
+        _intake = Intake()
+    await _intake.accept(body, environments=environments)
+    return Reply(200, _TEXT, b"")
+
+
+async def _signed(request: Request) -> tuple[bytes, list[str]]:
+    """The body of a notification, and the environments whose app secret signed it. Raises ServiceError, ClientGone."""
+    body = await request.body(limit=incoming.MAX_BODY_BYTES)
+    return body, signatures.signing_environments(body, request.header(b"x-hub-signature-256"))
+
+
+async def send_message(request: Request) -> Reply:
+    """POST /v1/messages: send one message (send rules 1 to 7)."""
+    caller, raw, body = await _operation(request)
+    return await flow.send(
+        SendRequest(
+            **reach_of(caller),
+            path=request.path,
+            raw=raw,
+            body=body,
+            idempotency_key=_idempotency_key(request),
+            request_id=request.request_id,
+        )
+    )
+
+
+async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
+    """POST /{number}/messages: what Cloud API software sends, and its errors as it understands them."""
+    request.route = send.route
+    try:
+        reply = await _graph_send(send, request)
+    except ClientGone:
+        raise
+    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+        reply = error_reply(as_service_error(exception), request.request_id)
+    version = send.version or settings.META_GRAPH_VERSION
+    return graph_reply(reply, request_id=request.request_id, version=version)
+
+
+async def _graph_send(send: GraphSend, request: Request) -> Reply:
+    query = request.query_string.decode("latin-1")
+    content_type = request.header(b"content-type") or ""
+    authorization = graph_sends.credential(
+        request.header(b"authorization"), request.header(b"x-api-key"), query
+    )
+    raw: bytes | None = None
+    if authorization is None:
+        # Nobody is known yet: no more of a body is read than of a page's form.
+        raw = await request.body(limit=SMALL_BODY_BYTES)
+        token = graph_sends.access_token(query=query, content_type=content_type, body=raw)
+        authorization = f"Bearer {token}" if token else None
+    request.headers[b"authorization"] = (authorization or "").encode("latin-1", "replace")
+    caller = await admitted_caller(request, scope=KeyScope.MESSAGES)
+    if raw is None:
+        raw = await request.body(limit=API_BODY_BYTES)
+    call = graph_sends.send_call(send, query=query, content_type=content_type, body=raw)
+    if call.path == "/v1/messages/read":
+        return await flow.mark_read(**reach_of(caller), body=call.members)
+    return await flow.send(
+        SendRequest(
+            **reach_of(caller),
+            path=call.path,
+            edge=send.edge,
+            raw=call.body,
+            body=call.members,
+            idempotency_key=_idempotency_key(request),
+            request_id=request.request_id,
+        )
+    )
+
+
+async def mark_read(request: Request) -> Reply:
+    """POST /v1/messages/read: mark a customer's message as read."""
+    caller, _, body = await _operation(request)
+    reply = await flow.mark_read(**reach_of(caller), body=body)
+    return Reply(reply.status, reply.headers, explained(reply.body, request.request_id))
+
+
+async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
+    """An admitted caller's JSON body, as bytes and as an object. Raises ServiceError."""
+    caller = await admitted_caller(request, scope=KeyScope.MESSAGES)
+    if request.query_string:
+        unknown = "This query parameter is unknown. This operation takes none."
+        raise InvalidRequest.of(**dict.fromkeys(QueryDict(request.query_string), unknown))
+    content_type = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+    if content_type != "application/json" and not (content_type == "" and request.body_is_read):
+        raise UnsupportedMediaType("This operation takes application/json.")
+    raw = await request.body(limit=API_BODY_BYTES) or b"{}"
+    return caller, raw, parse_object(raw)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    """The key of a send. Raises InvalidRequest for a request with two different ones."""
+    keys = {value for name, value in request.scope["headers"] if name == b"idempotency-key"}
+    if len(keys) > 1:
+        raise InvalidRequest.of(**{idempotency.HEADER: "Send one key: this request has two different ones."})
+    return keys.pop().decode("latin-1") if keys else None
+
+
+async def live(request: Request) -> Reply:
+    """GET /v1/health/live."""
+    return health_views.live()
+
+
+def _shared(ask: Callable[[], Reply]) -> Callable[[Request], Awaitable[Reply]]:
+    """A handler whose concurrent calls share one look at the database."""
+    asking: asyncio.Task[Reply] | None = None
+
+    async def handler(request: Request) -> Reply:
+        nonlocal asking
+        if asking is None or asking.done():
+            asking = asyncio.create_task(asyncio.to_thread(ask))
+        return await asyncio.shield(asking)
+
+    return handler
+
+
+health = _shared(health_views.health)
+"""GET /v1/health."""
+ready = _shared(health_views.ready)
+"""GET /v1/health/ready."""

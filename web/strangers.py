@@ -1,0 +1,138 @@
+"""Strangers: callers whom this process does not know yet, each address with a bounded share of what they may use.
+
+Who brings a key, a console token or a session that was verified lately is served by the threads of callers. All others
+share few threads and database connections of their own, and of one address only a few requests are in work at once; the
+rest wait their turn. So do notifications of an address that sent what nobody signed.
+"""
+
+import asyncio
+import ipaddress
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from django.conf import settings
+from django.http.cookie import parse_cookie
+
+from gateway.api import authentication
+from gateway.api.authentication import BEARER
+from gateway.api.errors import RateLimited, ServiceError
+from gateway.api.middleware import GRAPH_PATH
+from messaging.cloud_api import parameters as graph_sends
+from web.request import AsgiScope, ClientGone, Request
+
+AT_ONCE = 4
+"""Requests in work of one address. Strangers have more threads: an address that keeps its own leaves others theirs."""
+MOST_WAITING = 200
+"""Requests of one address that wait."""
+FAILED_SECONDS = 0.1
+"""How much longer a request that was refused keeps its turn: an address gets 40 such answers a second."""
+REFUSED_SECONDS = 1.0
+"""How late, up to twice as late, a request is answered for which there is no place: who asks on is slowed down."""
+SUSPECT_SECONDS = 60.0
+"""How long an address whose notification failed takes turns."""
+MOST_SUSPECTS = 10_000
+
+
+class _Turns:
+    """The turns of one address."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(AT_ONCE)
+        self.users = 0
+
+
+class Strangers:
+    """Gives strangers their turns, by address."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, _Turns] = {}
+        self._suspects: dict[str, float] = {}
+        """Until when, by address."""
+
+    @asynccontextmanager
+    async def turn(self, request: Request) -> AsyncIterator[None]:
+        """Hold a turn for the time of the block. Raises RateLimited when too much of an address waits."""
+        address = network_of(request)
+        turns = self._turns.get(address)
+        if turns is None:
+            turns = self._turns[address] = _Turns()
+        if turns.users >= AT_ONCE + MOST_WAITING:
+            # Those that came together are not answered together: the others' calls would wait for all of them.
+            await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
+            raise RateLimited(
+                "Too many calls of your address wait for their turn.", headers={"Retry-After": "1"}
+            )
+        turns.users += 1
+        try:
+            async with turns.free:
+                try:
+                    yield
+                except (ServiceError, ClientGone):
+                    await asyncio.sleep(FAILED_SECONDS)
+                    raise
+        finally:
+            turns.users -= 1
+            if not turns.users:
+                del self._turns[address]
+
+    def suspect(self, request: Request) -> None:
+        """Note that a notification failed: it was not signed, or its body did not come."""
+        if len(self._suspects) >= MOST_SUSPECTS:
+            self._suspects.clear()
+        self._suspects[network_of(request)] = asyncio.get_running_loop().time() + SUSPECT_SECONDS
+
+    def is_suspect(self, request: Request) -> bool:
+        """Whether a notification of this address failed lately."""
+        if not self._suspects:
+            return False
+        address = network_of(request)
+        until = self._suspects.get(address)
+        if until is not None and until <= asyncio.get_running_loop().time():
+            del self._suspects[address]
+            return False
+        return until is not None
+
+
+strangers = Strangers()
+
+
+def is_known(scope: AsgiScope) -> bool:
+    """Whether a request brings a credential that this process verified lately.
+
+    A key in a body does not count: it has not been read yet.
+    """
+    credential = _credential(scope)
+    return credential is not None and authentication.is_known(authentication.credential_digest(credential))
+
+
+def _credential(scope: AsgiScope) -> str | None:
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    given = headers.get(b"authorization")
+    authorization = None if given is None else given.decode("latin-1")
+    if GRAPH_PATH.match(scope["path"]):
+        api_key = headers.get(b"x-api-key", b"").decode("latin-1")
+        authorization = graph_sends.credential(
+            authorization, api_key, scope["query_string"].decode("latin-1")
+        )
+    if authorization is None:
+        cookies = parse_cookie(headers.get(b"cookie", b"").decode("latin-1"))
+        return cookies.get(settings.SESSION_COOKIE_NAME)
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == BEARER else None
+
+
+def network_of(request: Request) -> str:
+    """The client's address, as the trusted proxies tell it; of an IPv6 address its network of 64 bits."""
+    client = request.scope["client"]
+    address = str(client[0]) if client else ""
+    if settings.ALLAUTH_TRUSTED_PROXY_COUNT:
+        forwarded = [part.strip() for part in (request.header(b"x-forwarded-for") or "").split(",")]
+        address = forwarded[-min(settings.ALLAUTH_TRUSTED_PROXY_COUNT, len(forwarded))] or address
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 6:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return address

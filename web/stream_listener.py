@@ -1,0 +1,158 @@
+"""Listeners of the event stream, and their slots in Valkey: a bounded number for each tenant and one for each key.
+
+A listener is one open stream: its place in the log, and the page that its client has not taken yet. A slot that is not
+kept is free again after `SLOT_SECONDS`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from web.admission import Credential
+from webhooks import stream
+from webhooks.stream import Asked, Found, Position
+
+HEARTBEAT_SECONDS = 15.0
+SLOT_SECONDS = 40
+
+# A connection's slot among those of its tenant, and that of its key, which the newest connection takes. All of a chunk
+# are renewed in one call.
+_ENTER = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+local former = redis.call('GET', KEYS[2])
+if former then redis.call('ZREM', KEYS[1], former) end
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[1] + ARGV[2], ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[4], 'EX', ARGV[2])
+return 1
+"""
+_KEEP = """
+local kept = {}
+for place = 1, #KEYS / 2 do
+    local tenant, key, id = KEYS[2 * place - 1], KEYS[2 * place], ARGV[2 + place]
+    local holder = redis.call('GET', key)
+    if holder and holder ~= id then
+        kept[place] = 0
+    else
+        redis.call('ZADD', tenant, ARGV[1] + ARGV[2], id)
+        redis.call('EXPIRE', tenant, ARGV[2])
+        redis.call('SET', key, id, 'EX', ARGV[2])
+        kept[place] = 1
+    end
+end
+return kept
+"""
+_LEAVE = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
+"""
+
+
+class Listener:
+    """One open stream."""
+
+    __slots__ = (
+        "_full",
+        "_told_at",
+        "after",
+        "asked",
+        "began_at",
+        "credential",
+        "ended",
+        "environment",
+        "id",
+        "news",
+        "page",
+        "slot",
+        "tenant_id",
+        "until",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the connection's own name
+        slot: str,
+        credential: Credential,
+        tenant_id: UUID,
+        environment: str,
+        asked: Asked,
+        after: Position,
+    ) -> None:
+        self.id, self.slot, self.credential = id, slot, credential
+        self.tenant_id, self.environment = tenant_id, environment
+        self.asked = asked
+        self.after = after
+        """The place up to which the log was read; all before it was handed over."""
+        self.page: list[Found] = []
+        self.news = asyncio.Event()
+        self.ended: str | None = None
+        self.until: int | None = None
+        """The transaction before which all must have ended; None when nothing is open."""
+        self._full = False
+        self.began_at = self._told_at = time.monotonic()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its client has heard nothing for so long that a heartbeat is due."""
+        return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
+
+    def told(self) -> None:
+        """Its client was sent something."""
+        self._told_at = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for events and holds none."""
+        return not self.page and self.ended is None
+
+    def hand(self, page: Sequence[Found]) -> None:
+        """Hand over what follows its place; a full page may not be all."""
+        self.after = page[-1].position
+        self._full = len(page) == stream.PAGE
+        self.page = [found for found in page if self.asked.wants(found.type, found.phone_number_id)]
+        self.news.set()
+
+    def drained(self) -> bool:
+        """The page is with the client; returns whether there may be more at once."""
+        self.page = []
+        full, self._full = self._full, False
+        return full
+
+    def end(self, reason: str) -> None:
+        """End the stream; the first reason counts."""
+        self.ended = self.ended or reason
+        self.news.set()
+
+
+class StreamSlots:
+    """The slots, over one asynchronous connection. Every method raises `VALKEY_UNAVAILABLE`."""
+
+    def __init__(self, valkey: Any) -> None:
+        self._valkey = valkey
+
+    async def acquire(self, listener: Listener) -> bool:
+        """Acquire a slot and close the key's previous stream. False if the tenant is at its limit."""
+        moment, most = int(time.time()), settings.STREAMS_PER_TENANT
+        return bool(
+            await self._valkey.eval(_ENTER, 2, *_names(listener), moment, SLOT_SECONDS, most, listener.id)
+        )
+
+    async def renew(self, listeners: Sequence[Listener]) -> list[bool]:
+        """Renew the slots of these; False for each whose key listens elsewhere by now."""
+        names = [name for listener in listeners for name in _names(listener)]
+        values = [int(time.time()), SLOT_SECONDS, *(listener.id for listener in listeners)]
+        return [bool(kept) for kept in await self._valkey.eval(_KEEP, len(names), *names, *values)]
+
+    async def release(self, listener: Listener) -> None:
+        """Release a slot; twice does no harm."""
+        await self._valkey.eval(_LEAVE, 2, *_names(listener), listener.id)
+
+
+def _names(listener: Listener) -> tuple[str, str]:
+    return f"streams:tenant:{listener.tenant_id}", f"streams:key:{listener.slot}"

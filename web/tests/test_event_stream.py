@@ -1,0 +1,516 @@
+"""`GET /v1/events/stream`: nothing skipped, nothing of others, bounded, and ended with its key."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import redis
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+from pytest_django import Settings
+
+from gateway import ids
+from tenants.credentials import api_keys, key_cache
+from tenants.models import Tenant
+from tests.fixtures import assert_error, wait_until
+from web import admission, event_stream, stream_hub, stream_listener
+from web import listener as http_listener
+from web.tests.client import FrontClient
+from webhooks import stream as reading
+from webhooks import wake_up
+from webhooks.events.envelope import NewEvent
+from webhooks.events.publish import publish
+from webhooks.models import Event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS = 20.0
+
+
+class Stream:
+    """A client of the stream, over a connection of its own."""
+
+    def __init__(self, address: tuple[str, int], key: str, query: str = "", **headers: str) -> None:
+        self.connection = http.client.HTTPConnection(*address, timeout=SECONDS)
+        sent = {"Authorization": f"Bearer {key}"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        self.connection.request("GET", f"/v1/events/stream{query}", headers=sent)
+        self.response = self.connection.getresponse()
+        self.last_id = ""
+
+    def block(self) -> dict[str, str]:
+        """The next block of lines, by field; comments are the field ''."""
+        fields: dict[str, str] = {}
+        while line := self.response.readline():
+            text = line.decode().rstrip("\n")
+            if not text:
+                break
+            name, _, value = text.partition(":")
+            value = value.removeprefix(" ")
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+        self.last_id = fields.get("id", self.last_id)
+        return fields
+
+    def event(self) -> dict[str, Any]:
+        """The next event, passing heartbeats by."""
+        deadline = time.monotonic() + SECONDS
+        while block := self.block():
+            if "data" in block:
+                value: dict[str, Any] = json.loads(block["data"]) if "event" not in block else block
+                return value
+            assert time.monotonic() < deadline, "nothing but heartbeats"
+        raise AssertionError("the stream ended")
+
+    def close(self) -> None:
+        self.connection.close()
+        self.response.close()
+
+
+Open = Callable[..., Stream]
+
+
+@pytest.fixture
+def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Open]:
+    """Open streams; they are closed, and gone from the server, when the test ends."""
+    streams: list[Stream] = []
+
+    def open_(query: str = "", *, by: str = key.key, **headers: str) -> Stream:
+        stream = Stream(front_address, by, query, **headers)
+        streams.append(stream)
+        if stream.response.status == 200:
+            stream.block()
+        return stream
+
+    yield open_
+    for stream in streams:
+        stream.close()
+    hub = event_stream._hub
+    wait_until(lambda: hub is None or not hub._all(), "a closed stream was not forgotten")
+
+
+def new(kind: str = "message.inbound", **values: Any) -> NewEvent:
+    members = {"type": kind, "environment": "live", "dedupe_key": str(ids.uuid7()), "data": b'{"n":1.50}'}
+    return NewEvent(**{**members, **values})
+
+
+def publish_one(tenant: Tenant, kind: str = "message.inbound", **values: Any) -> str:
+    with transaction.atomic():
+        (event_id,) = publish(tenant_id=tenant.id, events=[new(kind, **values)])
+    return ids.encode(ids.EVENT, event_id)
+
+
+def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_valkey: redis.Redis) -> None:
+    """Keys of open streams are read together; one holds a time that Python does not know."""
+    keys = [api_keys.create(name=str(n), environment="live", tenant=tenant) for n in range(3)]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [keys[1].row.id])
+    credentials = [admission.Credential(key.key, None) for key in keys]
+    empty_valkey.flushdb()
+    key_cache.forget_process_cache()
+    assert async_to_sync(admission.still_admitted)(credentials) == [True, False, True]
+
+
+def test_an_event_arrives_exactly_as_webhooks_deliver_it(
+    listen: Open, tenant: Tenant, front: FrontClient, key: api_keys.NewKey
+) -> None:
+    stream = listen()
+    assert stream.response.getheader("Content-Type") == "text/event-stream"
+    assert stream.response.getheader("X-Service-Request-Id", "").startswith("req_")
+    event_id = publish_one(tenant, "meta.other")
+    shown = front.ask("GET", f"/v1/events/{event_id}", Authorization=f"Bearer {key.key}")
+    assert stream.event() == json.loads(shown.content)["event"]
+
+
+def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_hub, "YOUNG_SECONDS", 0.0)
+    stream = listen()
+    hub = event_stream._hub
+    assert hub is not None
+    wait_until(lambda: hub._hears, "the hub hears no signals")
+    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
+    # What this process remembers of former tests is not what Valkey, which was emptied since, holds.
+    monkeypatch.setattr(wake_up._signals, "_listening", False)
+    # Within a second every process that publishes knows that somebody listens.
+    wait_until(_publishers_know, "the listener is not announced")
+    arrived = threading.Event()
+    published: list[str] = []
+
+    def publish() -> None:
+        # One signal may be lost, when a busy machine lets the hub's word that it listens run out.
+        while not arrived.wait(0.5):
+            published.append(publish_one(tenant, f"k{len(published)}"))
+        connection.close()
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        assert stream.event()["id"]
+    finally:
+        arrived.set()
+        publisher.join(SECONDS)
+    assert published
+
+
+def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen()  # The hub hears signals from now on, and polls rarely.
+    hub = event_stream._hub
+    assert hub is not None
+    wait_until(lambda: hub._hears, "the hub hears no signals")
+    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(stream_hub, "YOUNG_SECONDS", SECONDS)
+    monkeypatch.setattr(wake_up, "fresh", lambda _: None)
+    for _ in range(2):
+        stream = listen()
+        event_id = publish_one(tenant)
+        while stream.event()["id"] != event_id:
+            pass
+
+
+def _publishers_know() -> bool:
+    wake_up.fresh([])
+    return wake_up._signals._listening
+
+
+def test_without_valkey_the_poll_brings_it(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhooks.wake_up.fresh", lambda tenants: None)
+    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 0.2)
+    stream = listen()
+    event_id = publish_one(tenant)
+    assert stream.event()["id"] == event_id
+
+
+def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenant: Tenant) -> None:
+    """The reader meets a committed event while an older transaction is open, and must wait for it."""
+    stream = listen()
+    begun, may_commit = threading.Event(), threading.Event()
+    late: list[str] = []
+
+    def slow() -> None:
+        try:
+            with transaction.atomic():
+                late.extend(map(str, publish(tenant_id=tenant.id, events=[new()])))
+                begun.set()
+                assert may_commit.wait(SECONDS)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert begun.wait(SECONDS)
+    early = publish_one(tenant)
+    hub = event_stream._hub
+    assert hub is not None
+    (listener,) = hub._all()
+    wait_until(lambda: listener.until not in {None, stream_hub.ANY_LOOK}, "nobody looked while it was open")
+    assert listener.is_idle, "an event was handed over although an older transaction is open"
+    may_commit.set()
+    thread.join()
+    ((late_id),) = late
+    assert [stream.event()["id"], stream.event()["id"]] == [ids.encode(ids.EVENT, UUID(late_id)), early]
+
+
+def test_an_id_made_long_before_the_commit_is_not_skipped(listen: Open, tenant: Tenant) -> None:
+    old_id = ids.uuid7()
+    stream = listen()
+    first = publish_one(tenant)
+    assert stream.event()["id"] == first
+    again = publish_one(tenant, id=old_id)
+    assert stream.event()["id"] == again
+
+
+def test_it_goes_on_from_the_last_event_without_loss(listen: Open, tenant: Tenant) -> None:
+    stream = listen()
+    first = publish_one(tenant)
+    assert stream.event()["id"] == first
+    stream.close()
+    missed = [publish_one(tenant) for _ in range(reading.PAGE * 2 + 3)]
+    again = listen(Last_Event_ID=stream.last_id)
+    assert [again.event()["id"] for _ in missed] == missed
+
+
+def test_it_goes_on_from_before_the_first_event(listen: Open, tenant: Tenant) -> None:
+    stream = listen()
+    stream.close()
+    missed = publish_one(tenant)
+    assert listen(Last_Event_ID=stream.last_id).event()["id"] == missed
+
+
+def test_it_goes_on_from_an_events_own_id(listen: Open, tenant: Tenant, other_tenant: Tenant) -> None:
+    first, second = publish_one(tenant), publish_one(tenant)
+    assert listen(Last_Event_ID=first).event()["id"] == second
+    foreign = publish_one(other_tenant)
+    for unknown in (foreign, "evt_nothing", "1.x", ids.encode(ids.EVENT, ids.uuid7())):
+        stream = listen(Last_Event_ID=unknown)
+        assert stream.response.status == 400
+
+
+def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open, tenant: Tenant) -> None:
+    """The places of all streams are looked for in one statement."""
+    stream = listen()
+    latest = ids.encode(ids.EVENT, UUID(int=2**128 - 1))
+    assert listen(Last_Event_ID=f"0.{latest}").response.status == 400
+    published = publish_one(tenant)
+    assert stream.event()["id"] == published
+
+
+def test_a_stream_whose_place_cannot_be_read_ends_alone(
+    listen: Open, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    """Streams are looked for together: an error that one of them brings about must not stop the others."""
+    other_key = api_keys.create(name="k", environment="live", tenant=other_tenant)
+    unreadable, other = listen(), listen(by=other_key.key)
+    hub = event_stream._hub
+    assert hub is not None
+    wait_until(lambda: not hub._due, "the first look at the streams does not end")
+    (listener,) = hub._of_tenant[tenant.id]
+    listener.after = reading.Position(0, UUID(int=2**128 - 1))
+    for each in (tenant, other_tenant):
+        publish_one(each)
+    assert other.event()["tenant_id"] == str(other_tenant.id)
+    assert unreadable.event() == {"event": "closed", "data": "failed"}
+
+
+def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
+    publish_one(tenant)
+    reading.forget_positions()
+    since = publish_one(tenant)
+    place = reading.Position(2**50, ids.uuid7())
+    assert listen(Last_Event_ID=str(place)).event()["id"] == since
+
+
+def test_filters(listen: Open, tenant: Tenant) -> None:
+    stream = listen("?type=message.status,batch.completed&phone_number_id=1")
+    publish_one(tenant, phone_number_id="1")
+    publish_one(tenant, "message.status", phone_number_id="2")
+    wanted = publish_one(tenant, "message.status", phone_number_id="1")
+    assert stream.event()["id"] == wanted
+    for query in ("?type=nothing", "?type=", "?x=1", "?phone_number_id=1&phone_number_id=2"):
+        assert listen(query).response.status == 400
+
+
+def test_a_key_that_is_limited_to_numbers_hears_of_them_alone(listen: Open, tenant: Tenant) -> None:
+    limited = api_keys.create(
+        name="n", environment="live", tenant=tenant, phone_number_ids=["100", "200"]
+    ).key
+    every, one = listen(by=limited), None
+    for number in (None, "300", "200"):
+        last = publish_one(tenant, phone_number_id=number)
+    assert every.event()["id"] == last
+    one = listen("?phone_number_id=100", by=limited)
+    publish_one(tenant, phone_number_id="200")
+    last = publish_one(tenant, phone_number_id="100")
+    assert one.event()["id"] == last
+    assert listen("?phone_number_id=300", by=limited).response.status == 400
+
+
+@pytest.mark.parametrize("scopes", [["messages"], ["events"]])
+def test_it_needs_the_scope_of_events(listen: Open, tenant: Tenant, scopes: list[str]) -> None:
+    key = api_keys.create(name="s", environment="live", tenant=tenant, scopes=scopes).key
+    assert listen(by=key).response.status == (200 if scopes == ["events"] else 403)
+
+
+def test_a_credential_without_the_scope_is_not_admitted_any_longer(tenant: Tenant) -> None:
+    keys = [
+        api_keys.create(name="s", environment="live", tenant=tenant, scopes=[scope]).key
+        for scope in ("events", "messages")
+    ]
+    credentials = [admission.Credential(key, None) for key in keys]
+    assert async_to_sync(admission.still_admitted)(credentials) == [True, False]
+
+
+def test_another_tenant_and_the_other_environment_hear_nothing(
+    listen: Open, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    test_key = api_keys.create(name="t", environment="test", tenant=tenant).key
+    other_key = api_keys.create(name="o", environment="live", tenant=other_tenant).key
+    in_test, of_other = listen(by=test_key), listen(by=other_key)
+    publish_one(tenant)
+    tests_own = publish_one(tenant, environment="test")
+    others_own = publish_one(other_tenant)
+    assert in_test.event()["id"] == tests_own
+    assert of_other.event()["id"] == others_own
+
+
+def test_the_newest_stream_of_a_key_ends_the_one_before(listen: Open, tenant: Tenant) -> None:
+    first = listen()
+    second = listen()
+    assert first.event() == {"event": "closed", "data": "replaced"}
+    event_id = publish_one(tenant)
+    assert second.event()["id"] == event_id
+
+
+def test_a_stream_of_the_key_at_another_process_ends_this_one(
+    listen: Open, key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+    stream = listen()
+    hub = event_stream._hub
+    assert hub is not None
+    (listener,) = hub._all()
+    empty_valkey.set(f"streams:key:{listener.slot}", "another connection")
+    assert stream.event() == {"event": "closed", "data": "replaced"}
+
+
+def test_a_tenant_holds_a_bounded_number_of_streams(
+    listen: Open, tenant: Tenant, other_tenant: Tenant, settings: Settings
+) -> None:
+    settings.STREAMS_PER_TENANT = 2
+    keys = [api_keys.create(name="k", environment="live", tenant=tenant).key for _ in range(3)]
+    kept = [listen(by=each) for each in keys[:2]]
+    assert listen(by=keys[2]).response.status == 429
+    assert (
+        listen(by=api_keys.create(name="o", environment="live", tenant=other_tenant).key).response.status
+        == 200
+    )
+    assert listen(by=keys[0]).response.status == 200, "a key takes the place of its own former stream"
+    kept[1].close()
+    wait_until(lambda: listen(by=keys[2]).response.status == 200, "a closed stream keeps its place")
+
+
+def test_the_bound_counts_the_streams_of_other_processes(
+    listen: Open, tenant: Tenant, settings: Settings, empty_valkey: redis.Redis
+) -> None:
+    settings.STREAMS_PER_TENANT = 1
+    empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() + 30})
+    assert listen().response.status == 429
+    empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() - 1})
+    assert listen().response.status == 200
+
+
+def test_the_bound_holds_without_valkey(
+    listen: Open, tenant: Tenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> bool:
+        raise redis.exceptions.ConnectionError
+
+    monkeypatch.setattr(stream_listener.StreamSlots, "acquire", away)
+    settings.STREAMS_PER_TENANT = 1
+    assert listen().response.status == 200
+    other = api_keys.create(name="k", environment="live", tenant=tenant).key
+    assert listen(by=other).response.status == 429
+
+
+def test_the_streams_of_all_tenants_leave_connections_for_other_calls(
+    listen: Open, other_tenant: Tenant, front: FrontClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stream_hub.MOST_STREAMS + http_listener.MOST_BODIES < http_listener.MOST_CONNECTIONS
+    monkeypatch.setattr(stream_hub, "MOST_STREAMS", 1)
+    assert listen().response.status == 200
+    other = api_keys.create(name="k", environment="live", tenant=other_tenant).key
+    assert listen(by=other).response.status == 503
+    assert front.ask("GET", "/v1/health").status_code == 200
+
+
+def test_a_revoked_key_ends_its_stream(
+    listen: Open, tenant: Tenant, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+    stream = listen()
+    api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
+    key_cache.forget_process_cache()
+    assert stream.event() == {"event": "closed", "data": "unauthorized"}
+    # What a process remembers of a key, and the two rounds in which it may have been judged just before.
+    assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
+
+
+def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+    stream = listen()
+    tenant.status = "suspended"
+    tenant.save()
+    key_cache.forget_process_cache()
+    key_cache.write_tenant(tenant)
+    assert stream.event() == {"event": "closed", "data": "unauthorized"}
+
+
+def test_a_heartbeat_comes_while_nothing_happens(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_listener, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(stream_hub, "HEARTBEAT_SECONDS", 0.1)
+    stream = listen("?type=message.status")
+    place = stream.last_id
+    assert stream.block()[""] == "alive"
+    assert stream.last_id == place, "nothing has happened since"
+    publish_one(tenant)
+    wait_until(
+        lambda: bool(stream.block()) and stream.last_id != place, "the place stays before what is left out"
+    )
+
+
+def test_a_client_that_takes_nothing_is_dropped(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_listener, "TAKE_SECONDS", 0.2)
+    listen()
+    hub = event_stream._hub
+    assert hub is not None
+    large = b'{"x":"' + b"x" * 4_000_000 + b'"}'
+    for _ in range(6):
+        publish_one(tenant, data=large)
+    wait_until(lambda: not hub._all(), "it holds its megabytes for ever")
+
+
+def test_a_database_that_is_away_does_not_end_it(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_hub, "AGAIN_SECONDS", 0.1)
+    stream = listen()
+    first = publish_one(tenant)
+    assert stream.event()["id"] == first
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND query LIKE '%%e.position%%'"
+        )
+    second = publish_one(tenant)
+    assert stream.event()["id"] == second
+
+
+def test_a_strangers_stream_is_refused(front: FrontClient) -> None:
+    assert_error(front.ask("GET", "/v1/events/stream"), 401, "unauthorized")  # type: ignore[arg-type]
+
+
+def test_its_headers_can_be_asked_for_alone(front: FrontClient, key: api_keys.NewKey) -> None:
+    answer = front.ask("HEAD", "/v1/events/stream", Authorization=f"Bearer {key.key}")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/event-stream")
+
+
+def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off; SET enable_sort = off")
+        cursor.execute(
+            "EXPLAIN " + reading._AFTER,
+            {
+                "tenants": [tenant.id],
+                "environments": ["live"],
+                "transactions": ["5"],
+                "events": [ids.uuid7()],
+                "first": ids.uuid7(),
+                "end": UUID(int=ids.uuid7().int + 2**80),
+            },
+        )
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+        cursor.execute("RESET enable_seqscan; RESET enable_sort")
+    assert "tenant_id_environment_position_id" in plan or "by_position" in plan, plan
+    assert "ROW(" in plan.partition("Index Cond")[2].partition("\n")[0], plan
+
+
+def test_rows_of_the_former_version_get_a_place_too(tenant: Tenant) -> None:
+    Event.objects.create(
+        tenant_id=tenant.id, type="message.inbound", dedupe_key="x", payload_expires_on="2030-01-01"
+    )
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        ((found,),) = other.execute("SELECT position IS NOT NULL FROM events").fetchall()
+    assert found

@@ -1,1 +1,0 @@
-"""The pages of endpoints, events, deliveries and figures in the console."""

@@ -1,0 +1,446 @@
+"""The statements that claim due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
+
+The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and is due again after
+it (at least once). It names the worker that holds it (`leased_by`): when that one has died, its leases end at once.
+Database time alone counts, so a worker's clock does not matter.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+from uuid import UUID
+
+import msgspec
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from gateway.database.registration import DeadWorkers
+from gateway.database.statements import Statements, id_range, run, uuids
+from tenants.tenant_status import SERVED
+from webhooks.delivery import monitoring, ordering
+from webhooks.delivery.caps import Room, Unserved
+from webhooks.delivery.ordering import taking_slots
+from webhooks.delivery_rows import BUSY, TARGET_COLUMNS, StoredTarget
+from webhooks.events import envelope
+from webhooks.events.envelope import Envelope
+from webhooks.events.publish import HandedOver
+from webhooks.requests.signed_request import Target, UnreadableSecret, target
+
+log = structlog.get_logger(__name__)
+
+BURY_ROWS = 5_000
+
+PUT_OFF_SECONDS = 15 * 60
+"""How long an endpoint whose secret cannot be read waits before the next look at it."""
+
+# Endpoints with a closed circuit get a share; one whose wait is over gets a single probe. There is always a row.
+_READY = f"""{BUSY}
+SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS clock LEFT JOIN (
+    SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
+           e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered,
+           e.circuit_generation, {TARGET_COLUMNS}
+    FROM busy
+    LEFT JOIN webhooks_endpoint e ON e.id = busy.endpoint_id
+    LEFT JOIN tenants_tenant t ON t.id = e.tenant_id
+    WHERE e.id IS NULL OR (e.status = 'active' AND {SERVED.format(row="e")} AND busy.due_at <= now()
+                           AND (e.circuit_open_until IS NULL OR e.circuit_open_until <= now()))
+) AS ready ON true
+"""  # noqa: S608 - only column names are formatted in
+
+# For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
+# Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
+_LOCK = """
+SELECT due.id, share.endpoint_id, due.rescued
+FROM unnest(%s::uuid[], %s::int[]) AS share (endpoint_id, rows)
+CROSS JOIN LATERAL (
+    SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
+    WHERE d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
+      AND d.is_replay = %s
+    ORDER BY d.next_attempt_at LIMIT share.rows
+    FOR UPDATE SKIP LOCKED
+) due
+"""
+
+# By primary key, partitions pruned by the ids.
+_LEASE = """
+UPDATE webhook_deliveries
+SET next_attempt_at = now() + make_interval(secs => %(lease)s),
+    leased_until = now() + make_interval(secs => %(lease)s), leased_by = %(holder)s
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, now()
+"""
+
+# A lease lies in the index between now and its length from now, among retries that are due as soon.
+_LEASED = """
+    SELECT {columns} FROM busy CROSS JOIN LATERAL (
+        SELECT d.id, d.leased_by FROM webhook_deliveries d
+        WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at > now()
+          AND d.next_attempt_at <= now() + make_interval(secs => %(lease)s) AND d.leased_until > now()
+    ) AS leased WHERE leased.leased_by {holder}
+"""
+HOLDERS = BUSY + _LEASED.format(columns="DISTINCT leased.leased_by", holder="IS NOT NULL")
+_END_LEASES = f"""
+UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()
+WHERE leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
+  AND id = ANY(ARRAY({BUSY}{_LEASED.format(columns="leased.id", holder="= ANY(%(holders)s::bigint[])")}))
+"""  # noqa: S608 - only parts of statements are formatted in
+
+# What was handed over to another dispatcher that did not take it in time.
+_TAKE_LEASES = """
+UPDATE webhook_deliveries d SET leased_by = %(holder)s
+FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
+WHERE d.id = given.id AND d.leased_until = given.until AND d.id BETWEEN %(first)s AND %(last)s
+  AND d.status = 'pending' AND d.attempts = 0
+RETURNING d.id
+"""
+
+_PROBE = """
+UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
+WHERE id = ANY(%s::uuid[]) AND circuit_open_until <= now()
+RETURNING id
+"""
+
+_BURY = """
+UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
+    leased_until = NULL, dead_at = now()
+WHERE id IN (SELECT id FROM webhook_deliveries
+             WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
+             FOR UPDATE SKIP LOCKED)
+"""
+
+# In the order of their ids, so two workers never wait for each other in a circle.
+_PUT_OFF_ENDPOINTS = """
+UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s),
+    secret_unreadable_since = coalesce(secret_unreadable_since, now())
+WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
+"""
+_PUT_OFF_DELIVERIES = """
+UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL, last_error = 'secret_unreadable'
+WHERE id = ANY(%s::uuid[])
+"""
+_READABLE_AGAIN = """
+UPDATE webhooks_endpoint SET secret_unreadable_since = NULL
+WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
+"""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A delivery that belongs to this worker for the lease. `envelope` is None when the body is past retention."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant_id: UUID
+    event_type: str
+    attempts: int
+    claimed_at: datetime
+    """Database time: what the signature's timestamp is reckoned from."""
+    claimed_monotonic: float
+    target: Target
+    probe: bool
+    circuit_generation: int
+    envelope: Envelope | None
+    send_at: float = 0.0
+    """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
+    customer_key: int | None = None
+    """Of an ordered endpoint: the customer whose next event waits for it."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the body has."""
+        return self.envelope.size if self.envelope else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseClock:
+    """The database's time on the monotonic clock of this process."""
+
+    offset: float
+
+    @classmethod
+    def at(cls, moment: datetime) -> Self:
+        """The clock of a database that says it is `moment` now."""
+        return cls(moment.timestamp() - time.monotonic())
+
+    def monotonic(self, moment: datetime) -> float:
+        """What `time.monotonic()` was at a moment of the database."""
+        return moment.timestamp() - self.offset
+
+
+class Claim(NamedTuple):
+    """What a claim brought, and of what more may be due.
+
+    `closed` has the endpoints whose rate allows nothing more, and for how many seconds.
+    """
+
+    deliveries: list[Claimed]
+    unserved: Unserved
+    closed: Mapping[UUID, float] = MappingProxyType({})
+
+
+class _Busy(NamedTuple):
+    """An endpoint that has due deliveries."""
+
+    endpoint_id: UUID
+    is_deleted: bool
+    is_half_open: bool
+    tenant_id: UUID
+    is_unreadable: bool
+    """Whether the secret could not be read the last time."""
+    is_paced: bool
+    is_ordered: bool
+    circuit_generation: int
+    stored: StoredTarget
+
+
+BUSY_COLUMNS = len(_Busy._fields) - 1
+
+
+class Ready(NamedTuple):
+    """The endpoints that have due deliveries, and the database's time. `is_quiet`: no delivery at all is open."""
+
+    at: datetime
+    is_quiet: bool
+    endpoints: list[_Busy]
+
+
+class _Leased(NamedTuple):
+    """A row of `_LEASE`."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant_id: UUID
+    event_type: str
+    attempts: int
+    customer_key: int | None
+    at: datetime
+
+
+def claim(room: Room) -> list[Claimed]:
+    """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
+    with transaction.atomic():
+        return run(claiming(run(finding_ready()), room)).deliveries
+
+
+def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
+    """The statements that end the leases of workers that died, for a transaction of their own.
+
+    `dead_workers` looks for `HOLDERS`. Returns whether there was such a worker.
+    """
+    values = {"lease": settings.DELIVERY_LEASE_SECONDS}
+    dead = yield from dead_workers.finding(values)
+    if dead:
+        yield _END_LEASES, {**values, "holders": dead}
+    return bool(dead)
+
+
+def finding_ready() -> Statements[Ready]:
+    """The statement that finds the endpoints which have something to claim."""
+    rows = yield _READY, None
+    endpoints = [
+        _Busy._make((*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:])))
+        for _, _, *columns in rows
+        if columns[0] is not None
+    ]
+    at, is_quiet, *_ = rows[0]
+    return Ready(at, is_quiet, endpoints)
+
+
+def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[Claim]:
+    """The statements that claim deliveries of the endpoints found, for a transaction of their own.
+
+    `holder` is the registered worker that holds the leases.
+    """
+    orphaned = [each.endpoint_id for each in found.endpoints if each.is_deleted]
+    if orphaned:
+        yield _BURY, [uuids(orphaned), BURY_ROWS]
+    ready = [each for each in found.endpoints if not each.is_deleted]
+    probing = {each.endpoint_id for each in ready if each.is_half_open}
+    generations = {each.endpoint_id: each.circuit_generation for each in ready}
+    # In another order each time, so that no endpoint of a tenant at its cap is always the last.
+    random.shuffle(ready)
+    shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
+    ordered = {each.endpoint_id for each in ready if each.is_ordered}
+    paced = {each.endpoint_id for each in ready if each.is_paced}
+    locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
+    in_order = yield from ordering.locking(
+        {each: rows for each, rows in shares.items() if each in ordered}, room.total, paced | probing
+    )
+    locked += in_order.heads
+    rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)
+    unserved = room.unserved(
+        {each.endpoint_id: each.tenant_id for each in ready},
+        rows_of,
+        [
+            each.endpoint_id
+            for each in ready
+            if not each.is_half_open
+            and not each.is_paced
+            and rows_of[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
+        ],
+    )
+    probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
+    if probes:
+        # One worker wins the probe; the others leave the row to it.
+        won = {
+            endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
+        }
+        locked = [row for row in locked if row[1] not in probing or row[1] in won]
+    slots = yield from taking_slots(locked, paced)
+    if not slots.rows:
+        return Claim([], unserved, slots.closed)
+    claimed = [*slots.rows, *(row for head in slots.rows for row in in_order.behind.get(head[0], ()))]
+    delivery_ids = [delivery_id for delivery_id, _, _ in claimed]
+    rows = yield (
+        _LEASE,
+        {
+            "lease": settings.DELIVERY_LEASE_SECONDS,
+            "holder": holder,
+            "ids": uuids(delivery_ids),
+            **id_range(delivery_ids),
+        },
+    )
+    if rescued := sum(1 for _, _, lease_ran_out in claimed if lease_ran_out):
+        monitoring.RESCUED.add(rescued)
+    leased = [_Leased(*row) for row in rows]
+    claimed_of = {row.endpoint_id for row in leased}
+    targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
+    envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
+    deliveries = yield from _completing(leased, targets, envelopes, probing, generations, slots.waits)
+    return Claim(deliveries, unserved, slots.closed)
+
+
+def _completing(
+    leased: Sequence[_Leased],
+    targets: Mapping[UUID, Target],
+    envelopes: Mapping[UUID, Envelope | None],
+    probing: AbstractSet[UUID],
+    generations: Mapping[UUID, int],
+    waits: Mapping[UUID, float],
+) -> Statements[list[Claimed]]:
+    """Leased deliveries with their targets, bodies and slots; those that nothing can sign are put off."""
+    moment = time.monotonic()
+    monitoring.CLAIMED.add(len(leased))
+    if unsigned := [row.id for row in leased if row.endpoint_id not in targets]:
+        yield _PUT_OFF_DELIVERIES, [uuids(unsigned)]
+    return [
+        Claimed(
+            id=row.id,
+            event_id=row.event_id,
+            endpoint_id=row.endpoint_id,
+            tenant_id=row.tenant_id,
+            event_type=row.event_type,
+            attempts=row.attempts,
+            claimed_at=row.at,
+            claimed_monotonic=moment,
+            target=targets[row.endpoint_id],
+            probe=row.endpoint_id in probing,
+            circuit_generation=generations[row.endpoint_id],
+            envelope=envelopes.get(row.event_id),
+            send_at=moment + waits[row.id] if row.id in waits else 0.0,
+            customer_key=row.customer_key,
+        )
+        for row in leased
+        if row.endpoint_id in targets
+    ]
+
+
+def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Target]]:
+    """The targets of endpoints by their ids. Those whose secret cannot be read are left out and put off."""
+    targets: dict[UUID, Target] = {}
+    unreadable: list[UUID] = []
+    for endpoint in claimed:
+        try:
+            targets[endpoint.endpoint_id] = target(endpoint.stored, endpoint.endpoint_id, at=at)
+        except UnreadableSecret:
+            unreadable.append(endpoint.endpoint_id)
+    if unreadable:
+        log.error(
+            "endpoint_secrets_unreadable", endpoint_ids=[str(endpoint_id) for endpoint_id in unreadable]
+        )
+        yield _PUT_OFF_ENDPOINTS, [PUT_OFF_SECONDS, uuids(unreadable)]
+    if repaired := [
+        each.endpoint_id for each in claimed if each.is_unreadable and each.endpoint_id in targets
+    ]:
+        yield _READABLE_AGAIN, [uuids(repaired)]
+    return targets
+
+
+def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:
+    """The first due rows of each endpoint's share: fresh ones, and replays in what these leave."""
+    locked: list[tuple[Any, ...]] = []
+    for is_replay in (False, True):
+        left = Counter(shares)
+        left.subtract(endpoint_id for _, endpoint_id, _ in locked)
+        left = +left
+        if left:
+            locked += yield _LOCK, [uuids(left), list(left.values()), is_replay]
+    return locked
+
+
+def taking_over(
+    deliveries: Sequence[HandedOver], clock: DatabaseClock, holder: int | None = None
+) -> Statements[list[Claimed]]:
+    """Deliveries that were handed over, with the bodies that were too large to come along.
+
+    Those whose leases name another worker are this one's from now on, unless they have ended. Those that cannot be
+    signed are left out.
+    """
+    others = [each for each in deliveries if each.leased_by is not None and each.leased_by != holder]
+    if others:
+        delivery_ids, lease = [each.id for each in others], timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+        rows = yield (
+            _TAKE_LEASES,
+            {
+                "holder": holder,
+                "ids": uuids(delivery_ids),
+                "until": [each.claimed_at + lease for each in others],
+                **id_range(delivery_ids),
+            },
+        )
+        lost = set(delivery_ids) - {delivery_id for (delivery_id,) in rows}
+        deliveries = [each for each in deliveries if each.id not in lost]
+    missing = {each.event_id for each in deliveries if each.envelope is None}
+    loaded = (yield from envelope.loading(list(missing))) if missing else {}
+    return taken_over(deliveries, clock, loaded)
+
+
+def taken_over(
+    deliveries: Sequence[HandedOver], clock: DatabaseClock, bodies: Mapping[UUID, Envelope | None]
+) -> list[Claimed]:
+    """Deliveries that were handed over, of which `bodies` has what did not come along.
+
+    Those that cannot be signed are left out.
+    """
+    claimed = []
+    for each in deliveries:
+        try:
+            to = target(each.target, each.endpoint_id, at=each.claimed_at)
+        except UnreadableSecret:
+            continue
+        claimed.append(
+            Claimed(
+                id=each.id,
+                event_id=each.event_id,
+                endpoint_id=each.endpoint_id,
+                tenant_id=each.tenant_id,
+                event_type=each.event_type,
+                attempts=0,
+                claimed_at=each.claimed_at,
+                claimed_monotonic=clock.monotonic(each.claimed_at),
+                target=to,
+                probe=False,
+                circuit_generation=each.circuit_generation,
+                envelope=each.envelope or bodies.get(each.event_id),
+            )
+        )
+    monitoring.CLAIMED.add(len(claimed))
+    return claimed

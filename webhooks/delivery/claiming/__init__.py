@@ -1,1 +1,0 @@
-"""Claiming: which due deliveries a dispatcher takes, in each customer's order and at each endpoint's rate."""

@@ -1,0 +1,309 @@
+"""Which deliveries of an endpoint may go: its customers' order and its rate limit.
+
+Ordered delivery: of each customer of an ordered endpoint one event is under way, the oldest that is open. A delivery
+to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of customers,
+each with its open events in their order: a claim skips from one customer to the next, so what one of them has waiting
+costs the others nothing. The head of a customer may be claimed when it is due and none of the customer's events is
+under way: a retry holds back its customer and nobody else. The events behind the head are claimed with it, as its
+line: the dispatcher sends each as soon as the one before has arrived.
+
+Rate limit: each delivery gets a slot in time, and slots are the endpoint's rate apart. The next free slot is
+`paced_until` of the endpoint's row, so all dispatchers share one limit. Slots are given out up to a second ahead; the
+dispatcher that claimed a delivery sends it when its slot begins.
+"""
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+
+from gateway.database.statements import Statements, id_range, uuids
+
+AHEAD_SECONDS = 1.0
+"""Longer than a dispatcher waits until it looks again (`POLL_SECONDS`), so slots are not left empty."""
+
+# A row that the recorder or another claim holds gets no slot now: a claim that holds deliveries waits for nobody.
+_TAKE_SLOTS = """
+WITH paced AS (
+    SELECT e.id, e.rate_per_second::float8 AS rate, GREATEST(e.paced_until, now()) AS first, wanted.rows
+    FROM webhooks_endpoint e JOIN unnest(%s::uuid[], %s::int[]) AS wanted (id, rows) ON wanted.id = e.id
+    WHERE e.rate_per_second IS NOT NULL
+    ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
+), slots AS (
+    SELECT id, rate, first, GREATEST(0, LEAST(
+        rows, floor(extract(epoch FROM now() - first) * rate + %s * rate) + 1
+    ))::int AS count FROM paced
+)
+UPDATE webhooks_endpoint e SET paced_until = slots.first + make_interval(secs => slots.count / slots.rate)
+FROM slots WHERE e.id = slots.id
+RETURNING e.id, slots.count, extract(epoch FROM slots.first - now())::float8, slots.rate
+"""
+
+Row = tuple[Any, ...]
+"""A delivery that is locked for a claim: its id, its endpoint, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The deliveries that may be claimed now.
+
+    `waits` says how many seconds each paced one waits for its slot, `closed` for how many seconds an endpoint that got
+    fewer slots than it has deliveries will get none.
+    """
+
+    rows: list[Row]
+    waits: dict[UUID, float]
+    closed: dict[UUID, float]
+
+
+def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[Slots]:
+    """Give slots to deliveries of endpoints that have a rate; those without one are left for a later claim."""
+    wanted = Counter(endpoint_id for _, endpoint_id, *_ in locked if endpoint_id in paced)
+    if not wanted:
+        return Slots(list(locked), {}, {})
+    found = yield _TAKE_SLOTS, [uuids(wanted), list(wanted.values()), AHEAD_SECONDS]
+    slots = {endpoint_id: (count, first, rate) for endpoint_id, count, first, rate in found}
+    rows: list[Row] = []
+    waits: dict[UUID, float] = {}
+    used: Counter[UUID] = Counter()
+    for row in locked:
+        delivery_id, endpoint_id, *_ = row
+        if endpoint_id in paced:
+            count, first, rate = slots.get(endpoint_id, (0, 0.0, 1.0))
+            if used[endpoint_id] >= count:
+                continue
+            waits[delivery_id] = first + used[endpoint_id] / rate
+            used[endpoint_id] += 1
+        rows.append(row)
+    closed = {
+        endpoint_id: first + count / rate - AHEAD_SECONDS
+        for endpoint_id, (count, first, rate) in slots.items()
+        if count < wanted[endpoint_id]
+    }
+    return Slots(rows, waits, closed)
+
+
+SCANNED_CUSTOMERS = 2_000
+"""Customers that one claim looks at, from a customer on that is another one each time."""
+LONGEST_LINE = 128
+LINE_SECONDS = 5.0
+"""How long a line may take. What is left then is given back: it saw no change of the endpoint since the claim."""
+SCANNED_ROWS = 500
+"""Due deliveries of an endpoint that one claim looks through for those without a customer key: they were made before
+the endpoint was ordered, and are due before all others."""
+_KEYS = -(2**63) + 1, 2**63 - 1
+
+# An event that was committed late may be older than one that another worker is just claiming: claims of one ordered
+# endpoint follow one another, and each sees what the one before has leased.
+_ALONE = """
+SELECT id FROM unnest(%s::uuid[]) AS ready (id)
+WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
+"""
+
+_OPEN = "d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed')"
+_NEXT = f"""
+    SELECT d.customer_key, d.next_attempt_at FROM webhook_deliveries d
+    WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
+    ORDER BY d.customer_key, d.event_id, d.id LIMIT 1
+"""  # noqa: S608 - only parts of statements are formatted in
+# An older event that was committed late is no reason to have two under way, so leases are looked for by their times, in
+# the index `delivery_due`: a condition on the customer would lead through all that a customer has waiting.
+_LINES = f"""
+WITH share AS (
+    SELECT * FROM unnest(%(endpoints)s::uuid[], %(heads)s::int[], %(rows)s::int[]) AS s (endpoint_id, heads, rows)
+), head AS MATERIALIZED (
+    SELECT share.endpoint_id, share.rows, ready.customer_key
+    FROM share
+    CROSS JOIN LATERAL (
+        SELECT array_remove(ARRAY(
+            SELECT d.customer_key FROM webhook_deliveries d
+            WHERE {_OPEN} AND d.next_attempt_at > now() AND d.leased_until > now()
+              AND d.next_attempt_at <= now() + make_interval(secs => %(lease)s)
+        ), NULL) AS customer_keys
+    ) AS under_way
+    CROSS JOIN LATERAL (
+        VALUES (%(start)s::bigint, %(last)s::bigint), (%(first)s - 1, %(start)s - 1)
+    ) AS span (first, last)
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE customer AS (
+            (SELECT found.*, 1 AS place FROM ({_NEXT.format(after=">= span.first")}) AS found)
+            UNION ALL
+            SELECT next.*, customer.place + 1 FROM customer
+            CROSS JOIN LATERAL ({_NEXT.format(after="> customer.customer_key")}) AS next
+            WHERE customer.place < %(scanned)s
+        )
+        SELECT customer_key FROM customer
+        WHERE next_attempt_at <= now() AND customer_key <> ALL(under_way.customer_keys)
+        LIMIT share.heads
+    ) AS ready
+)
+SELECT share.endpoint_id, share.customer_key, line.event_id, line.id
+FROM (SELECT head.*, count(*) OVER (PARTITION BY endpoint_id) AS heads FROM head) AS share
+CROSS JOIN LATERAL (
+    SELECT d.event_id, d.id FROM webhook_deliveries d WHERE {_OPEN} AND d.customer_key = share.customer_key
+    ORDER BY d.event_id, d.id LIMIT least(%(longest)s, greatest(1, share.rows / share.heads))
+) AS line
+UNION ALL
+SELECT share.endpoint_id, NULL, keyless.event_id, keyless.id
+FROM share
+CROSS JOIN LATERAL (
+    SELECT event_id, id FROM (
+        SELECT d.event_id, d.id, d.customer_key FROM webhook_deliveries d WHERE {_OPEN} AND d.next_attempt_at <= now()
+        ORDER BY d.next_attempt_at LIMIT %(due)s
+    ) AS due WHERE customer_key IS NULL LIMIT share.heads
+) AS keyless
+"""  # noqa: S608 - only parts of statements are formatted in
+
+_LOCK = """
+SELECT id, leased_until IS NOT NULL FROM webhook_deliveries
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+  AND status IN ('pending', 'failed') AND next_attempt_at <= now()
+FOR UPDATE SKIP LOCKED
+"""
+"""A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it ran out."""
+
+
+class Locked(NamedTuple):
+    """The heads that were locked, and the rows behind each head by its id."""
+
+    heads: list[Row]
+    behind: Mapping[UUID, list[Row]]
+
+
+def locking(shares: Mapping[UUID, int], rows: int, single: Collection[UUID]) -> Statements[Locked]:
+    """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
+
+    All lines have about `rows` rows; those of the endpoints `single` have one each.
+    """
+    if not shares:
+        return Locked([], {})
+    alone = [endpoint_id for (endpoint_id,) in (yield _ALONE, [uuids(shares)])]
+    if not alone:
+        return Locked([], {})
+    found = yield (
+        _LINES,
+        {
+            "endpoints": uuids(alone),
+            "heads": [shares[endpoint_id] for endpoint_id in alone],
+            "rows": [1 if endpoint_id in single else rows // len(alone) for endpoint_id in alone],
+            "start": random.randint(*_KEYS),  # noqa: S311 - a place to begin, no secret
+            "first": _KEYS[0],
+            "last": _KEYS[1],
+            "lease": settings.DELIVERY_LEASE_SECONDS,
+            "scanned": SCANNED_CUSTOMERS,
+            "longest": LONGEST_LINE,
+            "due": SCANNED_ROWS,
+        },
+    )
+    lines: defaultdict[tuple[UUID, Any], list[tuple[UUID, UUID]]] = defaultdict(list)
+    for endpoint_id, customer_key, *event_and_id in found:
+        key = event_and_id[1] if customer_key is None else customer_key
+        lines[endpoint_id, key].append((event_and_id[0], event_and_id[1]))
+    wanted: list[tuple[UUID, list[UUID]]] = []
+    left = dict(shares)
+    for (endpoint_id, _), events in random.sample(list(lines.items()), len(lines)):
+        if left[endpoint_id] > 0:
+            left[endpoint_id] -= 1
+            wanted.append((endpoint_id, [delivery_id for _, delivery_id in sorted(events)]))
+    if not wanted:
+        return Locked([], {})
+    ids = [delivery_id for _, line in wanted for delivery_id in line]
+    locked = yield _LOCK, {"ids": uuids(ids), **id_range(ids)}
+    rescued: dict[UUID, bool] = {row[0]: row[1] for row in locked}
+    heads: list[Row] = []
+    behind: dict[UUID, list[Row]] = {}
+    for endpoint_id, line in wanted:
+        # Behind a row that is not due, or that somebody else changes just now, nothing is claimed.
+        claimable = list(_until_gap(endpoint_id, line, rescued))
+        if claimable:
+            heads.append(claimable[0])
+            behind[claimable[0][0]] = claimable[1:]
+    return Locked(heads, behind)
+
+
+def _until_gap(endpoint_id: UUID, line: Sequence[UUID], rescued: Mapping[UUID, bool]) -> Iterable[Row]:
+    """The rows of a line up to the first that was not locked."""
+    for delivery_id in line:
+        if delivery_id not in rescued:
+            return
+        yield delivery_id, endpoint_id, rescued[delivery_id]
+
+
+class Ordered(Protocol):
+    """What a line needs to know of a claimed delivery."""
+
+    @property
+    def id(self) -> UUID:
+        """Its id."""
+        ...
+
+    @property
+    def event_id(self) -> UUID:
+        """Its place among the events of its customer."""
+        ...
+
+    @property
+    def endpoint_id(self) -> UUID:
+        """Its endpoint."""
+        ...
+
+    @property
+    def customer_key(self) -> int | None:
+        """Its customer; None where none waits for it."""
+        ...
+
+
+Delivery = TypeVar("Delivery", bound=Ordered)
+
+
+class Lines:
+    """The claimed deliveries of a dispatcher that wait for the one before: they take no sender and no room."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[UUID, int], deque[Any]] = {}
+
+    def heads(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Those that may be sent now; the others wait in their lines."""
+        heads: list[Delivery] = []
+        lines: defaultdict[tuple[UUID, int], list[Delivery]] = defaultdict(list)
+        for delivery in deliveries:
+            if delivery.customer_key is None:
+                heads.append(delivery)
+            else:
+                lines[delivery.endpoint_id, delivery.customer_key].append(delivery)
+        for key, line in lines.items():
+            first, *others = sorted(line, key=lambda each: (each.event_id, each.id))
+            heads.append(first)
+            if others:
+                self._lines[key] = deque(others)
+        return heads
+
+    def has_next(self, delivery: Ordered) -> bool:
+        """Whether another delivery waits for this one."""
+        return (
+            delivery.customer_key is not None and (delivery.endpoint_id, delivery.customer_key) in self._lines
+        )
+
+    def take_next(self, delivery: Ordered) -> Any:
+        """The next delivery of the line, when this one has arrived."""
+        key = delivery.endpoint_id, delivery.customer_key or 0
+        line = self._lines[key]
+        following = line.popleft()
+        if not line:
+            del self._lines[key]
+        return following
+
+    def break_off(self, delivery: Ordered) -> list[Any]:
+        """All that wait for this delivery: they will not be sent now."""
+        return list(self._lines.pop((delivery.endpoint_id, delivery.customer_key or 0), ()))
+
+    def break_all(self) -> list[Any]:
+        """All that wait."""
+        waiting = [delivery for line in self._lines.values() for delivery in line]
+        self._lines.clear()
+        return waiting

@@ -1,0 +1,367 @@
+"""Records outcomes in bulk, with the endpoints' counters and circuits, through database outages and around refused
+rows.
+
+The statements are fenced by the attempt: a result counts only if the delivery is still at the attempt that was
+claimed, so a late worker never overwrites a newer one (docs/architecture.md).
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import orjson
+import structlog
+from django.db import connection, transaction
+
+from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
+from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
+from gateway.outbound.client import Answer
+from webhooks.delivery import monitoring, retry
+from webhooks.delivery.failed_attempts import KEPT_ANSWERS, KEPT_ATTEMPTS
+from webhooks.delivery.retry import AttemptResult, Decision, EndpointCounters
+from webhooks.endpoints import lifecycle
+
+log = structlog.get_logger(__name__)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Outcome of an attempt; without an answer nothing was sent (`error` says why)."""
+
+    delivery_id: UUID
+    endpoint_id: UUID
+    attempts_before: int
+    decision: Decision
+    answer: Answer | None = None
+    log_entry: dict[str, Any] | None = None
+    kept: dict[str, Any] | None = None
+    """What is kept of the receiver's answer."""
+    error: str | None = None
+    probe: bool = False
+    circuit_generation: int = 0
+    """The one that the endpoint's circuit had at the claim (`circuit_breaker`)."""
+    is_awaited: bool = False
+    """Whether its customer's next event waits until this is recorded."""
+
+    @property
+    def is_success(self) -> bool:
+        return self.decision.status == "delivered"
+
+    @property
+    def last_error(self) -> str | None:
+        return self.answer.error if self.answer else self.error
+
+
+# Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
+_DELIVERIES = """
+UPDATE webhook_deliveries d
+SET status = r.status,
+    attempts = d.attempts + r.spent,
+    next_attempt_at = now() + make_interval(secs => r.delay),
+    leased_until = NULL,
+    customer_key = CASE WHEN r.status IN ('pending', 'failed') THEN d.customer_key END,
+    dead_at = CASE WHEN r.status = 'dead' THEN now() END,
+    last_http_status = CASE WHEN r.spent = 1 THEN r.http_status ELSE d.last_http_status END,
+    last_error = r.error,
+    last_response_ms = CASE WHEN r.spent = 1 THEN r.ms ELSE d.last_response_ms END,
+    attempt_log = CASE
+        WHEN r.entry IS NULL THEN d.attempt_log
+        WHEN jsonb_array_length(d.attempt_log) < %(kept)s THEN d.attempt_log || r.entry
+        ELSE (d.attempt_log - 0) || r.entry
+    END,
+    answers = CASE
+        WHEN r.kept IS NULL THEN d.answers
+        ELSE coalesce(d.answers, '{}') || jsonb_build_object((r.attempts_before %% %(answers)s)::text, r.kept)
+    END
+FROM json_to_recordset(%(outcomes)s::json)
+    AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
+          entry jsonb, kept jsonb, spent int)
+WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
+  AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
+RETURNING d.id
+"""
+
+# In the order of their ids, so two workers never deadlock.
+_LOCK_ENDPOINTS = """
+SELECT id, consecutive_failures, failing_since, last_success_at, circuit_open_until, circuit_opened,
+       circuit_generation, window_started_at, window_attempts, window_failures, now()
+FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+"""
+
+_ENDPOINTS = """
+UPDATE webhooks_endpoint e
+SET consecutive_failures = r.consecutive_failures, failing_since = r.failing_since,
+    last_success_at = r.last_success_at, circuit_open_until = r.open_until, circuit_opened = r.opened,
+    circuit_generation = r.generation, window_started_at = r.window_started_at, window_attempts = r.window_attempts,
+    window_failures = r.window_failures
+FROM unnest(%s::uuid[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::int[],
+            %s::int[], %s::timestamptz[], %s::int[], %s::int[])
+    AS r (id, consecutive_failures, failing_since, last_success_at, open_until, opened, generation,
+          window_started_at, window_attempts, window_failures)
+WHERE e.id = r.id
+"""
+
+
+def record(outcomes: Sequence[Outcome]) -> int:
+    """Write outcomes and what they say of their endpoints in one transaction; returns how many counted."""
+    with transaction.atomic():
+        counted = run(recording(outcomes))
+        disable(run(judging(counted)))
+    return len(counted)
+
+
+def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
+    """Disable the endpoints that outcomes gave up. When this fails, the next dead delivery asks again."""
+    for endpoint_id, reason in endpoints_to_disable.items():
+        try:
+            with transaction.atomic():
+                lifecycle.disable(endpoint_id=endpoint_id, reason=reason)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.exception("disable_failed", endpoint_id=str(endpoint_id))
+
+
+def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
+    """The statement that writes outcomes; returns those that count: the rest were overtaken."""
+    rows = yield (
+        _DELIVERIES,
+        {
+            "ids": uuids(outcome.delivery_id for outcome in outcomes),
+            **id_range([outcome.delivery_id for outcome in outcomes]),
+            "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
+            "kept": KEPT_ATTEMPTS,
+            "answers": KEPT_ANSWERS,
+        },
+    )
+    if len(rows) == len(outcomes):
+        return list(outcomes)
+    counted = {delivery_id for (delivery_id,) in rows}
+    return [outcome for outcome in outcomes if outcome.delivery_id in counted]
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    answer = outcome.answer
+    return {
+        "id": outcome.delivery_id,
+        "attempts_before": outcome.attempts_before,
+        "status": outcome.decision.status,
+        "delay": outcome.decision.delay,
+        "http_status": answer.status if answer else None,
+        "error": outcome.last_error,
+        "ms": answer.ms if answer else None,
+        "entry": [outcome.log_entry] if outcome.log_entry else None,
+        "kept": outcome.kept,
+        "spent": 1 if answer else 0,
+    }
+
+
+def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
+    """The statements that write what outcomes say of their endpoints, for a transaction of their own.
+
+    Returns the endpoints to disable, with the reasons.
+    """
+    by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.answer is not None:
+            by_endpoint[outcome.endpoint_id].append(outcome)
+    if not by_endpoint:
+        return {}
+    updated: list[tuple[UUID, EndpointCounters]] = []
+    to_disable: dict[UUID, str] = {}
+    for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
+        outcomes = by_endpoint[endpoint_id]
+        results = [
+            AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
+            for outcome in outcomes
+        ]
+        counters = retry.after(EndpointCounters(*columns), results, at)
+        updated.append((endpoint_id, counters))
+        if any(outcome.decision.gone for outcome in outcomes):
+            to_disable[endpoint_id] = "gone"
+        elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.hopeless(at):
+            to_disable[endpoint_id] = "failing"
+    yield (
+        _ENDPOINTS,
+        [
+            uuids(endpoint_id for endpoint_id, _ in updated),
+            [counters.consecutive_failures for _, counters in updated],
+            [counters.failing_since for _, counters in updated],
+            [counters.last_success_at for _, counters in updated],
+            [counters.open_until for _, counters in updated],
+            [counters.opened for _, counters in updated],
+            [counters.generation for _, counters in updated],
+            [counters.window_started_at for _, counters in updated],
+            [counters.window_attempts for _, counters in updated],
+            [counters.window_failures for _, counters in updated],
+        ],
+    )
+    return to_disable
+
+
+FLUSH_SECONDS = 0.2
+"""How long the first outcome waits for others. Recorded later, it costs less, and more is sent twice after a crash."""
+ENOUGH_ROWS = 32
+"""Outcomes that wait for no more: what a crash sends twice is what was answered and is not recorded."""
+FLUSH_ROWS = 500
+JUDGE_SECONDS = 1.0
+"""How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
+RETRY_SECONDS = 0.5
+MOST_UNJUDGED = 10_000
+"""Outcomes that are kept for a database that is away."""
+PATIENCE_SECONDS = 15.0
+"""How long outcomes wait for a database that is away; well within the lease."""
+
+
+class Recorder:
+    """The outcomes of one dispatcher. `run` until `finish`. `on_awaited`: an awaited one was recorded."""
+
+    def __init__(self, *, on_awaited: Callable[[], None]) -> None:
+        self._on_awaited = on_awaited
+        self._outcomes: list[Outcome] = []
+        self._ages: list[float] = []
+        self._unjudged: list[Outcome] = []
+        """Recorded outcomes that their endpoints' counters do not have yet, in their order."""
+        self._judged_at = time.monotonic()
+        self._judges_now = False
+        """Whether one of them is a failure or a probe, which is written at once."""
+        self._database = LoopConnection()
+        self._has_work = asyncio.Event()
+        self._is_enough = asyncio.Event()
+        self._is_finishing = False
+
+    def add(self, outcome: Outcome) -> None:
+        """Have an outcome recorded soon."""
+        self._outcomes.append(outcome)
+        self._has_work.set()
+        if outcome.is_awaited or len(self._outcomes) >= ENOUGH_ROWS:
+            self._is_enough.set()
+
+    def observe_age(self, seconds: float) -> None:
+        """Count the age of a delivery at its first attempt."""
+        self._ages.append(seconds)
+
+    def finish(self) -> None:
+        """Let `run` record what is left and end."""
+        self._is_finishing = True
+        self._has_work.set()
+        self._is_enough.set()
+
+    async def run(self) -> None:
+        """Record what is added, in batches."""
+        while not (self._is_finishing and not self._outcomes):
+            await self._has_work.wait()
+            await self._until_enough()
+            if self._ages:
+                monitoring.AGE.observe(*self._ages)
+                self._ages.clear()
+            batch, self._outcomes = self._outcomes[:FLUSH_ROWS], self._outcomes[FLUSH_ROWS:]
+            if not self._outcomes and not self._is_finishing:
+                self._has_work.clear()
+            if len(self._outcomes) < ENOUGH_ROWS and not self._is_finishing:
+                self._is_enough.clear()
+            if batch:
+                await self._record(batch)
+                if any(outcome.is_awaited for outcome in batch):
+                    self._on_awaited()
+            if self._must_judge():
+                await self._judge()
+        if self._unjudged:
+            await self._judge()
+        await self._database.close()
+
+    async def _until_enough(self) -> None:
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._is_enough.wait()
+        except TimeoutError:
+            return
+
+    async def _record(self, batch: list[Outcome]) -> None:
+        """Write a batch, again and again while the database is away: what is written twice counts once.
+
+        What cannot be written in the end is delivered again when its lease runs out (at least once).
+        """
+        _count(batch)
+        gives_up_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                self._add_unjudged(await self._database.run_each(recording(batch)))
+                return
+            except Exception as error:
+                if concerns_all(error):
+                    log.warning("record_failed", error=type(error).__name__, rows=len(batch))
+                    if time.monotonic() > gives_up_at:
+                        return
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                # The database refuses one of the outcomes: the others must not be lost with it.
+                log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
+                await self._record_one_by_one(batch)
+                return
+
+    async def _record_one_by_one(self, batch: list[Outcome]) -> None:
+        """Write each outcome of a refused batch alone; one that is refused again is written without its log."""
+        for outcome in batch:
+            for attempt in (outcome, msgspec.structs.replace(outcome, log_entry=None, kept=None)):
+                try:
+                    self._add_unjudged(await self._database.run_each(recording([attempt])))
+                except Exception as error:
+                    if concerns_all(error):
+                        log.warning("record_failed", error=type(error).__name__, rows=1)
+                        break
+                    log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
+                else:
+                    break
+
+    def _add_unjudged(self, outcomes: Sequence[Outcome]) -> None:
+        if outcomes and not self._unjudged:
+            self._judge_later()
+        self._unjudged += outcomes
+        self._judges_now |= any(outcome.probe or not outcome.is_success for outcome in outcomes)
+
+    def _judge_later(self) -> None:
+        asyncio.get_running_loop().call_later(JUDGE_SECONDS, self._has_work.set)
+
+    def _must_judge(self) -> bool:
+        return bool(self._unjudged) and (
+            self._judges_now or time.monotonic() - self._judged_at >= JUDGE_SECONDS
+        )
+
+    async def _judge(self) -> None:
+        """Write what outcomes say of their endpoints. A database that is away is asked again with the next ones."""
+        outcomes, self._unjudged = self._unjudged, []
+        self._judges_now = False
+        try:
+            to_disable = await self._database.run(judging(outcomes))
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("judge_failed", error=type(error).__name__, rows=len(outcomes))
+            self._unjudged = outcomes[-MOST_UNJUDGED:]
+            self._judge_later()
+            return
+        except Exception:
+            log.exception("outcomes_not_judged", rows=len(outcomes))
+            return
+        self._judged_at = time.monotonic()
+        if to_disable:
+            await asyncio.to_thread(_disable, to_disable)
+
+
+def _count(batch: Sequence[Outcome]) -> None:
+    answers = [outcome.answer for outcome in batch if outcome.answer is not None]
+    monitoring.SENT.add(sum(answer.ok for answer in answers))
+    for answer in answers:
+        if not answer.ok:
+            monitoring.FAILED.add(label=answer.error or "")
+
+
+def _disable(endpoints: Mapping[UUID, str]) -> None:
+    try:
+        disable(endpoints)
+    except DATABASE_UNAVAILABLE as error:
+        log.warning("disable_failed", error=type(error).__name__)
+    finally:
+        connection.close()

@@ -1,0 +1,186 @@
+"""Retries: the schedule of a delivery's attempts, and the circuit breaker of its endpoint."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Literal
+
+from django.conf import settings
+
+from gateway.outbound.client import Answer
+
+# --- Retry schedule: what follows an attempt. WEBHOOK_RETRY_SCHEDULE with n steps allows n + 1 attempts.
+#
+# Without database or clock (decision "Webhooks to customers").
+
+JITTER = 0.2
+GONE = 410
+HONOURS_RETRY_AFTER = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A delivery's next state; `delay` is in seconds from the attempt's end, None when there is no next one."""
+
+    status: Literal["pending", "delivered", "failed", "dead"]
+    delay: float | None = None
+    gone: bool = False
+    """The receiver said 410: the endpoint is disabled."""
+
+
+def schedule() -> Sequence[float]:
+    """Seconds from each failed attempt to the next, the same for every endpoint; after the last it is dead."""
+    steps: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
+    return steps
+
+
+PUT_OFF_SECONDS = 10.0
+
+
+def put_off(attempts: int) -> Decision:
+    """A delivery that the egress proxy kept from its receiver: it is tried later, and no attempt is counted."""
+    delay = PUT_OFF_SECONDS * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
+    return Decision("failed" if attempts else "pending", delay)
+
+
+_DELIVERED = Decision("delivered")
+
+
+def decide(answer: Answer, *, attempt: int, steps: Sequence[float]) -> Decision:
+    """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead."""
+    if answer.ok:
+        return _DELIVERED
+    if answer.status == GONE:
+        return Decision("dead", gone=True)
+    if attempt > len(steps):
+        return Decision("dead")
+    delay = steps[attempt - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
+    if answer.status in HONOURS_RETRY_AFTER and answer.retry_after is not None:
+        delay = max(delay, min(answer.retry_after, max(steps)))
+    return Decision("failed", delay)
+
+
+# --- Circuit breaker of an endpoint. Pure functions: (counters, results) → counters (decision "Webhooks to
+# customers").
+#
+# Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed; waits 30 s
+# doubling to 15 min; then one delivery probes, and success closes it. Attempts that were in flight when it
+# opened are late: how they end says what the endpoint was like before, so they neither close the circuit nor
+# open it again.
+
+FAILURES_IN_A_ROW = 10
+WINDOW = timedelta(minutes=5)
+WINDOW_ATTEMPTS = 20
+FIRST_WAIT = timedelta(seconds=30)
+LONGEST_WAIT = timedelta(minutes=15)
+
+DISABLE_AFTER = timedelta(days=5)
+DISABLE_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How one attempt ended; `probe` marks the one that an open circuit let through.
+
+    `generation` is the circuit's at the attempt's claim.
+    """
+
+    ok: bool
+    probe: bool = False
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCounters:
+    """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed.
+
+    `generation` counts how often the circuit opened in all.
+    """
+
+    consecutive_failures: int = 0
+    failing_since: datetime | None = None
+    last_success_at: datetime | None = None
+    open_until: datetime | None = None
+    opened: int = 0
+    generation: int = 0
+    window_started_at: datetime | None = None
+    window_attempts: int = 0
+    window_failures: int = 0
+
+    def hopeless(self, at: datetime) -> bool:
+        """Five days without one success and at least 20 attempts: with a dead delivery the endpoint is disabled."""
+        return (
+            self.failing_since is not None
+            and at - self.failing_since >= DISABLE_AFTER
+            and self.consecutive_failures >= DISABLE_ATTEMPTS
+        )
+
+
+def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
+    """The counters after attempts that ended at about `at`, in their order. A late success counts as the last one."""
+    for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
+        if not ok:
+            for result in together:
+                if generation == counters.generation:
+                    counters = _failed(counters, at, probe=result.probe)
+        elif generation == counters.generation:
+            counters = _succeeded(counters, at, attempts=sum(1 for _ in together))
+        else:
+            counters = replace(counters, last_success_at=at)
+    return counters
+
+
+def _succeeded(counters: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
+    if counters.open_until is not None:
+        # The probe that closes the circuit is not counted in the window that then begins.
+        counters = replace(counters, window_started_at=None, window_attempts=0, window_failures=0)
+        attempts -= 1
+    if attempts:
+        counters = _counted(counters, at, attempts=attempts, failures=0)
+    return replace(
+        counters, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
+    )
+
+
+def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> EndpointCounters:
+    counters = replace(
+        _counted(counters, at, attempts=1, failures=1),
+        consecutive_failures=counters.consecutive_failures + 1,
+        failing_since=counters.failing_since or at,
+    )
+    if counters.open_until is not None:
+        # A single replay is its customer's own try, and may fail as often as they like.
+        return _open(counters, at) if probe else counters
+    half_failed = (
+        counters.window_attempts >= WINDOW_ATTEMPTS
+        and counters.window_failures * 2 >= counters.window_attempts
+    )
+    if counters.consecutive_failures >= FAILURES_IN_A_ROW or half_failed:
+        return _open(counters, at)
+    return counters
+
+
+def _open(counters: EndpointCounters, at: datetime) -> EndpointCounters:
+    wait = min(FIRST_WAIT * 2 ** min(counters.opened, 10), LONGEST_WAIT)
+    return replace(
+        counters,
+        open_until=at + wait,
+        opened=min(counters.opened + 1, 100),
+        generation=counters.generation + 1,
+        window_started_at=None,
+        window_attempts=0,
+        window_failures=0,
+    )
+
+
+def _counted(counters: EndpointCounters, at: datetime, *, attempts: int, failures: int) -> EndpointCounters:
+    running = counters.window_started_at is not None and at - counters.window_started_at < WINDOW
+    return replace(
+        counters,
+        window_started_at=counters.window_started_at if running else at,
+        window_attempts=(counters.window_attempts if running else 0) + attempts,
+        window_failures=(counters.window_failures if running else 0) + failures,
+    )

@@ -1,1 +1,0 @@
-"""Signals: how a dispatcher hears from Valkey that deliveries are due."""

@@ -1,1 +1,0 @@
-"""What webhooks add to the staff's pages: dashboard cards and the search."""

@@ -1,0 +1,332 @@
+"""The event stream: `GET /v1/events/stream` as server-sent events.
+
+What follows each listener's position is read for many listeners in one statement. A request has a query and, when it
+comes again, the last event's id; its answer is the text form of server-sent events.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.http import HttpResponse, QueryDict
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+
+from gateway import ids
+from gateway.api.authentication import Caller, filtered_number
+from gateway.api.errors import InvalidRequest
+from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
+from gateway.clock import now
+from gateway.database import partitions
+from gateway.database.statements import Statements
+from gateway.roles import KeyScope
+from webhooks.events import envelope
+from webhooks.events.envelope import EVENT_TYPES, Envelope
+
+# --- Positions of events in the event stream: the number of the transaction that committed each, then its id.
+#
+# Ids are made before the commit, sometimes long before, so a reader that went by ids would pass events that
+# are not visible yet. A transaction's number orders commits well enough: once every transaction below a
+# number has ended (`pg_snapshot_xmin`), nothing new can appear below it. `events.position` is filled in by
+# the database's default, so no flow that publishes knows of it.
+ADD_COLUMN = """
+ALTER TABLE events ADD COLUMN IF NOT EXISTS position xid8;
+ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
+"""
+DROP_COLUMN = "ALTER TABLE events DROP COLUMN position;"
+_INDEX = "event_by_position"
+_TEXT = re.compile(r"(\d{1,19})\.(evt_\w{26})")
+_NONE = UUID(int=0)
+
+
+class Position(NamedTuple):
+    """A place in the stream: after the event `event_id` of the transaction `transaction_id`."""
+
+    transaction_id: int
+    event_id: UUID
+
+    def __str__(self) -> str:
+        return f"{self.transaction_id}.{ids.encode(ids.EVENT, self.event_id)}"
+
+
+BEGINNING = Position(0, _NONE)
+
+
+class Horizon(NamedTuple):
+    """The transactions of a moment: all below `settled` have ended, none from `begun` on has begun."""
+
+    settled: int
+    begun: int
+
+
+def horizon() -> Statements[Horizon]:
+    """The horizon now."""
+    ((settled, begun),) = yield (
+        "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() s",
+        {},
+    )
+    return Horizon(int(settled), int(begun))
+
+
+def present() -> Statements[Position]:
+    """The place after all that has been committed, and before all that is under way."""
+    return Position((yield from horizon()).settled, _NONE)
+
+
+def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Position | None]:
+    """The place that `Last-Event-ID` names: of the stream itself, or the public id of an event of the caller's.
+
+    None when it names none. A place beyond the last transaction is of a database that was restored since: all events
+    after the restore come after it.
+    """
+    if found := _TEXT.fullmatch(text):
+        event_id = ids.decode(ids.EVENT, found[2])
+        if event_id is None:
+            return None
+        position = Position(int(found[1]), event_id)
+        begun = (yield from horizon()).begun
+        return position if position.transaction_id < begun or event_id == _NONE else BEGINNING
+    event_id = ids.decode(ids.EVENT, text)
+    if event_id is None:
+        return None
+    rows = yield (
+        "SELECT position::text FROM events WHERE id = %(id)s AND tenant_id = %(tenant_id)s "
+        "AND environment = %(environment)s",
+        {"id": event_id, "tenant_id": tenant_id, "environment": environment},
+    )
+    if not rows:
+        return None
+    return Position(int(rows[0][0]), event_id) if rows[0][0] else BEGINNING
+
+
+def build_index(editor: BaseDatabaseSchemaEditor) -> None:
+    """Build the index that the stream is read by, beside the traffic."""
+    on = "(tenant_id, environment, position, id) WHERE position IS NOT NULL"
+    partitions.build(editor, table="events", index=_INDEX, on=on)
+
+
+def forget_positions() -> None:
+    """Forget the positions of all events: after a restore, when transactions are numbered from the beginning again."""
+    with connection.cursor() as cursor:
+        cursor.execute(DROP_COLUMN + ADD_COLUMN)
+    with connection.schema_editor(atomic=False) as editor:
+        build_index(editor)
+
+
+PAGE = 20
+"""Events that one listener gets at a time: what a slow one may hold of the process's memory."""
+LATEST = timedelta(days=35)
+"""An event whose id is older than this when it is committed is not streamed. The bound leaves old partitions aside."""
+
+
+class Wanted(NamedTuple):
+    """What a listener waits for: the events of a tenant's environment after a position."""
+
+    tenant_id: UUID
+    environment: str
+    after: Position
+
+
+class Found(NamedTuple):
+    """An event of the stream. `envelope` is None for one whose body is past retention."""
+
+    position: Position
+    type: str
+    phone_number_id: str | None
+    envelope: Envelope | None
+
+
+class Look(NamedTuple):
+    """What one look found, for each of the wanted in their order, at most `PAGE` each, and the horizon it looked to."""
+
+    horizon: Horizon
+    pages: list[list[Found]]
+
+
+# Each listener's events are one walk through the index by position, up to transactions that have ended.
+_AFTER = f"""
+WITH horizon AS MATERIALIZED (
+    SELECT pg_snapshot_xmin(s) AS settled, pg_snapshot_xmax(s) AS begun FROM pg_current_snapshot() s
+)
+SELECT h.settled::text, h.begun::text, found.*
+FROM horizon h LEFT JOIN LATERAL (
+SELECT w.place, e.position::text, e.id, e.type, e.phone_number_id
+FROM unnest(%(tenants)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
+     WITH ORDINALITY AS w (tenant_id, environment, transaction_id, event_id, place)
+CROSS JOIN LATERAL (
+    SELECT id, position, type, phone_number_id FROM events e
+    WHERE e.tenant_id = w.tenant_id AND e.environment = w.environment
+      AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id)
+      AND e.position < h.settled AND e.id >= %(first)s AND e.id < %(end)s
+    ORDER BY e.position, e.id LIMIT {PAGE}
+) e
+ORDER BY w.place, e.position, e.id
+) found ON true
+"""  # noqa: S608 - only a number is formatted in
+_NEWS = """
+SELECT w.place
+FROM unnest(%(tenants)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
+     WITH ORDINALITY AS w (tenant_id, environment, transaction_id, event_id, place)
+WHERE EXISTS (
+    SELECT FROM events e
+    WHERE e.tenant_id = w.tenant_id AND e.environment = w.environment
+      AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id) AND e.id >= %(first)s AND e.id < %(end)s
+)
+"""
+
+
+def look(wanted: Sequence[Wanted]) -> Statements[Look]:
+    """The events that follow each position and whose transactions, and all before them, have ended."""
+    (first, *others) = yield _AFTER, _parameters(wanted)
+    settled, begun, place, *_ = first
+    rows = [] if place is None else [row[2:] for row in (first, *others)]
+    envelopes = yield from envelope.loading(list({event_id for _, _, event_id, *_ in rows}))
+    pages: list[list[Found]] = [[] for _ in wanted]
+    for place, transaction_id, event_id, kind, phone_number_id in rows:
+        found = Found(Position(int(transaction_id), event_id), kind, phone_number_id, envelopes[event_id])
+        pages[place - 1].append(found)
+    return Look(Horizon(int(settled), int(begun)), pages)
+
+
+def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
+    """The indexes of those whose position something follows: cheaper than a look."""
+    rows = yield _NEWS, _parameters(wanted)
+    return {place - 1 for (place,) in rows}
+
+
+def _parameters(wanted: Collection[Wanted]) -> dict[str, object]:
+    moment = now()
+    oldest = min(
+        [moment, *(ids.created_at(each.after.event_id) for each in wanted if each.after.event_id.int)]
+    )
+    return {
+        "tenants": [each.tenant_id for each in wanted],
+        "environments": [each.environment for each in wanted],
+        "transactions": [str(each.after.transaction_id) for each in wanted],
+        "events": [each.after.event_id for each in wanted],
+        "first": ids.first_at(oldest - LATEST),
+        "end": ids.first_at(moment + timedelta(days=1)),
+    }
+
+
+# --- Server-sent events: the text form of the event stream.
+CONTENT_TYPE = "text/event-stream"
+HEADERS = {
+    "Content-Type": CONTENT_TYPE,
+    "Cache-Control": "no-store",
+    # nginx gathers an answer before it passes it on, unless told otherwise.
+    "X-Accel-Buffering": "no",
+}
+RETRY_MILLISECONDS = 1_000
+
+
+def opening(position: Position) -> bytes:
+    """The first lines: when to come again, and the place to go on from before the first event."""
+    return b"retry: %d\n%b" % (RETRY_MILLISECONDS, heartbeat(position))
+
+
+def heartbeat(position: Position) -> bytes:
+    """A sign of life without an event; the place moves on past events that a filter left out."""
+    return b"id: %b\n: alive\n\n" % str(position).encode()
+
+
+def event(position: Position, body: bytes) -> bytes:
+    """An event. Line ends, which JSON has between its members alone, become lines of data."""
+    lines = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"id: %b\ndata: %b\n\n" % (str(position).encode(), lines)
+
+
+def closing(reason: str) -> bytes:
+    """The last words before the service ends a stream."""
+    return b"event: closed\ndata: %b\n\n" % reason.encode()
+
+
+# --- What a caller of the event stream asks for: filters in the query, and the place to go on from.
+PARAMETERS = {"type": 2_000, "phone_number_id": 64}
+"""The query's parameters, with their longest values."""
+
+
+class Asked(NamedTuple):
+    """The filters of a stream; empty types, and numbers that are None, are all."""
+
+    types: frozenset[str]
+    phone_number_ids: frozenset[str] | None
+
+    def wants(self, kind: str, phone_number_id: str | None) -> bool:
+        """Whether an event of this type and number passes."""
+        of_type = not self.types or kind in self.types
+        return of_type and (self.phone_number_ids is None or phone_number_id in self.phone_number_ids)
+
+
+def asked_of(query: QueryDict, caller: Caller) -> Asked:
+    """The filters in a query, within the numbers that the caller is limited to.
+
+    Raises InvalidRequest for what is unknown, repeated or empty, and for a number that is not the caller's.
+    """
+    problems: dict[str, str] = {}
+    for name, values in query.lists():
+        if name not in PARAMETERS:
+            known = ", ".join(sorted(PARAMETERS))
+            problems[name] = f"This query parameter is unknown. The known ones are: {known}."
+        elif len(values) > 1:
+            problems[name] = "This query parameter may be given only once."
+        elif not values[0] or "\0" in values[0] or len(values[0]) > PARAMETERS[name]:
+            problems[name] = f"Must have 1 to {PARAMETERS[name]} characters."
+    types = frozenset(filter(None, (query.get("type") or "").split(",")))
+    if "type" not in problems and (unknown := types - set(EVENT_TYPES)):
+        problems["type"] = f"Unknown: {', '.join(sorted(unknown))[:200]}."
+    if problems:
+        raise InvalidRequest.of(**problems)
+    if (number := query.get("phone_number_id")) is None:
+        return Asked(types, caller.phone_number_ids)
+    return Asked(types, frozenset(filter(None, [filtered_number(caller, number)])))
+
+
+def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
+    """The place to go on from; without `Last-Event-ID` it is now. Raises InvalidRequest for one that is no place."""
+    if not last_event_id:
+        return (yield from present())
+    position = yield from resumed(last_event_id, tenant_id=tenant_id, environment=environment)
+    if position is None:
+        raise InvalidRequest(
+            "Last-Event-ID names no event of yours.",
+            hint="Send the id of the last event of the stream, or the `id` of an event, or leave the header out.",
+            details={"fields": {"Last-Event-ID": ["Names no event of yours."]}},
+        )
+    return position
+
+
+# --- `GET /v1/events/stream` as the OpenAPI document describes it; the listener answers it
+# (`web/event_stream.py`).
+class EventStreamView(ResourceViewSet):
+    """The events of the caller's environment as server-sent events."""
+
+    scope = KeyScope.EVENTS
+    limited_actions = frozenset({"listen"})
+
+    @extend_schema(
+        operation_id="stream_events",
+        summary="Listen to events as they happen",
+        description="Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the "
+        "stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every "
+        "15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.",
+        tags=["Events"],
+        parameters=[
+            OpenApiParameter("type", str, description="Event types, separated by commas."),
+            OpenApiParameter("phone_number_id", str, description="Events of this number alone."),
+            OpenApiParameter(
+                "Last-Event-ID",
+                str,
+                OpenApiParameter.HEADER,
+                description="The last `id` of the stream, or the `id` of an event; without it the stream begins now.",
+            ),
+        ],
+        responses={(200, CONTENT_TYPE): OpenApiResponse(OpenApiTypes.STR, description="Server-sent events.")},
+    )
+    def listen(self, request: Request) -> HttpResponse:
+        raise AnsweredByListener
