@@ -99,6 +99,8 @@ class Hub:
 
     async def leave(self, listener: Listener) -> None:
         """Forget a stream; doing it twice does no harm."""
+        # A look or a poll that is under way has it in hand: one that has ended is not put back among the due.
+        listener.end("left")
         self._due.pop(listener, None)
         if self._by_slot.get(listener.slot) is listener:
             del self._by_slot[listener.slot]
@@ -138,6 +140,8 @@ class Hub:
         return [listener for mine in self._of_tenant.values() for listener in mine]
 
     def _ask(self, listener: Listener) -> None:
+        if listener.ended is not None:
+            return
         listener.until = ANY_LOOK
         self._due[listener] = None
         self._wake.set()

@@ -60,8 +60,8 @@ def test_the_compose_file_asks_for_the_passwords(name: str) -> None:
 def test_valkey_has_the_password_that_the_service_uses() -> None:
     found = composed.services(documented_settings())
     assert '--requirepass "$$VALKEY_PASSWORD"' in found["valkey"]["command"][-1]
-    assert found["valkey"]["environment"] == {"VALKEY_PASSWORD": "vpw"}
-    assert urlsplit(found["gateway"]["environment"]["REDIS_URL"]).password == "vpw"
+    assert found["valkey"]["environment"] == {"VALKEY_PASSWORD": "valkey-password"}
+    assert urlsplit(found["gateway"]["environment"]["REDIS_URL"]).password == "valkey-password"
 
 
 def test_the_file_counts_its_own_proxy_unless_env_says_otherwise() -> None:

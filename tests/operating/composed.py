@@ -103,7 +103,7 @@ def documented_settings() -> dict[str, str]:
         "TRUST_PROXY_HEADERS",
     ):
         del shown[name]  # the file sets them itself
-    return {**shown, "POSTGRES_PASSWORD": "pw", "VALKEY_PASSWORD": "vpw"}
+    return {**shown, "POSTGRES_PASSWORD": "postgres-password", "VALKEY_PASSWORD": "valkey-password"}
 
 
 class TcpDoor(socketserver.ThreadingTCPServer):
