@@ -1,5 +1,6 @@
 """`GET /v1/events/stream`: nothing skipped, nothing of others, bounded, and ended with its key."""
 
+import asyncio
 import http.client
 import json
 import threading
@@ -21,6 +22,7 @@ from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
 from web import admission, event_stream, stream_hub, stream_listener
 from web import listener as http_listener
+from web.stream_listener import Listener
 from web.tests.client import FrontClient
 from webhooks import stream as reading
 from webhooks import wake_up
@@ -279,6 +281,29 @@ def test_a_stream_whose_place_cannot_be_read_ends_alone(
         publish_one(each)
     assert other.event()["tenant_id"] == str(other_tenant.id)
     assert unreadable.event() == {"event": "closed", "data": "failed"}
+
+
+def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
+    listen: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = listen()
+    hub = event_stream._hub
+    assert hub is not None
+    looking, has_left, was_asked = threading.Event(), threading.Event(), threading.Event()
+
+    async def finds_all(_: stream_hub.Hub, listeners: list[Listener]) -> list[Listener]:
+        looking.set()
+        await asyncio.to_thread(has_left.wait, SECONDS)
+        asyncio.get_running_loop().call_soon(was_asked.set)
+        return listeners
+
+    monkeypatch.setattr(stream_hub.Hub, "_with_news", finds_all)
+    assert looking.wait(SECONDS)
+    stream.close()
+    wait_until(lambda: not hub._all(), "the stream was not forgotten")
+    has_left.set()
+    assert was_asked.wait(SECONDS)
+    assert not hub._due
 
 
 def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
