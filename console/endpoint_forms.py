@@ -104,7 +104,7 @@ class EndpointForm(forms.Form):
         label="Verify token",
         required=False,
         max_length=255,
-        help_text="Only for the platform's own format. Its handshake shows it to your server.",
+        help_text="Only for Meta's own format. Its handshake shows it to your server.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -140,7 +140,7 @@ class NewEndpointForm(EndpointForm):
         label="Format",
         choices=[
             (Endpoint.Format.ENVELOPE, "The gateway's events (recommended)"),
-            (Endpoint.Format.META, "The platform's own notifications, with a handshake instead of a ping"),
+            (Endpoint.Format.META, "Meta's own notifications, with a handshake instead of a ping"),
         ],
         initial=Endpoint.Format.ENVELOPE,
         required=False,

@@ -21,7 +21,7 @@ NUMBERS: Link = ("See the numbers", "console_numbers")
 TEMPLATES: Link = ("See the templates", "console_templates")
 SEND_TEMPLATE: Link = ("Send a template", "console_send")
 BATCHES: Link = ("Make a batch", "console_csv_upload")
-UNREACHABLE = "The platform did not answer. Try again in a minute."
+UNREACHABLE = "Meta did not answer. Try again in a minute."
 
 
 class Meaning(NamedTuple):
@@ -88,7 +88,7 @@ def upstream_meaning(code: str) -> Meaning | None:
 
 
 def refusal_text(refusal: Refused) -> str:
-    """The platform's own text for people about a refused call."""
+    """Meta's own text for people about a refused call."""
     error = refusal.answer.json().get("error")
     words = error if isinstance(error, dict) else {}
-    return str(words.get("error_user_msg") or words.get("message") or "The platform refused it.")
+    return str(words.get("error_user_msg") or words.get("message") or "Meta refused it.")

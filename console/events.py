@@ -151,8 +151,8 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
     """The two halves of an event's body, as text and as lists that fold."""
-    by_us = "This event was made here: the platform sent nothing."
-    titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As the platform sent it."}
+    by_us = "This event was made here: Meta sent nothing."
+    titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
     return [
         {"name": name, "title": title, "text": indented(body), "tree": tree(body)}
         for (name, title), body in zip(titles.items(), (stored.data, stored.raw), strict=True)

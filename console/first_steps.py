@@ -65,7 +65,7 @@ STEPS = [
     FirstStep(
         step="number_connected",
         title="Connect a number",
-        text="Through the platform's own sign-up, in a few minutes.",
+        text="Through Meta's own sign-up, in a few minutes.",
         button="Connect a number",
         url_name="console_numbers",
         tested=_can_test,

@@ -29,7 +29,7 @@ from webhooks.models import Delivery, Endpoint, Message
 THROUGHPUT_REACHED = 130429
 """For a single message the repair is a batch. One of a batch was certainly not sent."""
 _WORDS = {
-    "accepted": "Accepted by the platform",
+    "accepted": "Accepted by Meta",
     "sent": "Sent to the phone",
     "delivered": "Delivered",
     "read": "Read",
@@ -64,15 +64,13 @@ def explained(found: Detail) -> Explanation:
             text = f"{known.cause} {known.fix} (code {code})"
             return Explanation(text, "bad", known.button, known.url_name)
         said = (found.error.details or found.error.message or found.error.title) if found.error else None
-        return Explanation(
-            f"It was not delivered: {said or 'the platform gave no reason'} (code {code})", "bad"
-        )
+        return Explanation(f"It was not delivered: {said or 'Meta gave no reason'} (code {code})", "bad")
     if row.status == "sent":
         return Explanation(
-            "The platform sent it. The phone has not confirmed it yet: it may be off or without a network.",
+            "Meta sent it. The phone has not confirmed it yet: it may be off or without a network.",
             "warn",
         )
-    return Explanation("The platform accepted it. No status has come yet.", "warn")
+    return Explanation("Meta accepted it. No status has come yet.", "warn")
 
 
 class MessageFilter(forms.Form):
@@ -156,7 +154,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
                 (title, indented(body))
                 for title, body in (
                     ("The request", found.request),
-                    ("The platform's answer", found.response),
+                    ("Meta's answer", found.response),
                     ("The message", found.message),
                 )
                 if body is not None
@@ -182,7 +180,7 @@ def _own_event(found: Detail) -> MessageEvent | None:
 
 
 def _in_order(found: Detail, entries: list[TimelineEntry]) -> list[TimelineEntry]:
-    """The entries by time. The platform's times are whole seconds, so a status may seem to precede its message."""
+    """The entries by time. Meta's times are whole seconds, so a status may seem to precede its message."""
     own = _own_event(found)
     return sorted(entries, key=lambda each: max(each.at, own.created_at) if own else each.at)
 
@@ -196,7 +194,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
         else:
             yield TimelineEntry(
                 own.created_at,
-                "Accepted by the platform" if row.accepted_at else "Refused by the platform",
+                "Accepted by Meta" if row.accepted_at else "Refused by Meta",
                 "ok" if row.accepted_at else "bad",
                 _times(row.service_ms, row.upstream_ms),
                 reverse("console_event", args=[own.id]),
@@ -214,7 +212,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
 
 
 def _reason(error: Error) -> str:
-    """The platform's reason for a failure. Its details often repeat the title in other letters."""
+    """Meta's reason for a failure. Its details often repeat the title in other letters."""
     said = [text for text in (error.title, error.details) if text]
     if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
         said = said[1:]
@@ -223,12 +221,12 @@ def _reason(error: Error) -> str:
 
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:
     """Where the time of a send went; a message of a batch has no call of its own in the gateway."""
-    parts = [(service_ms, "in the gateway"), (upstream_ms, "at the platform")]
+    parts = [(service_ms, "in the gateway"), (upstream_ms, "at Meta")]
     return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
 
 
 def _recipient(found: Detail) -> str | None:
-    """The recipient; that of the request when the platform named none."""
+    """The recipient; that of the request when Meta named none."""
     if found.to is not None or found.request is None:
         return found.to
     request = orjson.loads(found.request)

@@ -51,11 +51,11 @@ _VERTICALS = {
     "TRAVEL": "Travel and transport",
     "OTHER": "Other",
 }
-"""Kinds of business that the platform knows (upstream fact 1.7)."""
+"""Kinds of business that Meta knows (upstream fact 1.7)."""
 
 
 class ProfileForm(forms.Form):
-    """What customers see of the business in a chat. Only what was changed is sent to the platform."""
+    """What customers see of the business in a chat. Only what was changed is sent to Meta."""
 
     about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
     description = forms.CharField(
@@ -76,7 +76,7 @@ class ProfileForm(forms.Form):
 
     @classmethod
     def of(cls, profile: Mapping[str, Any], given: Any) -> "ProfileForm":
-        """The form of a profile as the platform has it, with what a person typed, if anything."""
+        """The form of a profile as Meta has it, with what a person typed, if anything."""
         first, second = [*(profile.get("websites") or []), "", ""][:2]
         vertical = profile.get("vertical")
         known = {name: profile.get(name, "") for name in ("about", "description", "address", "email")}
@@ -91,7 +91,7 @@ class ProfileForm(forms.Form):
         )
 
     def body(self) -> bytes:
-        """The call's body: the members that differ from the platform's. Both websites are one member."""
+        """The call's body: the members that differ from Meta's. Both websites are one member."""
         values, changed = self.cleaned_data, set(self.changed_data)
         sites = [values[name] for name in ("website", "second_website") if values[name]]
         members: dict[str, object] = {

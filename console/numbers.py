@@ -61,7 +61,7 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """One number: connection state with reason and repair, the platform's data, and its forms."""
+    """One number: connection state with reason and repair, Meta's data, and its forms."""
     return _number_page(request, visit, _find(visit, phone_number_id))
 
 
@@ -100,7 +100,7 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
 
 
 def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """What customers see of the business, as the platform has it now; POST changes what differs from that."""
+    """What customers see of the business, as Meta has it now; POST changes what differs from that."""
     if request.method == "POST":
         require_open(visit)
     found = _find(visit, phone_number_id)
@@ -151,7 +151,7 @@ def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
 
 
 class _asking_platform(flash_errors):  # noqa: N801
-    """Hold a slot of the bulkhead during a call to the platform, and show its errors as messages."""
+    """Hold a slot of the bulkhead during a call to Meta, and show its errors as messages."""
 
     def __init__(self, request: HttpRequest, found: PhoneNumber) -> None:
         super().__init__(request)
@@ -165,7 +165,7 @@ class _asking_platform(flash_errors):  # noqa: N801
         if isinstance(error, Refused):
             said = (error.answer.json() or {}).get("error", {})
             reason = said.get("error_user_msg") or said.get("message") or "no reason given"
-            messages.error(self.request, f"The platform refused: {reason} (code {error.verdict.code})")
+            messages.error(self.request, f"Meta refused: {reason} (code {error.verdict.code})")
             return True
         if isinstance(error, UpstreamUnreachable):
             messages.error(self.request, UNREACHABLE)

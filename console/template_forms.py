@@ -30,7 +30,7 @@ class DraftForm(forms.Form):
     language = forms.RegexField(
         r"^[a-z]{2,3}(_[A-Z]{2})?\Z",
         label="Language",
-        help_text="As the platform writes it: en_US, en, hi, mr …",
+        help_text="As Meta writes it: en_US, en, hi, mr …",
         error_messages={"invalid": "Write it like en_US or hi."},
         widget=forms.TextInput(attrs={"list": "languages", "autocomplete": "off"}),
     )
@@ -64,7 +64,7 @@ class DraftForm(forms.Form):
     body_examples = forms.CharField(
         label="Examples for the body's variables",
         required=False,
-        help_text="One in each line, in the order of the variables. The platform's reviewers read them.",
+        help_text="One in each line, in the order of the variables. Meta's reviewers read them.",
         widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
     )
     footer = forms.CharField(label="Footer", max_length=60, required=False)

@@ -108,14 +108,14 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
 
 
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Read every template from the platform now."""
+    """Read every template from Meta now."""
     require_open(visit)
     choice = AccountChoice(tenant_id=visit.tenant.id, environment=visit.environment)
     with flash_errors(request), limits.upstream.held(visit.tenant.id):
         try:
             read = operations.sync_now(choice)
         except (Refused, UpstreamUnreachable):
-            messages.error(request, "The platform did not give the templates. Try again in a minute.")
+            messages.error(request, "Meta did not give the templates. Try again in a minute.")
         else:
             messages.success(request, f"{read['synced']} templates read.")
     return redirect("console_templates")
@@ -165,7 +165,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     if request.method == "POST":
         require_open(visit)
     if template.status not in operations.EDITABLE_STATUSES:
-        messages.error(request, "The platform edits only approved, rejected and paused templates.")
+        messages.error(request, "Meta edits only approved, rejected and paused templates.")
         return redirect("console_template", template_id)
     try:
         form, buttons = _edited(request, visit, template)
@@ -230,7 +230,7 @@ def _submitted(
     """Submit a new template or an edit. Returns its id, or None with the refusal as a form error."""
     choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
     if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
-        form.add_error("header_sample", "Choose a file: the platform's reviewers look at it.")
+        form.add_error("header_sample", "Choose a file: Meta's reviewers look at it.")
         return None
     try:
         with limits.upstream.held(visit.tenant.id):
@@ -250,7 +250,7 @@ def _submitted(
     except UpstreamUnreachable:
         form.add_error(None, f"{UNREACHABLE} It may have worked: read the templates before you repeat it.")
     else:
-        messages.success(request, "Submitted. The platform reviews it, usually within minutes.")
+        messages.success(request, "Submitted. Meta reviews it, usually within minutes.")
         return made
     return None
 

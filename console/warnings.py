@@ -65,7 +65,7 @@ def _cannot_send(
     """One warning for all numbers with the same reason: an invalid token disconnects its whole account."""
     reason = explained(connection_detail).reason
     if count > 1:
-        text = f"{count} numbers cannot send, for the same reason: {reason[0].lower()}{reason[1:]}"
+        text = f"{count} numbers cannot send, for the same reason. {reason}"
         return HomeWarning(text, "See the numbers", reverse("console_numbers"), "bad")
     page = reverse("console_number", args=[phone_number_id])
     return HomeWarning(f"{shown or phone_number_id} cannot send. {reason}", "See the number", page, "bad")

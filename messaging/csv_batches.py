@@ -234,7 +234,7 @@ def _problem(
         if parameter.kind == "coupon_code" and len(value) > _LONGEST_CODE:
             return f"“{column}” is longer than {_LONGEST_CODE} characters."
         if _BREAKS.search(value):
-            return f"“{column}” has a line break, a tab or more than four spaces: the platform refuses them."
+            return f"“{column}” has a line break, a tab or more than four spaces: Meta refuses them."
     return None
 
 

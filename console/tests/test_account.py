@@ -299,7 +299,7 @@ def test_the_request_log_shows_the_tenants_own_calls(
     assert '<span class="badge">Gateway</span>' in page
     ApiRequest.objects.update(error_code="131047")
     for path in ("/console/requests", f"/console/requests/{own}"):
-        assert '<span class="badge">Platform</span>' in browser.get(path).content.decode()
+        assert '<span class="badge">Meta</span>' in browser.get(path).content.decode()
     assert browser.get(f"/console/requests/{foreign}").status_code == 404
     browser.post("/console/preferences", {"environment": "test"})
     assert own not in browser.get("/console/requests").content.decode()

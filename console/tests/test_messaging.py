@@ -50,7 +50,7 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
     assert "Create a key" not in home
     assert "It comes with the approval" in home
     page = html.unescape(browser.post("/console/send", form(number)).content.decode())
-    assert "the platform accepted it" in page
+    assert "Meta accepted it" in page
     assert 'value="+91 98123 45678"' in browser.get("/console/send").content.decode()
     browser.post("/console/preferences", {"environment": "live"})
     assert "98123" not in text(browser, "/console/send")
@@ -95,14 +95,14 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     page = html.unescape(browser.post("/console/send", form(number)).content.decode())
-    assert "the platform accepted it" in page
+    assert "Meta accepted it" in page
     wamid = Event.objects.get(type="message.outbound").wamid
     assert wamid is not None
-    for words in (wamid, "Accepted by the platform", "curl ", '"to": "919812345678"'):
+    for words in (wamid, "Accepted by Meta", "curl ", '"to": "919812345678"'):
         assert words in page
     assert wamid in html.unescape(browser.post("/console/send", form(number)).content.decode())
     assert len(sent_bodies(simulator, number)) == 1
-    assert "Accepted by the platform" in text(browser, f"/console/send/events?wamid={wamid}")
+    assert "Accepted by Meta" in text(browser, f"/console/send/events?wamid={wamid}")
 
 
 def test_a_template_is_synced_listed_and_sent(
@@ -336,7 +336,7 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
     browser.post("/console/send", form(number))
     wamid = Event.objects.get(type="message.outbound").wamid
     assert wamid is not None
-    assert "The platform accepted it." in text(browser, f"/console/messages/{wamid}")
+    assert "Meta accepted it." in text(browser, f"/console/messages/{wamid}")
     change = {
         "field": "messages",
         "value": {
@@ -359,7 +359,7 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
         "only a template can be sent",
         "Send a template",
         "Re-engagement <message>",
-        "ms at the platform",
+        "ms at Meta",
     ):
         assert words in page
     assert '<small class="lead">failed</small>' in text(browser, "/console/events")
@@ -398,7 +398,7 @@ def test_a_message_names_its_place_in_the_batch_as_people_count_and_its_fee_in_w
     path = f"/console/messages/{Message.objects.get().wamid}"
     page = text(browser, path)
     assert "</a>, message 1</dd>" in page
-    assert "Charged by the platform: utility, regular" in page
+    assert "Charged by Meta: utility, regular" in page
     BatchFile.objects.create(
         tenant_id=batch.tenant_id, environment="live", name="a.csv", batch_id=batch.id, row_numbers=[4]
     )
@@ -436,11 +436,11 @@ def test_another_tenant_and_the_other_environment_see_no_message(
 def test_a_status_comes_after_the_message_that_it_is_about(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """The platform's times are whole seconds: a status of the same second is older than the answer to the send."""
+    """Meta's times are whole seconds: a status of the same second is older than the answer to the send."""
     browser.post("/console/send", form(number))
     own = Event.objects.get(type="message.outbound")
     change = status_change(own.wamid or "", "sent", at=int(own.created_at.timestamp()) - 1)
     change["value"]["metadata"]["phone_number_id"] = number.phone_number_id
     assert post(notification((number.account.waba_id, [change]))).status_code == 200
     page = text(browser, f"/console/messages/{own.wamid}")
-    assert page.index("Accepted by the platform") < page.index("Sent to the phone")
+    assert page.index("Accepted by Meta") < page.index("Sent to the phone")

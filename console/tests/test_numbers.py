@@ -70,7 +70,7 @@ def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, numbe
     PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
     page = text(browser, "/console")
     assert page.count("cannot send") == 1
-    assert "2 numbers cannot send, for the same reason: the platform refuses the token" in page
+    assert "2 numbers cannot send, for the same reason. Meta refuses the token" in page
 
 
 def test_a_token_that_ends_soon_is_told_beside_many_that_do_not(
@@ -100,8 +100,8 @@ def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -
         ("whabuzz", "conflict", "Held by <another>. Choose another account"),
         ("whabuzz", "invalid_request", "Held by <another>. Connect again, choose the account itself"),
         ("whabuzz", "not_found", "Held by <another>."),
-        ("meta", "signup_error", "The platform ended the sign-up: Held by <another>."),
-        ("meta", 100, "The platform refused: Held by <another>. What the sign-up gives works once"),
+        ("meta", "signup_error", "Meta ended the sign-up: Held by <another>."),
+        ("meta", 100, "Meta refused: Held by <another>. What the sign-up gives works once"),
     ],
 )
 def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(
@@ -141,7 +141,7 @@ def test_what_the_platform_refuses_is_a_sentence(
     simulator.control("PATCH", f"phone_numbers/{number.phone_number_id}", {"pin": "111111"})
     path = f"/console/numbers/{number.phone_number_id}/register"
     page = browser.post(path, {"pin": "222222"}, follow=True).content.decode()
-    assert "The platform refused:" in page
+    assert "Meta refused:" in page
     number.refresh_from_db()
     assert number.pin != "222222"
 
@@ -194,9 +194,9 @@ def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(
     answer = browser.post(path, {"email": "nonsense", "address": "1 MG Road"})
     assert answer.status_code == 400
     browser.post(path, {"about": "Kites"})
-    # The platform takes no empty line.
+    # Meta takes no empty line.
     page = html.unescape(browser.post(path, {"about": "", "address": "2 MG Road"}).content.decode())
-    assert "The platform refused" in page
+    assert "Meta refused" in page
     assert "2 MG Road" in page
 
 
@@ -206,4 +206,4 @@ def test_a_business_profile_that_cannot_be_read_is_not_shown_empty(
     settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = "http://127.0.0.1:9"
     answer = browser.get(f"/console/numbers/{number.phone_number_id}/profile", follow=True)
     assert "did not answer" in answer.content.decode()
-    assert "What the platform says" in answer.content.decode()
+    assert "What Meta says" in answer.content.decode()

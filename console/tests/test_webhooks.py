@@ -343,7 +343,7 @@ def test_an_event_shows_its_body_and_its_deliveries(
     assert all(shown in typed for shown in (event.public_id, "+919812345678", "+919800000001"))
     assert event.public_id not in text(browser, "/console/events?wa_id=919812345679")
     assert "with its country code" in text(browser, "/console/events?wa_id=asha")
-    for half, text_of in (("data", "What you get."), ("raw", "As the platform sent it.")):
+    for half, text_of in (("data", "What you get."), ("raw", "As Meta sent it.")):
         assert f'name="body" value="{half}"' in page
         assert text_of in page
 

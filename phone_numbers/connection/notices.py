@@ -32,10 +32,10 @@ _DETAILS = {
     "not_registered": Explained("It is not registered for sending yet.", "register"),
     "deregistered": Explained("It was deregistered. Register it again to send.", "register"),
     "not_subscribed": Explained("Its account does not send events to the gateway.", "subscribe"),
-    "token_invalid": Explained("The platform refuses the token of its account.", "connect"),
-    "account_removed": Explained("The access to its account was withdrawn on the platform.", "connect"),
+    "token_invalid": Explained("Meta refuses the token of its account.", "connect"),
+    "account_removed": Explained("The access to its account was withdrawn at Meta.", "connect"),
     "account_restricted": Explained(
-        "The platform restricted its account. The platform's Business Support can lift this.", None
+        "Meta restricted its account. Meta's Business Support can lift this.", None
     ),
 }
 
@@ -59,9 +59,9 @@ def explained_failure(error: Mapping[str, Any] | None) -> str:
         return _CANCELLED
     said = str(error["message"]).rstrip(".")
     if error["code"] == "signup_error":
-        return f"The platform ended the sign-up: {said}. Repair that on the platform, then connect again."
+        return f"Meta ended the sign-up: {said}. Repair that at Meta, then connect again."
     if error["source"] == "meta":
-        return f"The platform refused: {said}. {_CODE}"
+        return f"Meta refused: {said}. {_CODE}"
     if error["code"] == "conflict":
         return f"{said}. Choose another account, or have this one released first."
     if error["code"] == "invalid_request":

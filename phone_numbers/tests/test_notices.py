@@ -56,7 +56,7 @@ def test_numbers_that_are_taken_away_together_are_one_mail_with_reasons(tenant: 
     assert row.to == "asha@traders.example"
     assert row.subject == "2 numbers of “Asha Traders” are disconnected"
     assert "+91 98000 00000" in row.text
-    assert "withdrawn on the platform" in row.text
+    assert "withdrawn at Meta" in row.text
     assert mail.links_in(row.text)[0].endswith("/console/numbers?in=live")
 
 
@@ -83,7 +83,7 @@ def test_a_refused_token_is_one_mail_for_its_numbers_and_one_a_day(tenant: Tenan
         state.token_failed(waba_id=account.waba_id)
         BusinessAccount.objects.update(token_invalid_at=None)
         state.recompute(tenant_id=tenant.id)
-    assert subjects() == ["The platform refuses the token of a WhatsApp account of “Asha Traders”"]
+    assert subjects() == ["Meta refuses the token of a WhatsApp account of “Asha Traders”"]
     assert "+91 98000 00000, +91 98000 00001" in OutboundMail.objects.get().text
 
 

@@ -40,7 +40,7 @@ def publish(target: Path) -> None:
     _write(
         target,
         "Packages",
-        "\n".join(f"<pre><code>{escape(command)}</code></pre>" for command in commands)
+        "\n".join(f"<p><code>{escape(command)}</code></p>" for command in commands)
         + '\n<p><code>$BASE_URL</code> is the address of this service. <a href="/docs/sdks/">How to use them</a></p>',
     )
 

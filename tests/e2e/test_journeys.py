@@ -109,7 +109,7 @@ def send(hands: Keyboard, text: str, to: str = CUSTOMER) -> None:
     hands.field("To", to)
     hands.field("Text", text)
     hands.button("Send")
-    expect(hands.page.get_by_text("the platform accepted it")).to_be_visible()
+    expect(hands.page.get_by_text("Meta accepted it")).to_be_visible()
 
 
 def is_delivered(page: Page) -> None:

@@ -114,7 +114,7 @@ def play_the_customer(visitor: Visitor) -> None:
     page.get_by_label("To", exact=True).fill("+91 98123 45678")
     page.get_by_label("Text", exact=True).fill("It is.\n#react 👍")
     page.get_by_role("button", name="Send", exact=True).click()
-    expect(page.get_by_text("the platform accepted it")).to_be_visible()
+    expect(page.get_by_text("Meta accepted it")).to_be_visible()
     page.goto("/console/phone?customer=919812345678")
     # The conversation follows by itself.
     expect(page.locator(".reaction")).to_have_text("👍", timeout=15_000)
