@@ -1,6 +1,7 @@
 """The commands against the service in this process: send, look up, replay, send a file; as text and as JSON."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,29 @@ def test_what_the_service_refuses_is_one_sentence(whabuzz: CommandLine, number: 
     assert "Error: 400 131030" in done.told
     assert "req_" in done.told
     assert whabuzz("events", "get", "evt_01M6AYX330E008000000000001").status == 1
+
+
+def test_any_operation_by_method_and_path(whabuzz: CommandLine, number: PhoneNumber, tmp_path: Path) -> None:
+    body = {"from": number.phone_number_id, "to": TO, "type": "text", "text": {"body": "Hi"}}
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    call = ("api", "post", "/v1/messages", "--data", f"@{tmp_path / 'body.json'}", "--idempotency-key", "k")
+    first, again = whabuzz(*call), whabuzz(*call)
+    assert first.status == 0, first.told
+    assert first.json == again.json
+    wamid = first.json["messages"][0]["id"]
+    listed = whabuzz("api", "GET", f"/v1/events?type=message.outbound&wamid={wamid}&limit=1")
+    assert [event["wamid"] for event in listed.json["data"]] == [wamid]
+    assert whabuzz("api", "GET", "/v1/openapi.yaml").output.startswith("openapi: 3.1")
+    refused = whabuzz("api", "GET", "/v1/events?limit=0")
+    assert (refused.status, refused.output) == (1, "")
+    assert "400 invalid_request" in refused.told
+
+
+@pytest.mark.parametrize("path", ["https://elsewhere.example/v1/numbers", "v1/numbers", "@elsewhere.example"])
+def test_a_key_goes_to_no_other_host(whabuzz: CommandLine, path: str) -> None:
+    done = whabuzz("api", "GET", path)
+    assert done.status == 2
+    assert "slash" in done.told
 
 
 def test_without_one_connected_number_it_asks_which(whabuzz: CommandLine, tenant: Tenant) -> None:
@@ -203,4 +227,4 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
         names = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
         return [found for name in names for found in walk(*path, name)]
 
-    assert len(walk()) == 24
+    assert len(walk()) == 25

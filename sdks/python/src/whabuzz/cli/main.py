@@ -7,6 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
+from whabuzz.cli.api import api
 from whabuzz.cli.batches import batch
 from whabuzz.cli.deliveries import deliveries
 from whabuzz.cli.listen import listen
@@ -66,6 +67,7 @@ for command in (
     logs,
     numbers,
     batch,
+    api,
 ):
     whabuzz.add_command(command)
 
