@@ -1,12 +1,14 @@
 """Template tags of the console: times in the reader's zone, with the zone's name."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from console.error_codes import Meaning
 from console.first_steps import Progress
@@ -116,6 +118,45 @@ def clock(context: dict[str, Any], at: datetime, seconds: bool = False) -> SafeS
     shown = at.astimezone(context["console"].zone)
     text = f"{shown:%H:%M:%S}" if seconds else f"{shown:%H:%M}"
     return format_html('<time datetime="{}">{}</time>', f"{at:%Y-%m-%dT%H:%M:%SZ}", text)
+
+
+_CODE = re.compile(r"```([^`]+)```|`([^`\n]+)`")
+_STYLES = [
+    (re.compile(rf"(?<!\w){mark}(?!\s)([^{mark}\n]+)(?<!\s){mark}(?!\w)"), tag)
+    for mark, tag in ((r"\*", "strong"), ("_", "em"), ("~", "s"))
+]
+
+
+@register.filter
+def as_whatsapp(text: str) -> SafeString:
+    """A message's text as WhatsApp shows it: `*bold*`, `_italic_`, `~struck~` and code between backticks."""
+    drawn, end = [], 0
+    for found in _CODE.finditer(text):
+        drawn += [_styled(text[end : found.start()]), f"<code>{escape(found[1] or found[2])}</code>"]
+        end = found.end()
+    # Escaped part by part; nothing else of the text is in it.
+    return mark_safe("".join([*drawn, _styled(text[end:])]))  # noqa: S308
+
+
+def _styled(text: str) -> str:
+    styled = str(escape(text))
+    for pattern, tag in _STYLES:
+        styled = pattern.sub(partial(_drawn, tag), styled)
+    return styled
+
+
+def _drawn(tag: str, found: re.Match[str]) -> str:
+    return f"<{tag}>{found[1]}</{tag}>" if _is_nested(found[1]) else found[0]
+
+
+def _is_nested(part: str) -> bool:
+    """Whether every tag that begins in a part ends in it: `*a _b* c_` crosses."""
+    depth = 0
+    for sign in re.findall("</?", part):
+        depth += 1 if sign == "<" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 @register.filter
