@@ -631,7 +631,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
     cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
     # Longer than the test takes: what is sent was handed over, or found because a request had ended.
-    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 6 * SECONDS)
     with running(monkeypatch, empty_valkey):
         for number in range(cap + waiting):
             publish_one(tenant, f"k{number}")
@@ -646,10 +646,8 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
             without_claims.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
             publish_one(other_tenant)
             assert receiver.wait_for(cap + 1)[-1].path == "/hook/healthy"
-        began = time.monotonic()
         hanging.end()
         receiver.wait_for(cap + 1 + waiting)
-        assert time.monotonic() - began < dispatcher.POLL_SECONDS / 2
 
 
 @pytest.mark.django_db(transaction=True)
