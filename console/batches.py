@@ -2,6 +2,7 @@
 
 import csv
 import re
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -12,11 +13,15 @@ from console import lists
 from console.error_codes import meanings_of
 from console.number_forms import shown_numbers
 from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.clock import now
 from messaging import csv_batches
 from messaging.batches import lifecycle
+from messaging.batches.outcomes import outcomes_of
 from messaging.models import Batch, BatchItem
 
 FAILED_SHOWN = 100
+SETTLED_AFTER = timedelta(days=1)
+"""After the end of a batch: what was not delivered by then is looked for no more while the page is open."""
 _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 
@@ -66,10 +71,10 @@ def _title(batch: Batch) -> str:
 
 
 def progress(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """The progress alone, polled by the page while the batch is open. When it completes, the whole page reloads."""
+    """The progress alone, polled by the page while something may change. At the batch's end the whole page reloads."""
     found = _batch(visit, batch_id)
     response = render(request, "console/messaging/batch_progress.html", _progress_of(found))
-    if found.completed_at is not None:
+    if found.completed_at is not None and "open" in request.GET:
         response["HX-Refresh"] = "true"
     return response
 
@@ -109,4 +114,13 @@ def _batch(visit: Visit, batch_id: str) -> Batch:
 
 
 def _progress_of(found: Batch) -> dict[str, Any]:
-    return {"batch": found, "done": found.accepted + found.failed}
+    outcomes = outcomes_of(found)
+    meanings = meanings_of(code for code, _ in outcomes.causes)
+    settles = found.completed_at is not None and found.completed_at < now() - SETTLED_AFTER
+    return {
+        "batch": found,
+        "done": found.accepted + found.failed,
+        "outcomes": outcomes,
+        "causes": [(count, code, meanings.get(str(code))) for code, count in outcomes.causes],
+        "is_live": found.completed_at is None or (outcomes.may_change and not settles),
+    }

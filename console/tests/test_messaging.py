@@ -317,6 +317,56 @@ def test_failed_items_say_why(browser: Client, batch: Batch) -> None:
     assert "Not <allowed>" in page
 
 
+def test_a_batch_says_what_became_of_its_messages(
+    browser: Client, batch: Batch, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    path = f"/console/batches/{batch.public_id}"
+    told: dict[str, dict[str, Any]] = {
+        "a": {"accepted_at": now()},
+        "b": {"accepted_at": now(), "sent_at": now(), "delivered_at": now()},
+        "c": {"delivered_at": now(), "read_at": now()},
+        "d": {"sent_at": now(), "failed_at": now(), "error_code": 131026},
+        "e": {"failed_at": now(), "error_code": 131026},
+        "f": {"failed_at": now()},
+    }
+    shared = {"month": now().date().replace(day=1), "batch_id": batch.id}
+    for key, times in told.items():
+        Message.objects.create(
+            **{**shared, "tenant_id": tenant.id, "environment": "live", "direction": "outbound"},
+            **{"key": f"wamid.{key}", "id": ids.uuid7(), **times},
+        )
+    for owner, environment in ((other_tenant, "live"), (tenant, "test")):
+        Message.objects.create(
+            **{**shared, "tenant_id": owner.id, "environment": environment, "direction": "outbound"},
+            key="z",
+            id=ids.uuid7(),
+            read_at=now(),
+        )
+    Batch.objects.filter(pk=batch.pk).update(status="completed", accepted=6, total=6, completed_at=now())
+    page = " ".join(re.sub("<[^>]+>", " ", text(browser, path)).split())
+    for words in (
+        "Accepted 1 ",
+        "Sent 0 ",
+        "Delivered 1 ",
+        "Read 1 ",
+        "Failed 3 ",
+        "1 failed: no code was given",
+    ):
+        assert words in page
+    assert "2 failed: " in page
+    assert "131026" in page
+    read = browser.get(f"/console/messages?batch={batch.public_id}&status=read").content.decode()
+    assert "wamid.c" in read
+    assert "wamid.b" not in read
+
+    progress = f"{path}/progress"
+    assert f'hx-get="{progress}"' in browser.get(path).content.decode(), "what is accepted may still be read"
+    assert "HX-Refresh" not in browser.get(progress).headers
+    assert browser.get(f"{progress}?open=1").headers["HX-Refresh"] == "true"
+    Message.objects.filter(key="wamid.a").update(read_at=now())
+    assert "hx-get" not in browser.get(progress).content.decode(), "nothing more can come"
+
+
 def test_another_tenant_and_the_other_environment_see_no_batch(
     browser: Client, batch: Batch, stranger: Client
 ) -> None:

@@ -18,7 +18,7 @@ from gateway.api.viewsets import DeclaredQuery
 from gateway.roles import KeyScope
 from messaging.batches import body, lifecycle
 from messaging.models import Batch, BatchItem
-from messaging.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
+from messaging.serializers import BatchDetailsOut, BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
 
 
 class InOrder(NewestFirst):
@@ -81,12 +81,12 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="get_batch",
         summary="Get a batch",
-        description="Its status and counts, and what it waits for.",
+        description="Its status and counts, what it waits for, and what became of its messages.",
         tags=["Messages"],
-        responses=BatchOut,
+        responses=BatchDetailsOut,
     )
     def retrieve(self, request: Request, batch_id: str) -> Response:
-        return Response(BatchOut(self._batch(request, batch_id)).data)
+        return Response(BatchDetailsOut(self._batch(request, batch_id)).data)
 
     @extend_schema(
         operation_id="list_batch_items",

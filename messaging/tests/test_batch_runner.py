@@ -25,6 +25,8 @@ from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
 from messaging.sending import flow
 from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import notification, post
+from messaging.tests.test_message_log import status_change
 from phone_numbers import tokens
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import control
@@ -197,6 +199,26 @@ def test_what_the_upstream_refuses_is_failed_with_its_body_and_not_retried(
     assert Event.objects.filter(type="message.outbound").count() == 3
     tenant.refresh_from_db()
     assert tenant.test_message_sent
+
+
+def test_outcomes_go_on_after_the_end(api: Api, fast: PhoneNumber, simulator: RunningSimulator) -> None:
+    batch_id = create(api, fast, [message(1001), message(1002, to="+919812340030"), message(1003)])
+
+    def outcomes() -> dict[str, int]:
+        return {
+            name: count for name, count in api.get(f"{PATH}/{batch_id}").json()["outcomes"].items() if count
+        }
+
+    assert outcomes() == {}
+    runner.run()
+    assert outcomes() == {"accepted": 2, "failed": 1}
+    wamids = [item["wamid"] for item in api.get(f"{PATH}/{batch_id}/items?status=accepted").json()["data"]]
+    reported = [(wamids[0], "delivered"), (wamids[1], "sent"), (wamids[1], "failed")]
+    for wamid, word in reported:
+        change = status_change(wamid, word)
+        change["value"]["metadata"]["phone_number_id"] = fast.phone_number_id
+        assert post(notification((fast.account.waba_id, [change]))).status_code == 200
+    assert outcomes() == {"delivered": 1, "failed": 2}
 
 
 @pytest.mark.parametrize(

@@ -961,7 +961,7 @@ export interface paths {
         };
         /**
          * Get a batch
-         * @description Its status and counts, and what it waits for.
+         * @description Its status and counts, what it waits for, and what became of its messages.
          */
         get: operations["get_batch"];
         put?: never;
@@ -3303,6 +3303,47 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        BatchDetails: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @enum {string}
+             */
+            status?: "queued" | "completed" | "cancelled";
+            /** @description How many messages there are. */
+            total: number;
+            /** @description How many messages WhatsApp accepted. */
+            accepted?: number;
+            /** @description How many failed. */
+            failed?: number;
+            /** @description Messages a second at most. */
+            rate_per_sec: number;
+            /** @description Your name of the batch; null when you gave none. */
+            client_ref?: string | null;
+            /**
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @enum {string|null}
+             */
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description When it began, ISO 8601 in UTC; null before.
+             */
+            started_at?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ended, ISO 8601 in UTC; null before.
+             */
+            completed_at?: string | null;
+            /** @description What became of its messages: how many have which status now, each counted once. */
+            readonly outcomes: components["schemas"]["BatchOutcomes"];
+        };
         BatchDocumentMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
             from?: string;
@@ -3485,6 +3526,18 @@ export interface components {
         };
         /** @description A message of a batch. `from` may be left out; another number than the batch's is refused. */
         BatchMessage: components["schemas"]["BatchTextMessage"] | components["schemas"]["BatchImageMessage"] | components["schemas"]["BatchVideoMessage"] | components["schemas"]["BatchAudioMessage"] | components["schemas"]["BatchDocumentMessage"] | components["schemas"]["BatchStickerMessage"] | components["schemas"]["BatchLocationMessage"] | components["schemas"]["BatchContactsMessage"] | components["schemas"]["BatchReactionMessage"] | components["schemas"]["BatchInteractiveMessage"] | components["schemas"]["BatchTemplateMessage"];
+        BatchOutcomes: {
+            /** @description WhatsApp took them; no status came yet. */
+            accepted: number;
+            /** @description On their way to the phone. */
+            sent: number;
+            /** @description On the phone, not read as far as known. */
+            delivered: number;
+            /** @description Read. */
+            read: number;
+            /** @description Refused at once, or reported as failed later. */
+            failed: number;
+        };
         BatchPlace: {
             /** @description The batch of that message: `bat_` and 26 characters. */
             readonly batch_id: string | null;
@@ -13743,10 +13796,17 @@ export interface operations {
                      *       "waiting_for": "number_not_connected",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
-                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "outcomes": {
+                     *         "accepted": 1,
+                     *         "sent": 1,
+                     *         "delivered": 1,
+                     *         "read": 1,
+                     *         "failed": 1
+                     *       }
                      *     }
                      */
-                    "application/json": components["schemas"]["Batch"];
+                    "application/json": components["schemas"]["BatchDetails"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];

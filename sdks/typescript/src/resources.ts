@@ -296,8 +296,8 @@ export class Messages extends Resource {
     return this.json({ method: "POST", path: "/v1/messages/batch", body }, options);
   }
 
-  /** Get a batch. Its status and counts, and what it waits for. */
-  getBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+  /** Get a batch. Its status and counts, what it waits for, and what became of its messages. */
+  getBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["BatchDetails"]> {
     return this.json({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}` }, options);
   }
 

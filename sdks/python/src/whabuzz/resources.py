@@ -905,12 +905,12 @@ class Messages(Resource):
         )
         return answer
 
-    def get_batch(self, batch_id: str) -> types.Batch:
+    def get_batch(self, batch_id: str) -> types.BatchDetails:
         """Get a batch.
 
-        Its status and counts, and what it waits for.
+        Its status and counts, what it waits for, and what became of its messages.
         """
-        answer: types.Batch = self._json(
+        answer: types.BatchDetails = self._json(
             Call(
                 "GET",
                 self._path("/v1/messages/batch/{batch_id}", batch_id=batch_id),

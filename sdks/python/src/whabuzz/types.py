@@ -288,6 +288,14 @@ class BatchList(TypedDict):
     next_cursor: str | None
 
 
+class BatchOutcomes(TypedDict):
+    accepted: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
+
+
 class BatchPlace(TypedDict):
     batch_id: str | None
     idx: int
@@ -2682,6 +2690,21 @@ BatchAudioMessage = TypedDict(
         "message_ref": NotRequired[str],
     },
 )
+
+
+class BatchDetails(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+    outcomes: BatchOutcomes
 
 
 BatchDocumentMessage = TypedDict(

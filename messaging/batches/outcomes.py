@@ -1,0 +1,52 @@
+"""What became of the messages of a batch: how many have which status now, and why those that failed did."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from django.db import connection
+
+from messaging.models import Batch
+from webhooks.models import PRECEDENCE
+
+# By the index `message_by_batch`: at most 10,000 rows, of the partitions of a month or two.
+_COUNTS = """
+SELECT CASE {cases} END AS status, CASE WHEN failed_at IS NOT NULL THEN error_code END AS code, count(*)
+FROM messages
+WHERE batch_id = %(batch_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
+  AND direction = 'outbound'
+GROUP BY 1, 2
+""".format(
+    cases=" ".join(f"WHEN {column} IS NOT NULL THEN '{status}'" for status, column in PRECEDENCE.items())
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The counts of a batch. A message counts once: under the status that is shown for it."""
+
+    statuses: dict[str, int]
+    """Of each status from `accepted` to `failed`."""
+    causes: list[tuple[int | None, int]]
+    """WhatsApp's codes of those that failed, the most frequent first; None where no code was given."""
+
+    @property
+    def may_change(self) -> bool:
+        """Whether WhatsApp has more to tell of messages that it took."""
+        return bool(self.statuses["accepted"] or self.statuses["sent"])
+
+
+def outcomes_of(batch: Batch) -> Outcomes:
+    """The outcomes of a batch as its messages are known now."""
+    statuses: dict[str, int] = dict.fromkeys(reversed(list(PRECEDENCE)), 0)
+    causes: Counter[int | None] = Counter()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _COUNTS,
+            {"batch_id": batch.id, "tenant_id": batch.tenant_id, "environment": batch.environment},
+        )
+        for status, code, count in cursor.fetchall():
+            if status is not None:
+                statuses[status] += count
+            if status == "failed":
+                causes[code] += count
+    return Outcomes(statuses, causes.most_common())
