@@ -7,7 +7,6 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
-from messaging.batches.outcomes import Outcomes, outcomes_of
 from messaging.models import Batch, BatchItem
 
 
@@ -29,33 +28,6 @@ class BatchOut(serializers.ModelSerializer[Batch]):
             "started_at",
             "completed_at",
         ]
-
-
-class BatchOutcomesOut(serializers.Serializer[Outcomes]):
-    accepted = serializers.IntegerField(
-        source="statuses.accepted", help_text="WhatsApp took them; no status came yet."
-    )
-    sent = serializers.IntegerField(source="statuses.sent", help_text="On their way to the phone.")
-    delivered = serializers.IntegerField(
-        source="statuses.delivered", help_text="On the phone, not read as far as known."
-    )
-    read = serializers.IntegerField(source="statuses.read", help_text="Read.")
-    failed = serializers.IntegerField(
-        source="statuses.failed", help_text="Refused at once, or reported as failed later."
-    )
-
-
-class BatchDetailsOut(BatchOut):
-    outcomes = serializers.SerializerMethodField(
-        help_text="What became of its messages: how many have which status now, each counted once."
-    )
-
-    class Meta(BatchOut.Meta):
-        fields = [*BatchOut.Meta.fields, "outcomes"]
-
-    @extend_schema_field(BatchOutcomesOut)
-    def get_outcomes(self, batch: Batch) -> dict[str, Any]:
-        return dict(BatchOutcomesOut(outcomes_of(batch)).data)
 
 
 class BatchWarningOut(serializers.Serializer[Any]):

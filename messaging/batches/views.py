@@ -4,7 +4,8 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
@@ -17,8 +18,36 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import DeclaredQuery
 from gateway.roles import KeyScope
 from messaging.batches import body, lifecycle
+from messaging.batches.outcomes import Outcomes, outcomes_of
 from messaging.models import Batch, BatchItem
-from messaging.serializers import BatchDetailsOut, BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
+from messaging.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
+
+
+class BatchOutcomesOut(serializers.Serializer[Outcomes]):
+    accepted = serializers.IntegerField(
+        source="statuses.accepted", help_text="WhatsApp took them; no status came yet."
+    )
+    sent = serializers.IntegerField(source="statuses.sent", help_text="On their way to the phone.")
+    delivered = serializers.IntegerField(
+        source="statuses.delivered", help_text="On the phone, not read as far as known."
+    )
+    read = serializers.IntegerField(source="statuses.read", help_text="Read.")
+    failed = serializers.IntegerField(
+        source="statuses.failed", help_text="Refused at once, or reported as failed later."
+    )
+
+
+class BatchDetailsOut(BatchOut):
+    outcomes = serializers.SerializerMethodField(
+        help_text="What became of its messages: how many have which status now, each counted once."
+    )
+
+    class Meta(BatchOut.Meta):
+        fields = [*BatchOut.Meta.fields, "outcomes"]
+
+    @extend_schema_field(BatchOutcomesOut)
+    def get_outcomes(self, batch: Batch) -> dict[str, Any]:
+        return dict(BatchOutcomesOut(outcomes_of(batch)).data)
 
 
 class InOrder(NewestFirst):
