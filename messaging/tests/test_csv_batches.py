@@ -499,7 +499,7 @@ def test_strangers_get_no_failed_messages_and_no_progress(
     for part in ("failed.csv", "progress"):
         assert stranger.get(f"/console/batches/{batch.public_id}/{part}").status_code == 404
     Batch.objects.update(status="completed", completed_at=now())
-    assert browser.get(f"/console/batches/{batch.public_id}/progress")["HX-Refresh"] == "true"
+    assert browser.get(f"/console/batches/{batch.public_id}/progress?open=1")["HX-Refresh"] == "true"
 
 
 def test_a_guess_that_lacks_a_column_is_proposed_without_complaint(
