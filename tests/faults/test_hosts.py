@@ -17,6 +17,7 @@ import requests
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tokens import graph_of
 from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
@@ -25,7 +26,6 @@ from tests.faults.service import BESIDE_WEB, LONG, Service, Valkey, database_url
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, _simulator_process, simulator
 from webhooks.models import Delivery
-from webhooks.tests.publishing import endpoint_of
 
 __all__ = ["_simulator_process", "simulator"]
 
@@ -156,8 +156,8 @@ def test_a_stop_lets_sends_notifications_and_reads_finish(
     tenant: Tenant,
     beside: tuple[str, ...],
 ) -> None:
-    # Without one the small host finds soon that the number is not connected.
-    endpoint_of(tenant)
+    # The small host reads the account anew every few minutes: without one it finds the number not connected.
+    verified_endpoint(tenant)
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 3_000})
     web = service.web(*beside)
     callers = Callers(web.url, key.key, number)
@@ -189,7 +189,7 @@ def test_a_stop_under_calls_refuses_nobody_who_was_let_in(
     tenant: Tenant,
     beside: tuple[str, ...],
 ) -> None:
-    endpoint_of(tenant)
+    verified_endpoint(tenant)
     webs = service.webs(2, *beside)
     callers = Callers([web.url for web in webs], key.key, number)
     callers.may_break = True
