@@ -10,30 +10,34 @@ from rest_framework.response import Response
 
 
 class DocumentView(SpectacularJSONAPIView):
-    """The document. Anybody may ask; generating it takes seconds of CPU, and fails in two threads at its first time."""
+    """The document. Anybody may ask; generating it takes seconds of CPU, and fails in two threads at its first time.
+
+    It is the same for everybody: nothing of the request that happens to be the first goes into it.
+    """
 
     authentication_classes = []
     permission_classes = []
     _lock: ClassVar[Lock] = Lock()
-    _generated: ClassVar[tuple[Any, dict[str, str]] | None] = None
+    _generated: ClassVar[Any] = None
 
     def _get_schema_response(self, request: Request) -> Response:
         with self._lock:
-            generated = self._generated
-            if generated is None:
-                response: Response = super()._get_schema_response(request)  # type: ignore[no-untyped-call]
-                generated = type(self)._generated = response.data, dict(response.items())
-        data, headers = generated
-        return Response(data, headers=headers)
+            if DocumentView._generated is None:
+                DocumentView._generated = self.generator_class().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+        named = f'inline; filename="openapi.{request.accepted_renderer.format}"'
+        return Response(DocumentView._generated, headers={"Content-Disposition": named})
 
 
 class YamlRenderer(OpenApiYamlRenderer):
-    """Writes the document once in a process: that takes seconds, too."""
+    """Writes the document once in a process: that takes seconds, too. Other answers are written each time."""
 
+    format = "yaml"
     _lock: ClassVar[Lock] = Lock()
     _written: ClassVar[Any] = None
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if data is not DocumentView._generated:
+            return super().render(data, *args, **kwargs)  # type: ignore[no-untyped-call]
         with self._lock:
             if self._written is None:
                 type(self)._written = super().render(data, *args, **kwargs)  # type: ignore[no-untyped-call]
