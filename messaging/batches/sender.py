@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -20,12 +21,19 @@ from django.db import DatabaseError, connection
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.transactions import DATABASE_UNAVAILABLE, is_outage
-from gateway.upstream.calls import THROUGHPUT, AppSecretRefused, AsyncPool, UpstreamUnreachable, classify
+from gateway.upstream.calls import (
+    THROUGHPUT,
+    AppSecretRefused,
+    AsyncPool,
+    GraphAnswer,
+    UpstreamUnreachable,
+    classify,
+)
 from messaging.batches import held_batch
 from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.pacing import Pacer
 from messaging.sending import flow
-from messaging.sending.outbound import outcome_unknown
+from messaging.sending.outbound import not_sent, outcome_unknown
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
@@ -63,9 +71,12 @@ FACTS_SECONDS = 1.0
 UNDER_WAY_SECONDS = 2.0
 """At most the messages of this many seconds wait for the upstream's answer; a slower upstream slows the batch."""
 MOST_UNDER_WAY = 500
+REACH_SECONDS = 30.0
+"""How long a message waits for an upstream that cannot be reached: as long as an answer may take."""
 FLUSH_SECONDS = 0.05
 FLUSH_ROWS = 500
 RETRY_SECONDS = 0.5
+MOST_PAUSE_SECONDS = 4.0
 
 Value = TypeVar("Value")
 
@@ -210,11 +221,19 @@ class BatchRun:
         number = self.number
         sent_at = now()
         try:
-            answer = await self.pool.send(flow.message_call(number, item.body))
+            answer = await self._reach(item)
             verdict = classify(answer)
         except UpstreamUnreachable as error:
-            self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
+            if not error.is_unsent:
+                self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
+            elif self.process.stopping:
+                self.given_back = True
+                self.unsent.append(item)
+            else:
+                self._add(_not_sent(item, error, sent_at))
             return
+        except BatchLeaseLost:
+            return  # the batch's next holder reports on it
         except AppSecretRefused:
             self._add(
                 ItemResult(
@@ -248,6 +267,22 @@ class BatchRun:
         )
         if verdict.token_problem:
             self._question_token(number)
+
+    async def _reach(self, item: ClaimedItem) -> GraphAnswer:
+        """Make the item's call; one that found no connection to go out over is made again for REACH_SECONDS.
+
+        It keeps its place among those under way meanwhile, so an upstream that is away holds the batch up.
+        """
+        until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
+        while True:
+            try:
+                return await self.pool.send(flow.message_call(self.number, item.body))
+            except UpstreamUnreachable as error:
+                if not error.is_unsent or self.process.stopping or time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            await self._until_certain()
 
     def _question_token(self, number: Sender) -> None:
         """Ask whether the token still works: one refusal can be about its recipient alone."""
@@ -349,3 +384,11 @@ def _unknown(
     """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
     response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
     return ItemResult(item=item, accepted=False, http_status=http_status, response=response, sent_at=sent_at)
+
+
+def _not_sent(item: ClaimedItem, error: UpstreamUnreachable, sent_at: datetime) -> ItemResult:
+    """A message that certainly did not go out, for want of a connection to send it over."""
+    response = not_sent({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason})
+    return ItemResult(
+        item=item, accepted=False, http_status=None, response=response, sent_at=sent_at, retryable=True
+    )

@@ -21,7 +21,7 @@ import orjson
 from django.conf import settings
 
 from gateway import ids
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import InvalidRequest, MetaUnreachable
 from gateway.upstream.notifications.change import (
     LONGEST_COLUMN,
     MessageFacts,
@@ -243,7 +243,16 @@ def outbound_event(
 def outcome_unknown(details: dict[str, Any]) -> bytes:
     """The response recorded when the upstream's answer is unknown (decision "Batches")."""
     message = "The upstream's answer is not known: watch for a message.status event before sending again."
-    error = {"code": OUTCOME_UNKNOWN, "message": message, "details": details}
+    return _service_error(OUTCOME_UNKNOWN, message, details)
+
+
+def not_sent(details: dict[str, Any]) -> bytes:
+    """The response recorded when the upstream could not be reached, so that nothing went out."""
+    return _service_error(MetaUnreachable.code, "WhatsApp could not be reached. Nothing was sent.", details)
+
+
+def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
+    error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
 
 

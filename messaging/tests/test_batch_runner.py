@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -33,6 +33,7 @@ from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from tests.free_ports import free_port
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Event, EventPayload
 
@@ -250,6 +251,70 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
     assert items[1]["response"]["error"]["details"]["reason"] == reason
     assert items[1]["http_status"] == http_status
     assert len(received(simulator, fast)) == 5
+
+
+@pytest.fixture
+def unreachable(settings: Any) -> Callable[[], None]:
+    """Nothing listens where the upstream was, until the fixture's value is called."""
+    known = settings.META_GRAPH_URL
+    settings.META_GRAPH_URL = f"http://127.0.0.1:{free_port()}"
+
+    def back() -> None:
+        settings.META_GRAPH_URL = known
+
+    return back
+
+
+def test_messages_wait_for_an_upstream_that_cannot_be_reached(
+    api: Api,
+    fast: PhoneNumber,
+    simulator: RunningSimulator,
+    unreachable: Callable[[], None],
+    background: InBackground,
+) -> None:
+    batch_id = create(api, fast, 5)
+    background.start()
+    wait_until(lambda: BatchItem.objects.filter(claimed_by__isnull=False).count() == 5)
+    unreachable()
+    wait_until(lambda: row(batch_id).status == "completed")
+    assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
+    assert len(received(simulator, fast)) == 5
+
+
+def test_a_worker_that_ends_while_the_upstream_cannot_be_reached_leaves_its_items_to_the_next(
+    api: Api,
+    fast: PhoneNumber,
+    simulator: RunningSimulator,
+    unreachable: Callable[[], None],
+    background: InBackground,
+) -> None:
+    batch_id = create(api, fast, 5)
+    background.start()
+    wait_until(lambda: BatchItem.objects.filter(claimed_by__isnull=False).count() == 5)
+    runner.stop()
+    background.join(20)
+    assert BatchItem.objects.filter(status="pending", claimed_by=None).count() == 5
+    unreachable()
+    runner._stopping.clear()
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
+    assert len(received(simulator, fast)) == 5
+
+
+def test_what_found_no_connection_for_long_is_failed_and_can_be_sent_again(
+    api: Api, fast: PhoneNumber, unreachable: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.batches.sender.REACH_SECONDS", 0)
+    batch_id = create(api, fast, 5)
+    runner.run()
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [(item["status"], item["http_status"]) for item in items] == [("failed", None)] * 5
+    assert items[0]["response"]["error"]["code"] == "meta_unreachable"
+    assert items[0]["response"]["error"]["details"]["reason"] == "connection_error"
+    unreachable()
+    assert api.post(f"{PATH}/{batch_id}/retry").status_code == 202
+    runner.run()
+    assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
 
 
 def test_a_500_of_the_upstream_is_a_failed_item_with_its_body(

@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,11 @@ def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         theirs, ours = await asyncio.open_connection("127.0.0.1", port)
 
         async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while chunk := await source.read(65536):
-                # As a proxy does: the gateway answers under its own name alone.
-                sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
-                await sink.drain()
-            sink.close()
+            with closing(sink), suppress(ConnectionError):
+                while chunk := await source.read(65536):
+                    # As a proxy does: the gateway answers under its own name alone.
+                    sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
+                    await sink.drain()
 
         await asyncio.gather(copy(reader, ours), copy(theirs, writer))
 

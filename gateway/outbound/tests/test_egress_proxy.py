@@ -4,7 +4,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,10 @@ class Proxy:
         self.port = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with (
+            closing(writer),
+            suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError),
+        ):
             head = await reader.readuntil(b"\r\n\r\n")
             self.headers.append(head)
             target = head.split(b" ")[1].decode()
@@ -35,12 +38,14 @@ class Proxy:
             if b" 200 " in self.head:
                 host, _, port = target.rpartition(":")
                 there, back = await asyncio.open_connection(host.strip("[]"), int(port))
-                await asyncio.wait(
-                    [asyncio.ensure_future(_pump(reader, back)), asyncio.ensure_future(_pump(there, writer))],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                back.close()
-        writer.close()
+                with closing(back):
+                    await asyncio.wait(
+                        [
+                            asyncio.ensure_future(_pump(reader, back)),
+                            asyncio.ensure_future(_pump(there, writer)),
+                        ],
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -23,14 +24,14 @@ class DyingServer:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        for turn in range(2):
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            self.bodies.append(await reader.readexactly(length))
-            if turn == 0:
-                writer.write(ANSWER)
-                await writer.drain()
-        writer.close()
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
+            for turn in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                self.bodies.append(await reader.readexactly(length))
+                if turn == 0:
+                    writer.write(ANSWER)
+                    await writer.drain()
 
 
 @pytest.fixture
