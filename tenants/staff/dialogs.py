@@ -5,6 +5,7 @@ A dialog whose flow refuses opens again with what was typed, the reason beside i
 
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
 from django.contrib import messages
@@ -13,6 +14,7 @@ from django.forms import BoundField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.safestring import mark_safe
 from unfold import decorators
 from unfold.forms import BaseDialogForm
 
@@ -21,6 +23,8 @@ from gateway.api.errors import ServiceError
 Method = TypeVar("Method", bound=Callable[..., HttpResponse])
 TEMPLATE = "unfold/helpers/dialog.html"
 """The service's own form of the theme's dialog."""
+PAGE = "admin/dialog_page.html"
+"""A dialog as a whole page: opened in a tab of its own, or sent before the page's script took its form over."""
 
 
 class DialogForm(BaseDialogForm):  # type: ignore[misc]
@@ -74,7 +78,18 @@ def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Meth
                 form.refuse(error)
                 return _shown(request, dialog, form, dialog["form_submit_text"])
 
-        return cast("Method", decorators.action(dialog=dialog, **options)(answered))
+        shown = decorators.action(dialog=dialog, **options)(answered)
+
+        @wraps(shown)
+        def whole(model_admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            answer: HttpResponse = shown(model_admin, request, *args, **kwargs)
+            if answer.status_code != HTTPStatus.OK or "HX-Request" in request.headers:
+                return answer
+            context = model_admin.admin_site.each_context(request)
+            parts = {"title": dialog["title"], "dialog": mark_safe(answer.content.decode())}  # noqa: S308 - rendered
+            return render(request, PAGE, context | parts)
+
+        return cast("Method", whole)
 
     return decorated
 

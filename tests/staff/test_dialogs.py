@@ -84,6 +84,27 @@ def test_staff_decide_and_correct_by_the_keyboard(
     assert not PhoneNumber.objects.filter(pk=rows.number.pk).exists()
 
 
+def test_a_dialog_without_the_pages_script_is_a_whole_page(
+    staff: User, waiting: list[Tenant], live_server: Any
+) -> None:
+    """Its link opened in a tab of its own, and its form sent as the browser's own request."""
+    session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, width=1280) as page:
+            page.goto(path)
+            page.goto(str(page.get_by_role("link", name="Reject").get_attribute("href")))
+            assert accessibility.complaints_here(page, "the dialog in a tab of its own") == []
+            page.get_by_role("button", name="Cancel").click()
+            page.wait_for_url(f"**{path}")
+            page.goto(str(page.get_by_role("link", name="Reject").get_attribute("href")))
+            page.evaluate("document.querySelector('#dialog form').submit()")
+            expect(page.get_by_text("Say why: the business reads it.")).to_be_visible()
+            assert accessibility.complaints_here(page, "the refused dialog as a page") == []
+
+    in_chromium(journey)
+
+
 def rejects(page: Page, tenant: Tenant) -> None:
     """Without a reason the dialog stays; Esc gives the focus back to the button that opened it."""
     page.goto(f"/admin/tenants/tenant/{tenant.pk}/change/")
