@@ -139,8 +139,10 @@ def _valkey_client() -> Iterator[redis.Redis]:
 @pytest.fixture(autouse=True)
 def empty_valkey(_valkey_client: redis.Redis) -> redis.Redis:
     """Empty the Valkey of the tests, and forget what this process knows from it; returns a client of it."""
+    from gateway.monitoring import metrics
     from webhooks import wake_up
 
+    metrics.flush()
     _valkey_client.flushdb()
     wake_up.forget()
     return _valkey_client

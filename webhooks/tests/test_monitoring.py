@@ -103,7 +103,6 @@ def test_counts_of_several_processes_add_up_and_survive_a_lost_valkey(
     def unreachable() -> None:
         raise Lost
 
-    metrics.flush()  # what earlier tests left uncounted
     before = scrape(settings).get("gateway_deliveries_claimed_total", 0)
     monitoring.CLAIMED.add(2)
     with monkeypatch.context() as patch:
