@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
 from billing.pricing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
+
+MIN_CONNECTED = timedelta(hours=24)
+"""A number connected for less than this in a month is not billed."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,7 @@ def billed_from(tenant: Tenant, period: Period) -> datetime:
 
 
 def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[ActiveNumber]:
-    """The live numbers connected for at least BILLING_MIN_CONNECTED_HOURS between two moments, by their id.
+    """The live numbers connected for at least `MIN_CONNECTED` between two moments, by their id.
 
     A number that is still connected counts up to `end`: of a month that is not over yet, this is the estimate.
     """
@@ -66,11 +68,10 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
         from_at, to_at = max(from_at, start), min(to_at or end, end)
         connected[phone_number_id] = connected.get(phone_number_id, timedelta()) + (to_at - from_at)
         intervals.setdefault(phone_number_id, []).append({"from": from_at, "to": to_at})
-    least = timedelta(hours=settings.BILLING_MIN_CONNECTED_HOURS)
     return [
         ActiveNumber(
             phone_number_id, *since[phone_number_id], int(span.total_seconds()), intervals[phone_number_id]
         )
         for phone_number_id, span in sorted(connected.items())
-        if span >= least
+        if span >= MIN_CONNECTED
     ]

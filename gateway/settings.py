@@ -77,22 +77,20 @@ SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
 SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", "" if PRODUCTION else SIMULATOR_APP_SECRET)
 SANDBOX_CONTROL_TOKEN: str = env.str("SANDBOX_CONTROL_TOKEN", "")
 """What the simulator's own routes ask for as `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
-EMBEDDED_SIGNUP_SDK_URL: str = env.str("EMBEDDED_SIGNUP_SDK_URL", "https://connect.facebook.net/en_US/sdk.js")
-"""The script that the hosted connect page runs the embedded sign-up with."""
 SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH_URL}/sdk.js")
-"""Its stand-in for sandbox tenants and test keys, as the customer's browser reaches it."""
+"""The simulator's sign-up SDK, as the tenant's browser reaches it."""
 META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
 """The login configuration of the embedded sign-up (Facebook Login for Business)."""
 EMBEDDED_SIGNUP_FEATURE_TYPE: str = env.str("EMBEDDED_SIGNUP_FEATURE_TYPE", "")
 """`whatsapp_business_app_onboarding` offers customers to keep using the WhatsApp Business app (coexistence)."""
-UPSTREAM_TIMEOUT_MS: int = env.int("UPSTREAM_TIMEOUT_MS", 15_000)
-"""How long a call to the upstream may take in all (specification 8)."""
+UPSTREAM_TIMEOUT_MS = 15_000
+"""Longest duration of a call to the Graph API, in milliseconds (specification 8)."""
 
-# --- Deliveries to customers' endpoints -----------------------------------------------------------------
+# --- Deliveries to tenants' endpoints -------------------------------------------------------------------
 WEBHOOK_ALLOW_HTTP: bool = env.bool("WEBHOOK_ALLOW_HTTP", not PRODUCTION)
 WEBHOOK_ALLOW_PRIVATE_NETWORKS: bool = env.bool("WEBHOOK_ALLOW_PRIVATE_NETWORKS", not PRODUCTION)
 WEBHOOK_PROXY_URL: str = env.str("WEBHOOK_PROXY_URL", "")
-"""The HTTP proxy, `http://[user:password@]host:port`, that requests to customers' addresses lead through (CONNECT)."""
+"""The HTTP proxy, `http://[user:password@]host:port`, that requests to tenants' endpoints go through (CONNECT)."""
 WEBHOOK_RETRY_SCHEDULE: list[float] = [
     float(step)
     for step in env.list(
@@ -101,31 +99,23 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
     )
 ]
 """Seconds between one attempt and the next; after the last step a delivery is dead."""
-WEBHOOK_VERIFY_TIMEOUT_MS: int = env.int("WEBHOOK_VERIFY_TIMEOUT_MS", 5_000)
-WEBHOOK_REPLAY_PER_SECOND: int = env.int("WEBHOOK_REPLAY_PER_SECOND", 100)
-"""Deliveries that the replay of an endpoint releases in a second at most."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 """Requests in flight in one worker process; those that wait longer than a second are counted apart."""
-DELIVERY_LEASE_SECONDS: int = env.int("DELIVERY_LEASE_SECONDS", 60)
-"""How long a claimed delivery belongs to its worker, unless that one dies (`database/registration.py`)."""
-DELIVERY_TENANT_CONCURRENCY: int = env.int("DELIVERY_TENANT_CONCURRENCY", max(1, DELIVERY_CONCURRENCY // 2))
-"""Deliveries of one tenant that a worker process holds at once."""
+DELIVERY_LEASE_SECONDS = 60
+"""Lease of a claimed delivery. A worker that dies loses its leases earlier (`database/registration.py`)."""
 
 # --- Batches --------------------------------------------------------------------------------------------
-BATCH_LEASE_SECONDS: float = env.float("BATCH_LEASE_SECONDS", 15.0)
-"""How long a running batch belongs to its worker, unless that one dies (`database/registration.py`)."""
+BATCH_LEASE_SECONDS = 15.0
+"""Lease of a running batch. A worker that dies loses its leases earlier (`database/registration.py`)."""
 
-# --- Keeping ------------------------------------------------------------------------------------------
+# --- Retention ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
-UNROUTED_DAYS: int = env.int("UNROUTED_DAYS", 30)
 REQUEST_LOG_DAYS: int = env.int("REQUEST_LOG_DAYS", 7)
 """How long the lines of the request log are kept; 0: there is no request log."""
 
 # --- The service's own API ------------------------------------------------------------------------------
 API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
 API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
-STREAMS_PER_TENANT: int = env.int("STREAMS_PER_TENANT", 20)
-"""Event streams that one tenant may hold open."""
 
 # --- Tenants --------------------------------------------------------------------------------------------
 TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
@@ -153,8 +143,6 @@ BILLING_INSTALLED: bool = env.bool("BILLING_INSTALLED", True)
 BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False) and BILLING_INSTALLED
 BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
 """The first month that is billed, e.g. `2026-12`; nothing before it ever is. Empty: only the month just past."""
-BILLING_MIN_CONNECTED_HOURS: int = env.int("BILLING_MIN_CONNECTED_HOURS", 24)
-"""How long a number has to be connected in a month to be billed for it."""
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices; which one fits is for an accountant to say."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
@@ -189,7 +177,6 @@ RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
     "RAZORPAY_WEBHOOK_SECRETS", default=[] if PRODUCTION else [SIMULATOR_RAZORPAY_SECRET]
 )
 """The webhook's secret and, while it is being changed, the former one. Without one no notice is believed."""
-RAZORPAY_TIMEOUT_SECONDS: float = env.float("RAZORPAY_TIMEOUT_SECONDS", 20.0)
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -264,8 +251,6 @@ a quarter of an hour after the last bytes were sent, for ever when they had arri
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
 DATABASES["default"]["CONN_MAX_AGE"] = 600  # at rest a new connection costs a worker more than its tasks
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-DATABASE_POOL_SIZE: int = env.int("DATABASE_POOL_SIZE", 4)
-"""Connections of one web process's threads (`gateway/database/pool.py`); 0 is one persistent connection a thread."""
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
 """Whether the statements of publishing and of the dispatchers are prepared, and long lists read by server-side cursors.
 
@@ -588,6 +573,5 @@ OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rs
 OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's."""
 OTEL_EXPORTER_OTLP_HEADERS: str = env.str("OTEL_EXPORTER_OTLP_HEADERS", "")
 """What the collector asks for, as `name=value,name=value`."""
-OTEL_SERVICE_NAME: str = env.str("OTEL_SERVICE_NAME", SERVICE_NAME)
 LOGGING_CONFIG = "gateway.monitoring.logs.configure"
 LOGGING = {"level": LOG_LEVEL}

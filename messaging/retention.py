@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection, transaction
 
 from gateway import ids
@@ -18,12 +17,15 @@ from webhooks.events import envelope
 from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
 
+UNROUTED = timedelta(days=30)
+"""How long notifications that belong to no tenant are retained."""
+
 # --- Forgetting what the message flows keep only for a time. Called hourly by beat.
 
 
 def forget_kept_notifications() -> int:
-    """Forget notifications that nobody asked for within UNROUTED_DAYS. Returns how many."""
-    return delete_before(KeptNotification, "received_at", now() - timedelta(days=settings.UNROUTED_DAYS))
+    """Forget notifications that nobody asked for within `UNROUTED`. Returns how many."""
+    return delete_before(KeptNotification, "received_at", now() - UNROUTED)
 
 
 def forget_idempotency_records() -> int:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-
 from web.admission import Credential
 from webhooks import stream
 from webhooks.stream import Asked, Found, Position
 
 HEARTBEAT_SECONDS = 15.0
 SLOT_SECONDS = 40
+STREAMS_PER_TENANT = 20
+"""Event streams that one tenant may hold open."""
 
 # A connection's slot among those of its tenant, and that of its key, which the newest connection takes. All of a chunk
 # are renewed in one call.
@@ -138,7 +138,7 @@ class StreamSlots:
 
     async def acquire(self, listener: Listener) -> bool:
         """Acquire a slot and close the key's previous stream. False if the tenant is at its limit."""
-        moment, most = int(time.time()), settings.STREAMS_PER_TENANT
+        moment, most = int(time.time()), STREAMS_PER_TENANT
         return bool(
             await self._valkey.eval(_ENTER, 2, *_names(listener), moment, SLOT_SECONDS, most, listener.id)
         )

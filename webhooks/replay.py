@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 MISSED = "missed"
 STATUSES = (*Delivery.Status.values, MISSED)
 DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
+PER_SECOND = 100
+"""Most deliveries of one endpoint that its replays release in a second."""
 MOST_WAITING = 500
 """While an endpoint has this many open deliveries, its replays wait."""
 RELEASE = "webhooks.tasks.release_replays"
@@ -207,7 +209,7 @@ class Queued:
     @property
     def expected_seconds(self) -> int:
         """How long their release takes at least."""
-        return -(-self.count // settings.WEBHOOK_REPLAY_PER_SECOND)
+        return -(-self.count // PER_SECOND)
 
 
 def replay_endpoint(
@@ -247,7 +249,7 @@ def replay_endpoint(
         "last": ids.first_at(end),
         "statuses": [status for status in statuses if status != MISSED],
         "event_types": list(event_types) if event_types is not None else None,
-        "rows": settings.WEBHOOK_REPLAY_PER_SECOND,
+        "rows": PER_SECOND,
     }
     statement = _COUNT if is_preview else _CUT
     count, oldest = 0, None

@@ -38,6 +38,8 @@ from billing.pricing.plan import CURRENCY
 from gateway.database.transactions import leave_database
 from tenants.lifecycle import IST
 
+TIMEOUT_SECONDS = 20.0
+
 _TOKEN_STATUS = {
     "initiated": "pending",
     "confirmed": "active",
@@ -349,7 +351,7 @@ class Razorpay:
                 params=query,
                 json=body,
                 auth=(settings.RAZORPAY_KEY_ID, settings.RAZORPAY_KEY_SECRET),
-                timeout=settings.RAZORPAY_TIMEOUT_SECONDS,
+                timeout=TIMEOUT_SECONDS,
                 allow_redirects=False,
             )
         except requests.RequestException as error:

@@ -94,6 +94,8 @@ def _keeps_up() -> bool:
     return lag <= MOST_LAG_SECONDS
 
 
+POOL_SIZE = 4
+"""Connections of a web process for the threads of its callers."""
 STRANGERS_CONNECTIONS = 2
 """Connections of a web process for all threads that serve strangers."""
 
@@ -110,9 +112,8 @@ def begin(*, beside_web: int = 0) -> None:
     for alias, database in databases.items():
         if settings.DATABASE_PREPARED_STATEMENTS:
             _plan_once(database)
-        if settings.DATABASE_POOL_SIZE:
-            # The primary serves what the replica cannot: nobody waits long for one that is away.
-            _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
+        # The primary serves what the replica cannot: nobody waits long for one that is away.
+        _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
 
 
 def _plan_once(database: dict[str, Any]) -> None:
@@ -130,7 +131,7 @@ def _plan_once(database: dict[str, Any]) -> None:
 def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
     database["OPTIONS"]["pool"] = {
         "min_size": 1,
-        "max_size": settings.DATABASE_POOL_SIZE + 2 * beside_web,
+        "max_size": POOL_SIZE + 2 * beside_web,
         "timeout": seconds,
         "max_lifetime": 1800,
         # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.

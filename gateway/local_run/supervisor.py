@@ -209,13 +209,8 @@ def _use_simulator_for_live() -> None:
 
     What the caller has set stays.
     """
-    for name, simulated in (
-        ("META_GRAPH_URL", settings.SANDBOX_GRAPH_URL),
-        ("EMBEDDED_SIGNUP_SDK_URL", settings.SANDBOX_SIGNUP_SDK_URL),
-    ):
-        if name not in os.environ:
-            setattr(settings, name, simulated)
-            os.environ[name] = simulated
+    if "META_GRAPH_URL" not in os.environ:
+        settings.META_GRAPH_URL = os.environ["META_GRAPH_URL"] = settings.SANDBOX_GRAPH_URL
 
 
 def _commit() -> str:

@@ -14,7 +14,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode
@@ -45,11 +45,11 @@ class Tracer:
         self._provider = TracerProvider(
             resource=Resource.create(
                 {
-                    "service.name": settings.OTEL_SERVICE_NAME,
+                    "service.name": settings.SERVICE_NAME,
                     "service.version": settings.SERVICE_SHA,
                     "deployment.environment.name": settings.ENVIRONMENT,
                 }
-            ),
+            ).merge(OTELResourceDetector().detect()),
             shutdown_on_exit=False,
         )
         self._processor = BatchSpanProcessor(

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from django.conf import settings
 
 from gateway.clock import now
 from gateway.database.partitions import delete_before
@@ -15,12 +14,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_kept_notifications_go_after_their_days() -> None:
-    for age in (timedelta(days=settings.UNROUTED_DAYS - 1), timedelta(days=settings.UNROUTED_DAYS + 1)):
+    for age in (retention.UNROUTED - timedelta(days=1), retention.UNROUTED + timedelta(days=1)):
         KeptNotification.objects.create(
             reason="malformed", body_sha256=str(age.days), body=b"x", received_at=now() - age
         )
     assert retention.forget_kept_notifications() == 1
-    assert [kept.body_sha256 for kept in KeptNotification.objects.all()] == [str(settings.UNROUTED_DAYS - 1)]
+    assert [kept.body_sha256 for kept in KeptNotification.objects.all()] == ["29"]
 
 
 def test_idempotency_records_go_after_a_day(tenant: Tenant) -> None:

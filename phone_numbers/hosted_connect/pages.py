@@ -29,6 +29,9 @@ from phone_numbers.serializers import CredentialField, UpstreamIdField
 from phone_numbers.tokens import Refused
 from tenants.models import Tenant
 
+SDK_URL = "https://connect.facebook.net/en_US/sdk.js"
+"""Meta's script for the embedded sign-up."""
+
 
 class ConnectSessionIn(serializers.Serializer[dict[str, Any]]):
     return_url = serializers.CharField()
@@ -168,8 +171,9 @@ def _apply(session: ConnectSession, given: dict[str, Any]) -> ConnectSession:
 
 
 def sdk_url_for(environment: str) -> str:
-    """The script of the embedded sign-up: the upstream's own, or the simulator's stand-in."""
-    return settings.SANDBOX_SIGNUP_SDK_URL if environment == "test" else settings.EMBEDDED_SIGNUP_SDK_URL
+    """The script of the embedded sign-up: Meta's, or the simulator's wherever the simulator serves the environment."""
+    is_simulated = environment == "test" or settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL
+    return settings.SANDBOX_SIGNUP_SDK_URL if is_simulated else SDK_URL
 
 
 def _origin(url: str) -> str:

@@ -35,9 +35,10 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tenants.team import invitations
 from tests.pages import PAGES, ROOT, blocks, page
-from web import strangers
+from web import strangers, stream_listener
 from web.application import ROUTES
 from webhooks.endpoints import lifecycle
+from webhooks.requests import verify_ping
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
@@ -201,12 +202,12 @@ def test_the_limits_are_the_codes() -> None:
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"
     )
     assert limits["wait for WhatsApp"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
-    assert limits["verify ping"] == f"{settings.WEBHOOK_VERIFY_TIMEOUT_MS:,} ms"
+    assert limits["verify ping"] == f"{verify_ping.VERIFY_SECONDS * 1000:,.0f} ms"
     assert limits["webhook endpoints"] == f"{lifecycle.MOST_ENDPOINTS} in each environment"
     for name in ("API keys that work", "platform keys that work"):
         assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
     assert limits["numbers that one key is limited to"] == str(serializers.MOST_NUMBERS)
-    assert limits["event streams"].startswith(f"{settings.STREAMS_PER_TENANT} (")
+    assert limits["event streams"].startswith(f"{stream_listener.STREAMS_PER_TENANT} (")
     assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
     assert limits["messages of batches that wait"] == (
         f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "

@@ -45,7 +45,13 @@ class Service:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
-                env={**os.environ, "LOG_LEVEL": "WARNING", **self.environment, **environment},
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.time_limits",
+                    "LOG_LEVEL": "WARNING",
+                    **self.environment,
+                    **environment,
+                },
                 stdout=log,
                 stderr=log,
                 process_group=self.group.id,

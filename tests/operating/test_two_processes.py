@@ -61,7 +61,6 @@ def web(tmp_path: Path) -> Iterator[Web]:
         **os.environ,
         "DATABASE_URL": urlunsplit(parts._replace(path="/" + quote(str(connection.settings_dict["NAME"])))),
         "REDIS_URL": embedded_addresses.valkey_url(tmp_path),
-        "DATABASE_POOL_SIZE": "4",
     }
     ports = [free_port(), free_port()]
     started = [

@@ -32,7 +32,7 @@ SERVERS = {"postgres", "valkey"}
 REPORTED_PARTS = 20
 """After so many faults the memory of each kind of process is shown, and how long the rest will take."""
 ENVIRONMENT = {
-    "DJANGO_SETTINGS_MODULE": "gateway.settings",
+    "DJANGO_SETTINGS_MODULE": "tests.time_limits",
     "PYTHONUNBUFFERED": "1",
     "LOG_LEVEL": "WARNING",
     "API_RATE_PER_SECOND": "100000",

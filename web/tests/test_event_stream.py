@@ -14,7 +14,6 @@ import pytest
 import redis
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
-from pytest_django import Settings
 
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
@@ -388,9 +387,9 @@ def test_a_stream_of_the_key_at_another_process_ends_this_one(
 
 
 def test_a_tenant_holds_a_bounded_number_of_streams(
-    listen: Open, tenant: Tenant, other_tenant: Tenant, settings: Settings
+    listen: Open, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.STREAMS_PER_TENANT = 2
+    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 2)
     keys = [api_keys.create(name="k", environment="live", tenant=tenant).key for _ in range(3)]
     kept = [listen(by=each) for each in keys[:2]]
     assert listen(by=keys[2]).response.status == 429
@@ -404,9 +403,9 @@ def test_a_tenant_holds_a_bounded_number_of_streams(
 
 
 def test_the_bound_counts_the_streams_of_other_processes(
-    listen: Open, tenant: Tenant, settings: Settings, empty_valkey: redis.Redis
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    settings.STREAMS_PER_TENANT = 1
+    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 1)
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() + 30})
     assert listen().response.status == 429
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() - 1})
@@ -414,13 +413,13 @@ def test_the_bound_counts_the_streams_of_other_processes(
 
 
 def test_the_bound_holds_without_valkey(
-    listen: Open, tenant: Tenant, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> bool:
         raise redis.exceptions.ConnectionError
 
     monkeypatch.setattr(stream_listener.StreamSlots, "acquire", away)
-    settings.STREAMS_PER_TENANT = 1
+    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 1)
     assert listen().response.status == 200
     other = api_keys.create(name="k", environment="live", tenant=tenant).key
     assert listen(by=other).response.status == 429

@@ -107,7 +107,7 @@ class _Dispatcher:
         self.bodies = BodyMemory()
         """The bodies of what is claimed."""
         self.caps = InFlightCaps(
-            capacity=self.capacity, of_tenant=settings.DELIVERY_TENANT_CONCURRENCY, bodies=self.bodies
+            capacity=self.capacity, of_tenant=max(1, self.capacity // 2), bodies=self.bodies
         )
         self.registration = Registration()
         self.claimer = Claimer(self.caps, self.registration)

@@ -27,6 +27,8 @@ from webhooks.requests import cloud_api_form, signed_request
 
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
+VERIFY_SECONDS = 5.0
+"""How long an endpoint may take to answer."""
 
 
 class WebhookVerifyFailed(ServiceError):
@@ -82,7 +84,7 @@ def handshake(endpoint: Endpoint) -> Ping:
         f"{target.url}{'&' if '?' in target.url else '?'}{urlencode(asked)}",
         {**dict(target.headers), "User-Agent": signed_request.user_agent()},
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+        total_timeout=VERIFY_SECONDS,
     )
     return _judged(answer, answer.body.strip() == challenge.encode())
 
@@ -104,7 +106,7 @@ def ping(endpoint: Endpoint) -> Ping:
             custom=target.headers,
         ),
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+        total_timeout=VERIFY_SECONDS,
     )
     return _judged(answer, _carries(answer, challenge))
 
@@ -175,7 +177,7 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
         body,
         {**headers, TEST_HEADER: "true"},
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-        total_timeout=settings.WEBHOOK_VERIFY_TIMEOUT_MS / 1000,
+        total_timeout=VERIFY_SECONDS,
     )
     return SentExample(
         event=event,

@@ -143,9 +143,14 @@ class TestOneDelivery:
 
 class TestAnEndpoint:
     def test_failed_and_dead_are_replayed_once_each_in_their_order(
-        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+        self,
+        api: Api,
+        tenant: Tenant,
+        endpoint: dict[str, Any],
+        receiver: Receiver,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        settings.WEBHOOK_REPLAY_PER_SECOND = 2
+        monkeypatch.setattr(replay, "PER_SECOND", 2)
         sources = [dead(tenant, f"k{number}") for number in range(5)]
         publish_one(tenant, "delivered")
         dispatcher.run()
@@ -292,9 +297,8 @@ class TestAnEndpoint:
         tenant: Tenant,
         endpoint: dict[str, Any],
         monkeypatch: pytest.MonkeyPatch,
-        settings: Any,
     ) -> None:
-        settings.WEBHOOK_REPLAY_PER_SECOND = 1
+        monkeypatch.setattr(replay, "PER_SECOND", 1)
         dead(tenant, "k1")
         dead(tenant, "k2")
         ask(api, endpoint)
@@ -333,13 +337,12 @@ class TestAnEndpoint:
         endpoint: dict[str, Any],
         empty_valkey: redis.Redis,
         monkeypatch: pytest.MonkeyPatch,
-        settings: Any,
     ) -> None:
         queued: list[float | None] = []
         monkeypatch.setattr(
             replay, "enqueue", lambda task, *, expires, countdown=None: queued.append(countdown)
         )
-        settings.WEBHOOK_REPLAY_PER_SECOND = 1
+        monkeypatch.setattr(replay, "PER_SECOND", 1)
         tasks.release_replays.run()
         assert queued == [], "nothing is replayed"
         dead(tenant, "k1")
@@ -413,9 +416,9 @@ class TestRepeatedRequests:
 
 
 def test_a_preview_counts_and_queues_nothing(
-    api: Api, tenant: Tenant, endpoint: dict[str, Any], settings: Any
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.WEBHOOK_REPLAY_PER_SECOND = 2
+    monkeypatch.setattr(replay, "PER_SECOND", 2)
     first, *_ = [dead(tenant, f"k{n}") for n in range(5)]
     answer = ask(api, endpoint, preview=True)
     assert answer.status_code == 200

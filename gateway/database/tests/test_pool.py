@@ -20,7 +20,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The settings of a database of a process that has not begun."""
     database: dict[str, Any] = {"OPTIONS": {"connect_timeout": 2}}
     monkeypatch.setattr(settings, "DATABASES", {"default": database})
-    monkeypatch.setattr(settings, "DATABASE_POOL_SIZE", 3)
+    monkeypatch.setattr(pool, "POOL_SIZE", 3)
     return database
 
 

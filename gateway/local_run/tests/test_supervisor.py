@@ -79,21 +79,19 @@ def test_logs_without_a_run_says_who_writes_them(tmp_path: Path) -> None:
 def test_live_is_simulated_until_an_app_at_meta_is_set(
     monkeypatch: pytest.MonkeyPatch, app_id: str, simulated: bool
 ) -> None:
-    for name in ("META_GRAPH_URL", "EMBEDDED_SIGNUP_SDK_URL", "SERVICE_SHA"):
+    for name in ("META_GRAPH_URL", "SERVICE_SHA"):
         monkeypatch.setattr(settings, name, "as configured")
     monkeypatch.setattr(settings, "META_APP_ID", app_id)
     monkeypatch.setattr(os, "environ", {})
     set_environment()
     assert (settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL) is simulated
-    assert (settings.EMBEDDED_SIGNUP_SDK_URL == settings.SANDBOX_SIGNUP_SDK_URL) is simulated
     assert ("META_GRAPH_URL" in os.environ) is simulated
 
 
 def test_an_address_of_the_live_upstream_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("META_GRAPH_URL", "EMBEDDED_SIGNUP_SDK_URL", "SERVICE_SHA"):
+    for name in ("META_GRAPH_URL", "SERVICE_SHA"):
         monkeypatch.setattr(settings, name, "as configured")
     monkeypatch.setattr(settings, "META_APP_ID", environment.SIMULATOR_APP_ID)
     monkeypatch.setattr(os, "environ", {"META_GRAPH_URL": "as configured"})
     set_environment()
     assert os.environ["META_GRAPH_URL"] == settings.META_GRAPH_URL == "as configured"
-    assert os.environ["EMBEDDED_SIGNUP_SDK_URL"] == settings.SANDBOX_SIGNUP_SDK_URL

@@ -15,6 +15,7 @@ from gateway.api.errors import Conflict
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
+from phone_numbers.hosted_connect.pages import SDK_URL, sdk_url_for
 from phone_numbers.hosted_connect.sessions import problem_of, with_result
 from phone_numbers.models import BusinessAccount, ConnectSession
 from phone_numbers.tests.test_connection import in_threads
@@ -143,6 +144,18 @@ def test_an_accepted_address_never_changes_its_host(path: str, query: str) -> No
 def test_the_result_joins_the_query(url: str, expected: str) -> None:
     assert problem_of(url) is None
     assert with_result(url, session_id="cs_1", status="failed") == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_simulated", "sdk_url"),
+    [("live", False, SDK_URL), ("live", True, "http://sim/sdk.js"), ("test", False, "http://sim/sdk.js")],
+)
+def test_the_sdk_is_metas_but_where_the_simulator_serves(
+    settings: Any, environment: str, is_simulated: bool, sdk_url: str
+) -> None:
+    settings.SANDBOX_SIGNUP_SDK_URL = "http://sim/sdk.js"
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL if is_simulated else "https://graph.facebook.com"
+    assert sdk_url_for(environment) == sdk_url
 
 
 @pytest.mark.django_db

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -141,9 +142,9 @@ def test_a_number_that_comes_back_has_events_of_its_own_again(
 
 
 def test_usage_keeps_the_time_of_a_number_that_left(
-    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, settings: Any
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BILLING_MIN_CONNECTED_HOURS = 0
+    monkeypatch.setattr(usage, "MIN_CONNECTED", timedelta())
     account = simulator.account()
     connect(api, account)
     began = now()
