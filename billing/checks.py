@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
+from billing.invoices import pdf
 from billing.payments.provider import PROVIDERS
 from billing.pricing import gst
 from billing.pricing.periods import Period
@@ -37,6 +38,10 @@ def check_values(**_: Any) -> list[CheckMessage]:
                 id="billing.E005",
             )
         )
+    try:
+        pdf.require_logo()
+    except (OSError, ValueError) as error:
+        problems.append(Error(f"BILLING_LOGO_FILE must be an SVG: {error}", id="billing.E006"))
     if settings.PAYMENT_PROVIDER not in PROVIDERS:
         problems.append(Error(f"PAYMENT_PROVIDER must be one of {', '.join(PROVIDERS)}.", id="billing.E004"))
     if settings.BILLING_FIRST_PERIOD:

@@ -1,4 +1,6 @@
-"""Ledger tables: entries, each an act, with postings that sum to zero. Rows and their invariants only."""
+"""Ledger tables: entries with postings that sum to zero, closed months, and what staff do with money. Rows and their
+invariants only.
+"""
 
 from typing import ClassVar
 
@@ -109,3 +111,54 @@ class SettledItem(models.Model):
 
     def __str__(self) -> str:
         return self.entity_id
+
+
+class ClosedMonth(models.Model):
+    """A month in which nothing is booked and no document is dated any more. Written by `closing.py`, never changed.
+
+    A trigger dates an entry of a closed month to the first moment after it.
+    """
+
+    period = models.CharField(max_length=7, primary_key=True)
+    ends_at = models.DateTimeField()
+    closed_at = models.DateTimeField()
+    closed_by = models.BigIntegerField(null=True)
+
+    def __str__(self) -> str:
+        return self.period
+
+
+class StaffAct(models.Model):
+    """What a member of the staff does with a business's money; a big one waits for a second person.
+
+    Written by `staff/second_person.py`.
+    """
+
+    class Status(models.TextChoices):
+        WAITING = "waiting", "Waits for a second person"
+        BEGUN = "begun"
+        DONE = "done"
+        DECLINED = "declined"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="staff_acts")
+    act = models.CharField(max_length=20)
+    target_id = models.UUIDField()
+    values = models.JSONField()
+    amount_paise = models.BigIntegerField()
+    status = models.CharField(max_length=10, choices=Status.choices)
+    asked_by = models.BigIntegerField(null=True)
+    asked_at = models.DateTimeField()
+    decided_by = models.BigIntegerField(null=True)
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=~Q(status="done", decided_by=models.F("asked_by")), name="second_person_is_another"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["tenant", "asked_at"], name="staff_acts_of_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.act} {self.amount_paise}"

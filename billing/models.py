@@ -14,7 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.functional import cached_property
 
-from billing.ledger_models import LedgerEntry, LedgerPosting, SettledItem
+from billing.ledger_models import ClosedMonth, LedgerEntry, LedgerPosting, SettledItem, StaffAct
 from billing.payment_models import (
     BankTransfer,
     Mandate,
@@ -36,6 +36,7 @@ __all__ = [
     "BillingMail",
     "BillingProfile",
     "BillingSnapshot",
+    "ClosedMonth",
     "CreditNote",
     "CreditNoteLine",
     "Invoice",
@@ -52,6 +53,7 @@ __all__ = [
     "ProviderTrouble",
     "Refund",
     "SettledItem",
+    "StaffAct",
 ]
 
 INVOICE, CREDIT_NOTE = "inv_", "crn_"

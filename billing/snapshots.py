@@ -37,7 +37,7 @@ def end_trials(at: datetime) -> int:
 
 def take(at: datetime) -> int:
     """Take every snapshot that is due; returns how many were new."""
-    due = [(tenant, period) for period in due_periods(at) for tenant in _without(period)]
+    due = [(tenant, period) for period in due_periods(at) for tenant in uncounted(period)]
     return each(due, lambda one: _take(*one, at), step="snapshots")
 
 
@@ -50,7 +50,7 @@ def due_periods(at: datetime) -> Iterator[Period]:
         period = period.next
 
 
-def _without(period: Period) -> QuerySet[Tenant]:
+def uncounted(period: Period) -> QuerySet[Tenant]:
     """Tenants that are to be billed for a month and have no snapshot of it."""
     return (
         Tenant.objects.filter(

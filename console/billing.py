@@ -53,7 +53,8 @@ class ProfileForm(forms.Form):
         label="GSTIN or PAN",
         max_length=20,
         required=False,
-        help_text="A GSTIN gives you the tax as input credit.",
+        validators=[check_name],
+        help_text="A GSTIN gives you the tax as input credit. Abroad: the tax number of your country.",
     )
     address = forms.CharField(label="Address", max_length=500, validators=[check_name])
     city = forms.CharField(label="City", max_length=100, validators=[check_name])

@@ -157,6 +157,8 @@ BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
 """The seller's state is that of its GSTIN."""
 BILLING_SELLER_CITY: str = env.str("BILLING_SELLER_CITY", "Mumbai")
 BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
+BILLING_LOGO_FILE: str = env.str("BILLING_LOGO_FILE", "")
+"""Path of the seller's logo, an SVG, which invoices print; empty: there is none."""
 BILLING_SELLER_CONTACT: str = env.str("BILLING_SELLER_CONTACT", "")
 """Whom customers ask about an invoice: a mail address, a phone number."""
 BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
@@ -165,6 +167,8 @@ BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
 """The address of UPI that the QR codes on invoices and pay pages lead to; empty: there are none."""
 BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
 """Whether invoices must be registered at the portal (IRN): those to registered buyers are mailed after it."""
+BILLING_SECOND_PERSON_RUPEES: int = env.int("BILLING_SECOND_PERSON_RUPEES", 100_000)
+"""What one of the staff may do with a business's money in a day; beyond it a second person approves. 0: anything."""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
 """Where new mandates and payment links are made. Those that exist stay with the provider that made them."""
 RAZORPAY_BASE_URL: str = env.str(

@@ -19,6 +19,7 @@ register_navigation(
     NavigationLink("Credit notes", "undo", "admin:billing_creditnote_changelist"),
     NavigationLink("Payments", "payments", "admin:billing_paymentattempt_changelist"),
     NavigationLink("Refunds", "currency_rupee", "admin:billing_refund_changelist"),
+    NavigationLink("Staff acts", "how_to_reg", "admin:billing_staffact_changelist"),
     NavigationLink("Settlements", "account_balance", "admin:billing_settleditem_changelist"),
     NavigationLink("E-invoices", "qr_code", "admin:billing_invoice_einvoices"),
     NavigationLink("Mandates", "autorenew", "admin:billing_mandate_changelist"),

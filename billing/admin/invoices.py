@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.files.uploadedfile import UploadedFile
@@ -15,22 +14,21 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
-from unfold.enums import ActionVariant
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from billing import accounting, gstr1, ledger
-from billing.admin.amounts import AmountForm, amount_in_rupees, rupees_field
+from billing import accounting, closing, gstr1, ledger
+from billing.admin.amounts import amount_in_rupees
 from billing.admin.filters import MonthFilter
+from billing.admin.money_acts import MoneyActsAdmin, money_action
 from billing.buyers import countries
 from billing.einvoices import registration
-from billing.invoices import credit_notes, mailing, payment_state, pdf, replacing
+from billing.invoices import mailing, payment_state, pdf
 from billing.ledger_models import LedgerPosting
 from billing.models import CreditNote, Invoice
-from billing.payments import bank_transfers
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
 from billing.pricing.periods import indian_date as day
 from billing.templatetags.money import month_name
+from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
@@ -78,39 +76,8 @@ def _party(party: dict[str, Any]) -> str:
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
 
 
-class ReasonForm(DialogForm):
-    reason = forms.CharField(
-        label="Reason (on the credit note)",
-        max_length=500,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-    )
-
-
-class CreditForm(ReasonForm, AmountForm):
-    amount = rupees_field("Amount in rupees, with GST")
-
-
-class TransferForm(AmountForm):
-    reference = forms.CharField(
-        label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
-    )
-
-
-class TdsForm(AmountForm):
-    amount = rupees_field("Amount in rupees", least=0)
-    certificate = forms.CharField(
-        label="Certificate number", max_length=64, required=False, widget=UnfoldAdminTextInputWidget
-    )
-
-
-class WriteOffForm(DialogForm):
-    reason = forms.CharField(
-        label="Reason", max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2})
-    )
-
-
 @admin.register(Invoice)
-class InvoiceAdmin(TenantRowsAdmin):
+class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     list_display = ("number", "owner", "month", "shown_status", "total", "due", "issued_at", "due_at")
     list_filter = ("status", ("period", MonthFilter), ("supply_type", CodeFilter))
     search_fields = ("number", "=tenant__id", "tenant__name")
@@ -197,6 +164,11 @@ class InvoiceAdmin(TenantRowsAdmin):
                 self.admin_site.admin_view(self.month_return),
                 name="billing_invoice_month",
             ),
+            path(
+                "accounting/<str:month>-close/",
+                self.admin_site.admin_view(self.close_month),
+                name="billing_invoice_close",
+            ),
             path("einvoices/", self.admin_site.admin_view(self.einvoices), name="billing_invoice_einvoices"),
             path("<uuid:key>/pdf/", self.admin_site.admin_view(self.paper), name="billing_invoice_pdf"),
             *super().get_urls(),
@@ -210,6 +182,8 @@ class InvoiceAdmin(TenantRowsAdmin):
             **self.admin_site.each_context(request),
             "title": "Accounting",
             "months": accounting.months(Period.of(at), MONTHS_SHOWN),
+            "closed_until": str(Period.of(closing.closed_until()).previous),
+            "may_close": request.user.has_perm("billing.add_closedmonth"),
             "accounts": [
                 (LedgerPosting.Account(name).label, paise)
                 for name, paise in accounting.trial_balance(at).items()
@@ -218,6 +192,21 @@ class InvoiceAdmin(TenantRowsAdmin):
             "debtors": accounting.debtors(at),
         }
         return TemplateResponse(request, "admin/billing/accounting.html", context)
+
+    def close_month(self, request: HttpRequest, month: str) -> HttpResponse:
+        """Close a month, from its button on the page of accounting."""
+        if not request.user.has_perm("billing.add_closedmonth"):
+            raise PermissionDenied
+        page, period = redirect("admin:billing_invoice_accounting"), _period(month)
+        if request.method != "POST":
+            return page
+        try:
+            closing.close(period, at=now(), actor_user_id=request.user.pk)
+        except Conflict as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, f"{period.name} is closed.")
+        return page
 
     def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
         """GSTR-1 of a month, as `manage.py billing_export` writes it."""
@@ -336,77 +325,8 @@ class InvoiceAdmin(TenantRowsAdmin):
     def total(self, invoice: Invoice) -> str:
         return rupees(invoice.total_paise)
 
-    def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("billing.add_creditnote")
-
-    @action(
-        description="Issue credit note",
-        permissions=["credit"],
-        icon="undo",
-        variant=ActionVariant.WARNING,
-        dialog=dialog(
-            "Issue a credit note?",
-            "It corrects this invoice and cannot be taken back. A live payment link is ended first.",
-            "Issue",
-            CreditForm,
-        ),
-    )
-    def credit(self, request: HttpRequest, form: CreditForm, object_id: str) -> HttpResponse:
-        note = credit_notes.issue(
-            invoice_id=UUID(object_id),
-            total_paise=form.amount_paise,
-            reason=form.cleaned_data["reason"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        return done(request, f"Credit note {note.number} is issued.", change_url(Invoice, object_id))
-
-    def has_replace_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("billing.add_creditnote")
-
-    @action(
-        description="Replace",
-        permissions=["replace"],
-        icon="find_replace",
-        variant=ActionVariant.WARNING,
-        dialog=dialog(
-            "Replace this invoice?",
-            "For a wrong buyer: correct the billing profile first. A credit note of everything that is left is issued,"
-            " and a new invoice for the same month. What was paid counts for the new one.",
-            "Replace",
-            ReasonForm,
-        ),
-    )
-    def replace(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        new = replacing.replace(
-            invoice_id=UUID(object_id),
-            reason=form.cleaned_data["reason"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        return done(request, f"Invoice {new.number} replaces it.", change_url(Invoice, new.pk))
-
-    @action(
-        description="Cancel registration",
-        permissions=["credit"],
-        icon="cancel",
-        variant=ActionVariant.WARNING,
-        dialog=dialog(
-            "Is the registration cancelled at the portal?",
-            "The portal cancels an IRN within 24 hours: do it there first. The whole invoice is credited here then, and"
-            " neither document is in a return.",
-            "It is cancelled",
-            ReasonForm,
-        ),
-    )
-    def cancel(self, request: HttpRequest, form: ReasonForm, object_id: str) -> HttpResponse:
-        note = credit_notes.cancel(
-            invoice_id=UUID(object_id),
-            reason=form.cleaned_data["reason"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        return done(request, f"Credit note {note.number} takes it back.", change_url(Invoice, object_id))
+    credit, replace, cancel = money_action("credit"), money_action("replace"), money_action("cancel")
+    payment, tds, write_off = money_action("payment"), money_action("tds"), money_action("write_off")
 
     @action(
         description="Send again",
@@ -418,73 +338,6 @@ class InvoiceAdmin(TenantRowsAdmin):
         invoice = Invoice.objects.select_related("tenant", "snapshot").get(pk=UUID(object_id))
         mailing.send_again(invoice, actor_user_id=request.user.pk)
         return done(request, "The mail is on its way.", change_url(Invoice, object_id))
-
-    def has_payment_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("billing.add_paymentattempt")
-
-    @action(
-        description="Record transfer",
-        permissions=["payment"],
-        icon="account_balance",
-        variant=ActionVariant.SUCCESS,
-        dialog=dialog(
-            "Record a bank transfer?", "Money that reached the bank account directly.", "Record", TransferForm
-        ),
-    )
-    def payment(self, request: HttpRequest, form: TransferForm, object_id: str) -> HttpResponse:
-        recorded = bank_transfers.record(
-            invoice_id=UUID(object_id),
-            amount_paise=form.amount_paise,
-            reference=form.cleaned_data["reference"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        said = f"A bank transfer of {rupees(recorded.amount_paise)} is recorded."
-        return done(request, said, change_url(Invoice, object_id))
-
-    @action(
-        description="Record TDS",
-        permissions=["payment"],
-        icon="receipt",
-        dialog=dialog(
-            "Record tax deducted at source?",
-            "What the buyer kept for the tax office in all; 0 where it deducted nothing. With the number of its"
-            " certificate it is final.",
-            "Record",
-            TdsForm,
-        ),
-    )
-    def tds(self, request: HttpRequest, form: TdsForm, object_id: str) -> HttpResponse:
-        bank_transfers.record_tds(
-            invoice_id=UUID(object_id),
-            amount_paise=form.amount_paise,
-            certificate=form.cleaned_data["certificate"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        said = f"{rupees(form.amount_paise)} of tax deducted at source is recorded."
-        return done(request, said, change_url(Invoice, object_id))
-
-    @action(
-        description="Write off",
-        permissions=["credit"],
-        icon="money_off",
-        variant=ActionVariant.WARNING,
-        dialog=dialog(
-            "Write off what is due?",
-            "Nobody is asked for it any more. The tax on it stays owed: to lower that, issue a credit note instead.",
-            "Write off",
-            WriteOffForm,
-        ),
-    )
-    def write_off(self, request: HttpRequest, form: WriteOffForm, object_id: str) -> HttpResponse:
-        paise = bank_transfers.write_off(
-            invoice_id=UUID(object_id),
-            reason=form.cleaned_data["reason"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        return done(request, f"{rupees(paise)} is written off.", change_url(Invoice, object_id))
 
 
 @admin.register(CreditNote)

@@ -3,25 +3,25 @@
 from typing import Any
 from uuid import UUID
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.text import capfirst
 from unfold.enums import ActionVariant
-from unfold.widgets import UnfoldAdminTextInputWidget
 
-from billing.admin.amounts import AmountForm, amount_in_rupees
-from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund, SettledItem
-from billing.payments import bank_transfers, refunds
-from billing.pricing.money import rupees
+from billing.admin.amounts import amount_in_rupees
+from billing.admin.money_acts import ACTS, MoneyActsAdmin, carry_out, money_action
+from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund, SettledItem, StaffAct
+from billing.staff import second_person
 from gateway.clock import now
-from tenants.labels import readable
-from tenants.staff.dialogs import action, change_url, dialog, done
+from tenants.labels import readable, said
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     ReadOnlyAdmin,
     TenantRowsAdmin,
     display,
+    lines,
     person,
     row_name,
     status_label,
@@ -37,12 +37,6 @@ def _said(error: dict[str, Any] | None) -> str:
     return str(capfirst(", ".join(readable(str(value)) for value in (error or {}).values() if value)))
 
 
-class ReturnForm(AmountForm):
-    reference = forms.CharField(
-        label="The bank's reference (UTR)", max_length=64, widget=UnfoldAdminTextInputWidget
-    )
-
-
 @admin.register(Mandate)
 class MandateAdmin(TenantRowsAdmin):
     shown_id = row_name("Mandate")
@@ -54,7 +48,7 @@ class MandateAdmin(TenantRowsAdmin):
 
 
 @admin.register(PaymentAttempt)
-class PaymentAttemptAdmin(ReadOnlyAdmin):
+class PaymentAttemptAdmin(MoneyActsAdmin, ReadOnlyAdmin):
     shown_id = row_name("Payment attempt")
     list_display = ("shown_id", "invoice", "kind", "shown_status", "amount", "created_at", "completed_at")
     list_filter = ("status", "kind")
@@ -87,52 +81,7 @@ class PaymentAttemptAdmin(ReadOnlyAdmin):
     amount = amount_in_rupees("Amount", "amount_paise")
     refunded = amount_in_rupees("Paid back", "refunded_paise")
 
-    def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("billing.add_refund")
-
-    @action(
-        description="Pay back",
-        permissions=["refund"],
-        icon="currency_rupee",
-        variant=ActionVariant.WARNING,
-        dialog=dialog(
-            "Pay back?",
-            "The provider returns the money to where it came from. At most the customer's balance can be paid back.",
-            "Pay back",
-            AmountForm,
-        ),
-    )
-    def refund(self, request: HttpRequest, form: AmountForm, object_id: str) -> HttpResponse:
-        refund = refunds.pay_back(
-            attempt_id=UUID(object_id),
-            amount_paise=form.amount_paise,
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        said = f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
-        return done(request, said, change_url(PaymentAttempt, object_id))
-
-    @action(
-        description="Record return",
-        permissions=["refund"],
-        icon="account_balance",
-        dialog=dialog(
-            "Record that a transfer was paid back?",
-            "Money of the customer's balance that was returned by bank, with the bank's reference of it.",
-            "Record",
-            ReturnForm,
-        ),
-    )
-    def returned(self, request: HttpRequest, form: ReturnForm, object_id: str) -> HttpResponse:
-        bank_transfers.give_back(
-            attempt_id=UUID(object_id),
-            amount_paise=form.amount_paise,
-            reference=form.cleaned_data["reference"],
-            at=now(),
-            actor_user_id=request.user.pk,
-        )
-        said = f"A return of {rupees(form.amount_paise)} is recorded."
-        return done(request, said, change_url(PaymentAttempt, object_id))
+    refund, returned = money_action("refund"), money_action("returned")
 
     @display(description="Error")
     def refusal(self, attempt: PaymentAttempt) -> str:
@@ -214,3 +163,66 @@ class SettledItemAdmin(ReadOnlyAdmin):
         own = Q(provider_payment_id=item.entity_id) | Q(refunds__provider_refund_id=item.entity_id)
         found = attempts.filter(own, kind__in=("autopay", "link")).first()
         return found.invoice.number if found else ""
+
+
+ACT_LABELS = {"waiting": "warning", "done": "success", "declined": "danger"}
+
+
+@admin.register(StaffAct)
+class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
+    """What staff did with money, and what waits for a second person."""
+
+    list_display = ("what", "owner", "amount", "shown_status", "asker", "asked_at", "decider")
+    list_filter = ("status",)
+    fields = (
+        "what",
+        "row",
+        "owner",
+        "amount",
+        "told",
+        "shown_status",
+        "asker",
+        "asked_at",
+        "decider",
+        "decided_at",
+    )
+    readonly_fields = ("what", "row", "owner", "amount", "told", "shown_status", "asker", "decider")
+    actions_detail = ("approve", "decline")
+    amount = amount_in_rupees("Amount", "amount_paise")
+    shown_status = status_label(ACT_LABELS)
+    asker, decider = person("asked_by"), person("decided_by")
+
+    @display(description="Act")
+    def what(self, act: StaffAct) -> str:
+        return ACTS[act.act].title
+
+    @display(description="Of")
+    def row(self, act: StaffAct) -> str:
+        model = ACTS[act.act].model
+        row = model._default_manager.get(pk=act.target_id)
+        return format_html('<a class="text-link" href="{}">{}</a>', change_url(model, row.pk), row)
+
+    @display(description="Details")
+    def told(self, act: StaffAct) -> str:
+        return lines(said(act.values))
+
+    @action(
+        description="Approve",
+        permissions=["decide"],
+        icon="check",
+        variant=ActionVariant.SUCCESS,
+        dialog=dialog("Approve this as the second person?", "It is done at once.", "Approve"),
+    )
+    def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        told = second_person.approve(UUID(object_id), carry_out, at=now(), actor_user_id=request.user.pk)
+        return done(request, told, change_url(StaffAct, object_id))
+
+    @action(
+        description="Decline",
+        permissions=["decide"],
+        icon="close",
+        dialog=dialog("Decline this?", "Nothing is done.", "Decline"),
+    )
+    def decline(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        second_person.decline(UUID(object_id), at=now(), actor_user_id=request.user.pk)
+        return done(request, "Declined.", change_url(StaffAct, object_id))

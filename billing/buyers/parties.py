@@ -35,13 +35,15 @@ def seller() -> dict[str, str]:
 
 def buyer(profile: BillingProfile) -> dict[str, Any]:
     """The buyer from a profile."""
-    tax_id = tax_ids.parse(profile.tax_id) if profile.tax_id else None
+    own = profile.tax_id_type == profiles.FOREIGN_TAX_ID
+    tax_id = tax_ids.parse(profile.tax_id) if profile.tax_id and not (own or _foreign(profile)) else None
     place = f"{profile.city} {profile.pin}".strip()
     state_code = None if _foreign(profile) else profiles.gstin_state(profile) or profile.state_code or None
     return {
         "name": profile.legal_name or profile.tenant.name,
         "gstin": tax_id.number if tax_id and tax_id.kind == "gstin" else None,
         "pan": tax_id.pan if tax_id else None,
+        "foreign_tax_id": profile.tax_id if own and _foreign(profile) else None,
         "address": ", ".join(part for part in (profile.address, place) if part) or None,
         "state_code": state_code,
         "state": STATES[state_code] if state_code else None,

@@ -16,6 +16,8 @@ from tenants.signup import tax_ids
 
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
+FOREIGN_TAX_ID = "foreign"
+"""The kind of a tax id of another country, such as a VAT number."""
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
@@ -78,17 +80,12 @@ def change(
     """Change the profile, audited. That a buyer is abroad or in a special economic zone is decided by staff alone, on
     `evidence`: it takes the tax off its invoices. Raises InvalidRequest for an invalid tax id, and without evidence.
     """
-    changes = dict(changes)
-    if "tax_id" in changes:
-        try:
-            tax_id = tax_ids.parse(changes["tax_id"])
-        except tax_ids.InvalidTaxIdError as error:
-            raise InvalidRequest.of(tax_id=str(error)) from None
-        changes |= {"tax_id": tax_id.number, "tax_id_type": tax_id.kind}
     profile_of(Tenant.objects.get(pk=tenant_id))
     with transaction.atomic():
         profile = BillingProfile.objects.select_for_update().get(pk=tenant_id)
         _require_decided(profile, changes, evidence)
+        if "tax_id" in changes:
+            changes = changes | _tax_id(changes["tax_id"], changes.get("country", profile.country))
         changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
         if changed:
             before = {name: getattr(profile, name) for name in changed}
@@ -104,6 +101,17 @@ def change(
                 details={"before": before, "after": changed, "evidence": evidence},
             )
     return profile
+
+
+def _tax_id(text: str, country: str) -> dict[str, str]:
+    """A tax id with its kind. Abroad it is kept as it is written: whether it is registered only that country knows."""
+    if country != INDIA and (number := " ".join(text.split())):
+        return {"tax_id": number, "tax_id_type": FOREIGN_TAX_ID}
+    try:
+        tax_id = tax_ids.parse(text)
+    except tax_ids.InvalidTaxIdError as error:
+        raise InvalidRequest.of(tax_id=str(error)) from None
+    return {"tax_id": tax_id.number, "tax_id_type": tax_id.kind}
 
 
 def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence: str) -> None:

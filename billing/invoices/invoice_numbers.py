@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from billing import closing
 from billing.models import CreditNote, Invoice, InvoiceSeries
 from billing.pricing import gst
 from billing.pricing.periods import financial_year
@@ -10,15 +11,19 @@ from billing.pricing.periods import financial_year
 def take_number(
     *, model: type[Invoice] | type[CreditNote], prefix: str, at: datetime
 ) -> tuple[str, str, datetime]:
-    """The next number of a series, its financial year, and the moment of issue: never before that of the number before.
+    """The next number of a series, its financial year, and the moment of issue: never before that of the number before,
+    and in no closed month.
 
     Inside the transaction that writes the document: if that fails, the number is the next one's again.
     """
+    at = max(at, closing.closed_until())
     year = financial_year(at)
     InvoiceSeries.objects.bulk_create(
         [InvoiceSeries(prefix=prefix, financial_year=year)], ignore_conflicts=True
     )
     series = InvoiceSeries.objects.select_for_update().get(prefix=prefix, financial_year=year)
+    if (open_since := closing.closed_until()) > at:  # the month was closed meanwhile
+        return take_number(model=model, prefix=prefix, at=open_since)
     serial = series.next_serial
     series.next_serial = serial + 1
     series.save(update_fields=["next_serial"])

@@ -13,7 +13,7 @@ from billing.models import Invoice
 STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 CONTENT_SECURITY_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+    f"default-src 'none'; img-src data:; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 
@@ -25,8 +25,9 @@ def render(invoice: Invoice) -> str:
         {**line, "named_cells": list(zip(document["columns"][1:], line["cells"], strict=True))}
         for line in document["lines"]
     ]
+    logo = base64.b64encode(document["logo"].encode()).decode() if document["logo"] else ""
     return render_to_string(
-        "billing/invoice.html", {"style": STYLE, "document": {**document, "lines": lines}}
+        "billing/invoice.html", {"style": STYLE, "document": {**document, "lines": lines, "logo": logo}}
     )
 
 

@@ -5,6 +5,8 @@ It is set once and kept: what was issued is the same file for ever, whatever lat
 
 import json
 import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -18,9 +20,8 @@ from billing.models import CreditNote, Invoice, IssuedPdf
 from gateway.clock import now
 
 TEMPLATE = settings.BASE_DIR / "templates" / "billing" / "document.typ"
-_FONTS = str(files("manimgx_fonts"))
-_NOT_IN_THE_FONTS = re.compile(r"[^\u0020-\u024f\u0900-\u0dff\u2010-\u2027\u20b9\u2022]")
-"""What is not Latin, a script of India, or a sign of a document."""
+_NOT_IN_THE_FONTS = re.compile(r'the text `"(.+?)"` could not be displayed')
+_ESCAPED = re.compile(r"\\u\{(\w+)\}")
 
 
 def issued(document: Invoice | CreditNote) -> bytes:
@@ -41,19 +42,35 @@ def issued(document: Invoice | CreditNote) -> bytes:
 
 
 def render(document: Document) -> bytes:
-    """The PDF. PDF/A refuses characters that no font has: if there are any, they are replaced by `?`."""
+    """The PDF. PDF/A refuses characters that no font has: each is named by its code point, `U+0F40`."""
     try:
         return _compile(document)
-    except typst.TypstError:
-        return _compile({name: _printable(value) for name, value in document.items()})
+    except typst.TypstError as error:
+        named = "".join(_NOT_IN_THE_FONTS.findall(error.diagnostic))
+        text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), named)
+        codes = {
+            ord(sign): f"U+{ord(sign):04X}" for sign in text if not sign.isascii() or not sign.isprintable()
+        }
+        if not codes:
+            raise
+        return render({name: _without(codes, value) for name, value in document.items()})
 
 
-def _printable(value: Any) -> Any:
+def _without(codes: Mapping[int, str], value: Any) -> Any:
     if isinstance(value, str):
-        return _NOT_IN_THE_FONTS.sub("?", value)
+        return value.translate(codes)
     if isinstance(value, dict):
-        return {name: _printable(part) for name, part in value.items()}
-    return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _without(codes, part) for name, part in value.items()}
+    return [_without(codes, part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def require_logo() -> None:
+    """Raises OSError or ValueError when there is a logo that no document could be set with."""
+    if svg := printed_fields.logo():
+        try:
+            typst.compile(b'#image(bytes(sys.inputs.logo), format: "svg")', sys_inputs={"logo": svg})
+        except typst.TypstError as error:
+            raise ValueError(str(error)) from None
 
 
 def response(document: Invoice | CreditNote) -> HttpResponse:
@@ -74,8 +91,13 @@ def _compile(document: Document) -> bytes:
         root=str(TEMPLATE.parent),
         format="pdf",
         pdf_standards="a-2b",
-        font_paths=[_FONTS],
-        ignore_system_fonts=True,
+        font_paths=_fonts(),
         sys_inputs={"document": json.dumps(document)},
     )
     return made
+
+
+@cache
+def _fonts() -> typst.Fonts:
+    wheels = [str(files("manimgx_fonts")), str(files("manimgx_fonts_cjk"))]
+    return typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=wheels)

@@ -4,10 +4,12 @@ The page and the PDF show the same contents.
 """
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import segno
+from django.conf import settings
 
 from billing.buyers import countries
 from billing.invoices import payment_state
@@ -58,6 +60,7 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
         "payment": _payment(invoice, as_issued=as_issued),
         "buyer_title": "Billed to",
         "buyer": _buyer(invoice),
+        "country": invoice.buyer.get("country", "IN"),
         "facts": facts,
         "columns": ["Description", "SAC", "Numbers", "Price per month", "Amount"],
         "lines": [
@@ -110,6 +113,7 @@ def of_credit_note(note: CreditNote) -> Document:
         "payment": None,
         "buyer_title": "Credited to",
         "buyer": _buyer(invoice),
+        "country": invoice.buyer.get("country", "IN"),
         "facts": [
             ("Date", _date(note.issued_at)),
             ("Corrects invoice", invoice.number),
@@ -149,6 +153,8 @@ def _buyer(invoice: Invoice) -> list[str]:
         lines.append(f"{buyer['state']} ({buyer['state_code']})")
     if buyer.get("country", "IN") != "IN":
         lines.append(countries.name_of(buyer["country"]))
+        if buyer.get("foreign_tax_id"):
+            lines.append(f"Tax number {buyer['foreign_tax_id']}")
     elif buyer["gstin"]:
         lines.append(f"GSTIN {buyer['gstin']}")
     elif buyer["pan"]:
@@ -230,4 +236,10 @@ def _seller(invoice: Invoice) -> Document:
         f"{seller['state']} ({seller['state_code']})",
         f"GSTIN {seller['gstin']}{pan}",
     ]
-    return {"seller": [seller["name"], *lines, *([seller["contact"]] if seller.get("contact") else [])]}
+    contact = [seller["contact"]] if seller.get("contact") else []
+    return {"logo": logo(), "seller": [seller["name"], *lines, *contact]}
+
+
+def logo() -> str | None:
+    """The seller's logo as SVG. Raises OSError and UnicodeDecodeError for a file that cannot be read."""
+    return Path(settings.BILLING_LOGO_FILE).read_text("utf-8") if settings.BILLING_LOGO_FILE else None

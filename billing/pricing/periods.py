@@ -58,6 +58,11 @@ def ist_date(moment: datetime) -> date:
     return moment.astimezone(IST).date()
 
 
+def ist_midnight(moment: datetime) -> datetime:
+    """The first moment of a moment's day in India."""
+    return moment.astimezone(IST).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def indian_date(at: datetime | date) -> str:
     """A date for people, of a moment the date in India, e.g. `1 Dec 2026`."""
     day = ist_date(at) if isinstance(at, datetime) else at

@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from billing.early_warnings import BEFORE_THE_INVOICE
-from billing.models import INDIA, BillingProfile, Invoice
+from billing.models import INDIA, BillingProfile, Invoice, StaffAct
 from billing.pricing.periods import Period
 from gateway.clock import now
 from tenants.models import Tenant
@@ -28,6 +28,13 @@ def _cards(report: dict[str, Any]) -> list[Card]:
             Invoice.objects.unpaid().filter(due_at__lt=at).count(),
             "see how late in Accounting",
             reverse("admin:billing_invoice_accounting"),
+            True,
+        ),
+        Card(
+            "Wait for a second person",
+            StaffAct.objects.filter(status=StaffAct.Status.WAITING).count(),
+            "acts with money that were asked for",
+            reverse("admin:billing_staffact_changelist") + "?status__exact=waiting",
             True,
         ),
         Card(

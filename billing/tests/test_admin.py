@@ -55,7 +55,7 @@ def test_every_list_and_row_opens(browser: Client, provider: RunningSimulator, i
     payment_links.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
     ProviderEvent.objects.create(provider="razorpay", event_id="1", type="x", body=b"{}")
     models = [model for model in staff_pages() if model._meta.app_label == "billing"]
-    assert len(models) == 10
+    assert len(models) == 11
     for model in models:
         name = f"admin:billing_{model._meta.model_name}"
         assert browser.get(reverse(f"{name}_changelist") + "?q=x").status_code == 200

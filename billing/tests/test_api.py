@@ -272,6 +272,7 @@ def test_the_json_of_an_invoice(api: Api, invoice: Invoice) -> None:
         "name": "Asha Traders Private Limited",
         "gstin": "29AAACI1681G1ZL",
         "pan": "AAACI1681G",
+        "foreign_tax_id": None,
         "address": "12 Residency Road, Bengaluru 560025",
         "state_code": "29",
         "state": "Karnataka",

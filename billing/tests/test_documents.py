@@ -5,6 +5,7 @@ import re
 import threading
 import zlib
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import gstr1, ledger
+from billing import checks, gstr1, ledger
 from billing.billing_run import run
 from billing.buyers import profiles
+from billing.einvoices import documents
 from billing.invoices import credit_notes, issuing, pdf, printed_fields, replacing
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
 from billing.payments import bank_transfers, payment_links
@@ -100,6 +102,73 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
 )
 def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
     assert is_pdf_a(pdf.render(printed_fields.of_invoice(invoice_of(payer, legal_name=name))))
+
+
+@pytest.mark.parametrize(
+    ("name", "font"),
+    [
+        ("株式会社", "NotoSansCJK"),
+        ("شركة", "NotoSansArabic"),
+        ("Ελλάς Привет", "NotoSans"),
+        ("בע״מ", "NotoSansHebrew"),
+        ("บริษัท", "NotoSansThai"),
+    ],
+)
+def test_every_script_has_its_font(payer: Tenant, name: str, font: str) -> None:
+    made = pdf.render(printed_fields.of_invoice(invoice_of(payer, legal_name=name)))
+    assert font.encode() in made + b"".join(_inflated(made))
+
+
+def test_what_no_font_has_is_named_by_its_code_point(payer: Tenant) -> None:
+    fields = printed_fields.of_invoice(invoice_of(payer))
+    unknown, named = (
+        {**fields, "buyer": [name]} for name in ("Tibet བོ\u0007 株", "Tibet U+0F56U+0F7CU+0007 株")
+    )
+    assert pdf.render(unknown) == pdf.render(named)
+
+
+def test_the_sellers_logo_is_on_page_and_paper(
+    payer: Tenant, settings: Settings, tmp_path: Path, api: Api
+) -> None:
+    plain = pdf.render(printed_fields.of_invoice(invoice_of(payer)))
+    logo = tmp_path / "logo.svg"
+    logo.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><rect width="9" height="9"/></svg>'
+    )
+    settings.BILLING_LOGO_FILE = str(logo)
+    assert checks.check_values() == []
+    shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="text/html")
+    assert b'src="data:image/svg+xml;base64,' in shown.content
+    assert "img-src data:;" in shown["Content-Security-Policy"]
+    with_logo = pdf.render(printed_fields.of_invoice(only_invoice(payer)))
+    assert is_pdf_a(with_logo)
+    assert len(with_logo) > len(plain)
+    for wrong in ("no picture", "<svg>"):
+        logo.write_text(wrong)
+        assert [problem.id for problem in checks.check_values()] == ["billing.E006"]
+    settings.BILLING_LOGO_FILE = str(tmp_path / "gone.svg")
+    assert [problem.id for problem in checks.check_values()] == ["billing.E006"]
+
+
+def test_a_buyer_abroad_has_the_tax_number_of_its_country(api: Api, payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register, file 7")
+    bad = api.patch("/v1/billing/profile", {"tax_id": "DE 1\u202e23"})
+    assert_error(bad, 400, "invalid_request")
+    changed = api.patch("/v1/billing/profile", {"tax_id": " DE  136695976 "}).json()
+    assert (changed["tax_id"], changed["tax_id_type"]) == ("DE 136695976", "foreign")
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    buyer = invoice.buyer
+    assert (buyer["foreign_tax_id"], buyer["gstin"], buyer["pan"]) == ("DE 136695976", None, None)
+    assert "Tax number DE 136695976" in printed_fields.of_invoice(invoice)["buyer"]
+    assert documents.of_invoice(invoice)["BuyerDtls"]["Gstin"] == "URP"
+
+
+def test_a_gstin_that_was_kept_is_not_on_an_export(payer: Tenant) -> None:
+    buyer = invoice_of(payer, country="US").buyer
+    assert (buyer["gstin"], buyer["pan"], buyer["foreign_tax_id"]) == (None, None, None)
 
 
 def test_the_numbers_billed_are_on_it_with_their_intervals(api: Api, payer: Tenant) -> None:

@@ -14,7 +14,13 @@ SUPPORT = "support"
 REVIEWER = "reviewer"
 FINANCE = "finance"
 REVIEWER_PERMISSIONS = ("decide_tenant", "revoke_apikey")
-FINANCE_PERMISSIONS = ("add_creditnote", "add_paymentattempt", "add_refund")
+FINANCE_PERMISSIONS = (
+    "add_creditnote",
+    "add_paymentattempt",
+    "add_refund",
+    "add_closedmonth",
+    "change_staffact",
+)
 OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing")
 
 

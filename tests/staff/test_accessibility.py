@@ -9,7 +9,16 @@ from django.urls import reverse
 from playwright.sync_api import Browser
 from pytest_django import Settings
 
-from billing.models import Invoice, Mandate, PaymentAttempt, PlanVersion, ProviderEvent, Refund, SettledItem
+from billing.models import (
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+    PlanVersion,
+    ProviderEvent,
+    Refund,
+    SettledItem,
+    StaffAct,
+)
 from console.tests.test_authorisation import world as world
 from gateway.clock import now
 from messaging.models import KeptNotification
@@ -96,6 +105,16 @@ def a_row_of_every_table(world: World) -> None:
         tax_paise=180,
         net_paise=57_820,
         settled_at=now(),
+    )
+    StaffAct.objects.create(
+        tenant=attempt.invoice.tenant,
+        act="returned",
+        target_id=attempt.pk,
+        values={"amount_paise": 100, "reference": "U7"},
+        amount_paise=100,
+        status="waiting",
+        asked_by=0,
+        asked_at=now(),
     )
     PlanVersion.objects.create(
         starts="2027-01",

@@ -71,6 +71,9 @@ PAGES = {
     "billing_invoice_month": "support",
     "billing_invoice_ledger": "support",
     "billing_invoice_pdf": "support",
+    "billing_invoice_close": "superuser",
+    "billing_staffact_approve": "superuser",
+    "billing_staffact_decline": "superuser",
     "billing_invoice_einvoices": "support",
     "billing_invoice_cancel": "superuser",
     "billing_invoice_send_again": "superuser",
@@ -170,6 +173,7 @@ def path_of(name: str) -> str:
         "view_on_site": {"content_type_id": 1, "object_id": 1},
         "billing_invoice_month": {"month": "2026-11"},
         "billing_invoice_ledger": {"month": "2026-11"},
+        "billing_invoice_close": {"month": "2026-11"},
     }
     if name == "autocomplete":
         return reverse("admin:autocomplete") + "?app_label=tenants&model_name=user&field_name=tenant&term=a"

@@ -3860,6 +3860,8 @@ export interface components {
             gstin: string | null;
             /** @description The permanent account number. */
             pan: string | null;
+            /** @description The tax id of a buyer abroad, in the form of its own country. */
+            foreign_tax_id?: string | null;
             /** @description The postal address, one text. */
             address: string | null;
             /** @description The state of India in the tax office's two digits, such as `29`. */
@@ -11980,6 +11982,7 @@ export interface operations {
                      *         "name": "Asha Traders",
                      *         "gstin": "text",
                      *         "pan": "text",
+                     *         "foreign_tax_id": "text",
                      *         "address": "text",
                      *         "state_code": "text",
                      *         "state": "text",

@@ -339,6 +339,7 @@ class Buyer(TypedDict):
     name: str
     gstin: str | None
     pan: str | None
+    foreign_tax_id: NotRequired[str | None]
     address: str | None
     state_code: str | None
     state: str | None

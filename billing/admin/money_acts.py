@@ -1,0 +1,263 @@
+"""What staff do with money, one table: of each act the dialog, the flow and the sentence that tells how it went."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from unfold.enums import ActionVariant
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+
+from billing.admin.amounts import AmountForm, rupees_field
+from billing.invoices import credit_notes, replacing
+from billing.models import Invoice, PaymentAttempt, StaffAct
+from billing.payments import bank_transfers, refunds
+from billing.pricing.money import rupees
+from billing.staff import second_person
+from gateway.clock import now
+from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
+
+
+def _text(label: str, *, required: bool = True) -> forms.CharField:
+    return forms.CharField(label=label, max_length=64, required=required, widget=UnfoldAdminTextInputWidget)
+
+
+def _reason(label: str) -> forms.CharField:
+    return forms.CharField(label=label, max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}))
+
+
+class ReasonForm(DialogForm):
+    reason = _reason("Reason (on the credit note)")
+
+
+class CreditForm(ReasonForm, AmountForm):
+    amount = rupees_field("Amount in rupees, with GST")
+
+
+class TransferForm(AmountForm):
+    reference = _text("The bank's reference (UTR)")
+
+
+class TdsForm(AmountForm):
+    amount = rupees_field("Amount in rupees", least=0)
+    certificate = _text("Certificate number", required=False)
+
+
+class WriteOffForm(DialogForm):
+    reason = _reason("Reason")
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyAct:
+    """One act: `flow` takes the id of the row as `target`, the form's values, `at` and `actor_user_id`."""
+
+    model: type[Model]
+    target: str
+    permission: str
+    title: str
+    icon: str
+    form: type[DialogForm]
+    ask: tuple[str, str, str]
+    """The dialog's question, its explanation, and the text of the button."""
+    flow: Callable[..., Any]
+    said: Callable[[Any, dict[str, Any]], str]
+    """What is told of the flow's result and the values."""
+    variant: ActionVariant = ActionVariant.DEFAULT
+    amount: str = "amount_paise"
+    """What the flow calls the amount typed."""
+
+
+def allowed(codename: str) -> Any:
+    """A method of an admin: whether the person has a permission of billing."""
+
+    def has_permission(model_admin: Any, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm(f"billing.{codename}")
+
+    return has_permission
+
+
+class MoneyActsAdmin:
+    """The permissions that acts name."""
+
+    has_credit_permission = allowed("add_creditnote")
+    has_payment_permission = allowed("add_paymentattempt")
+    has_refund_permission = allowed("add_refund")
+    has_decide_permission = allowed("change_staffact")
+
+
+_CREDIT, _PAYMENT, _REFUND = "credit", "payment", "refund"
+_WARNING = ActionVariant.WARNING
+
+ACTS = {
+    "credit": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _CREDIT,
+        "Issue credit note",
+        "undo",
+        CreditForm,
+        (
+            "Issue a credit note?",
+            "It corrects this invoice and cannot be taken back. A live payment link is ended first.",
+            "Issue",
+        ),
+        credit_notes.issue,
+        lambda note, _: f"Credit note {note.number} is issued.",
+        _WARNING,
+        "total_paise",
+    ),
+    "replace": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _CREDIT,
+        "Replace",
+        "find_replace",
+        ReasonForm,
+        (
+            "Replace this invoice?",
+            "For a wrong buyer: correct the billing profile first. A credit note of everything that is left is issued,"
+            " and a new invoice for the same month. What was paid counts for the new one.",
+            "Replace",
+        ),
+        replacing.replace,
+        lambda new, _: f"Invoice {new.number} replaces it.",
+        _WARNING,
+    ),
+    "cancel": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _CREDIT,
+        "Cancel registration",
+        "cancel",
+        ReasonForm,
+        (
+            "Is the registration cancelled at the portal?",
+            "The portal cancels an IRN within 24 hours: do it there first. The whole invoice is credited here then, and"
+            " neither document is in a return.",
+            "It is cancelled",
+        ),
+        credit_notes.cancel,
+        lambda note, _: f"Credit note {note.number} takes it back.",
+        _WARNING,
+    ),
+    "payment": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _PAYMENT,
+        "Record transfer",
+        "account_balance",
+        TransferForm,
+        ("Record a bank transfer?", "Money that reached the bank account directly.", "Record"),
+        bank_transfers.record,
+        lambda attempt, _: f"A bank transfer of {rupees(attempt.amount_paise)} is recorded.",
+        ActionVariant.SUCCESS,
+    ),
+    "tds": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _PAYMENT,
+        "Record TDS",
+        "receipt",
+        TdsForm,
+        (
+            "Record tax deducted at source?",
+            "What the buyer kept for the tax office in all; 0 where it deducted nothing. With the number of its"
+            " certificate it is final.",
+            "Record",
+        ),
+        bank_transfers.record_tds,
+        lambda _, values: f"{rupees(values['amount_paise'])} of tax deducted at source is recorded.",
+    ),
+    "write_off": MoneyAct(
+        Invoice,
+        "invoice_id",
+        _CREDIT,
+        "Write off",
+        "money_off",
+        WriteOffForm,
+        (
+            "Write off what is due?",
+            "Nobody is asked for it any more. The tax on it stays owed: to lower that, issue a credit note instead.",
+            "Write off",
+        ),
+        bank_transfers.write_off,
+        lambda paise, _: f"{rupees(paise)} is written off.",
+        _WARNING,
+    ),
+    "refund": MoneyAct(
+        PaymentAttempt,
+        "attempt_id",
+        _REFUND,
+        "Pay back",
+        "currency_rupee",
+        AmountForm,
+        (
+            "Pay back?",
+            "The provider returns the money to where it came from. At most the customer's balance can be paid back.",
+            "Pay back",
+        ),
+        refunds.pay_back,
+        lambda refund, _: (
+            f"The refund of {rupees(refund.amount_paise)} is {refund.get_status_display().lower()}."
+        ),
+        _WARNING,
+    ),
+    "returned": MoneyAct(
+        PaymentAttempt,
+        "attempt_id",
+        _REFUND,
+        "Record return",
+        "account_balance",
+        TransferForm,
+        (
+            "Record that a transfer was paid back?",
+            "Money of the customer's balance that was returned by bank, with the bank's reference of it.",
+            "Record",
+        ),
+        bank_transfers.give_back,
+        lambda _, values: f"A return of {rupees(values['amount_paise'])} is recorded.",
+    ),
+}
+
+
+def carry_out(row: StaffAct) -> str:
+    """Do what an act says, in the name of who asked for it. Raises ServiceError."""
+    act = ACTS[row.act]
+    how = {act.target: row.target_id, "at": now(), "actor_user_id": row.asked_by}
+    return act.said(act.flow(**row.values, **how), row.values)
+
+
+def money_action(name: str) -> Any:
+    """The action of an act on the page of its row."""
+    act = ACTS[name]
+
+    def acted(model_admin: Any, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        target: Any = act.model._default_manager.get(pk=object_id)
+        invoice: Invoice = getattr(target, "invoice", target)
+        typed = form.visible_fields()
+        values = {field.name: form.cleaned_data[field.name] for field in typed if field.name != "amount"}
+        if isinstance(form, AmountForm):
+            values[act.amount] = form.amount_paise
+        told = second_person.act(
+            carry_out,
+            act=name,
+            target_id=UUID(object_id),
+            tenant_id=invoice.tenant_id,
+            values=values,
+            amount_paise=values.get(act.amount, invoice.total_paise),
+            at=now(),
+            actor_user_id=request.user.pk,
+        )
+        return done(request, told, change_url(act.model, object_id))
+
+    acted.__name__ = name
+    return action(
+        description=act.title,
+        permissions=[act.permission],
+        icon=act.icon,
+        variant=act.variant,
+        dialog=dialog(*act.ask, act.form),
+    )(acted)

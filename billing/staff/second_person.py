@@ -1,0 +1,107 @@
+"""Acts of staff with a business's money: one person up to an amount a day, beyond it a second one approves.
+
+Every act is a row first, so that what is done at once counts and many small acts are no way around. Called by the staff
+admin, whose table (`admin/money_acts.py`) has the flow of each act.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Sum
+
+from billing.models import StaffAct
+from billing.pricing.periods import ist_midnight
+from gateway.api.errors import Conflict
+from tenants import audit
+from tenants.models import Tenant
+
+Status = StaffAct.Status
+CarryOut = Callable[[StaffAct], str]
+"""Does an act, and says what was done. Raises ServiceError."""
+
+
+def act(
+    carry_out: CarryOut,
+    *,
+    act: str,
+    target_id: UUID,
+    tenant_id: UUID,
+    values: dict[str, Any],
+    amount_paise: int,
+    at: datetime,
+    actor_user_id: int | None,
+) -> str:
+    """Do an act, or write it down for a second person; returns what happened. Raises what `carry_out` raises."""
+    with transaction.atomic():
+        Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+        own = StaffAct.objects.filter(tenant_id=tenant_id, asked_by=actor_user_id, decided_by=None)
+        today = own.filter(asked_at__gte=ist_midnight(at), status__in=(Status.BEGUN, Status.DONE))
+        total = today.aggregate(total=Sum("amount_paise", default=0))["total"] + amount_paise
+        waits = 0 < settings.BILLING_SECOND_PERSON_RUPEES * 100 < total
+        row = StaffAct.objects.create(
+            tenant_id=tenant_id,
+            act=act,
+            target_id=target_id,
+            values=values,
+            amount_paise=amount_paise,
+            status=Status.WAITING if waits else Status.BEGUN,
+            asked_by=actor_user_id,
+            asked_at=at,
+        )
+        if waits:
+            _record(row, "billing.ask", actor_user_id)
+            return "This needs a second person: it waits under Staff acts."
+    try:
+        said = carry_out(row)
+    except BaseException:
+        row.delete()
+        raise
+    StaffAct.objects.filter(pk=row.pk).update(status=Status.DONE)
+    return said
+
+
+def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: int | None) -> str:
+    """Do what another person asked for; returns what happened. Raises Conflict, and what `carry_out` raises: then it
+    waits again.
+    """
+    row = _decide(act_id, Status.BEGUN, "billing.approve", at, actor_user_id)
+    try:
+        said = carry_out(row)
+    except BaseException:
+        StaffAct.objects.filter(pk=act_id).update(status=Status.WAITING, decided_by=None, decided_at=None)
+        raise
+    StaffAct.objects.filter(pk=act_id).update(status=Status.DONE)
+    return said
+
+
+def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
+    """End what waits; who asked for it may, too. Raises Conflict."""
+    _decide(act_id, Status.DECLINED, "billing.decline", at, actor_user_id)
+
+
+def _decide(act_id: UUID, status: Status, action: str, at: datetime, actor_user_id: int | None) -> StaffAct:
+    with transaction.atomic():
+        row = StaffAct.objects.select_for_update(of=("self",)).get(pk=act_id)
+        if row.status != Status.WAITING:
+            raise Conflict("This was decided already.")
+        if status != Status.DECLINED and row.asked_by == actor_user_id:
+            raise Conflict("Another person has to approve what you asked for.")
+        row.status, row.decided_by, row.decided_at = status, actor_user_id, at
+        row.save(update_fields=["status", "decided_by", "decided_at"])
+        _record(row, action, actor_user_id)
+    return row
+
+
+def _record(row: StaffAct, action: str, actor_user_id: int | None) -> None:
+    audit.record(
+        action=action,
+        target_type="staff_act",
+        target_id=row.pk,
+        tenant_id=row.tenant_id,
+        actor_user_id=actor_user_id,
+        details={"act": row.act, "amount_paise": row.amount_paise},
+    )

@@ -1,0 +1,237 @@
+"""The finance desk: a second person above an amount a day, and months that stay closed."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from billing import accounting, closing, gstr1, ledger
+from billing.admin.money_acts import carry_out
+from billing.billing_run import run
+from billing.invoices import credit_notes
+from billing.models import ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
+from billing.payments import bank_transfers
+from billing.pricing.periods import Period
+from billing.staff import second_person
+from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, connected, ist, only_invoice
+from billing.tests.test_money import at_once
+from gateway.api.errors import Conflict
+from tenants.models import AuditEntry, Tenant, User
+from tenants.staff.roles import FINANCE, SUPPORT
+from tests.browsers import logged_in
+
+pytestmark = pytest.mark.django_db
+
+SUBMITTED = {"_form_submitted": "on"}
+DECEMBER = Period(2026, 12)
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    """An invoice of ₹590.00."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    return only_invoice(payer)
+
+
+def person(name: str, group: str = FINANCE) -> Client:
+    """A browser of a member of the staff."""
+    user = User.objects.create_user(f"{name}@gateway.example", "a long enough password", is_staff=True)
+    user.groups.add(Group.objects.get(name=group))
+    return logged_in(user)
+
+
+def credit(browser: Client, invoice: Invoice, rupees: str) -> Any:
+    url = reverse("admin:billing_invoice_credit", args=[invoice.pk])
+    return browser.post(url, {**SUBMITTED, "amount": rupees, "reason": "Outage"})
+
+
+def decide(browser: Client, how: str = "approve") -> Any:
+    act = StaffAct.objects.latest("id")
+    return browser.post(reverse(f"admin:billing_staffact_{how}", args=[act.pk]), SUBMITTED)
+
+
+class TestSecondPerson:
+    @pytest.fixture(autouse=True)
+    def _limit(self, settings: Settings) -> None:
+        settings.BILLING_SECOND_PERSON_RUPEES = 100
+
+    def test_a_big_act_waits_for_another_person(self, invoice: Invoice) -> None:
+        first, second, watcher = person("first"), person("second"), person("watcher", SUPPORT)
+        assert credit(first, invoice, "100.01").status_code == 302
+        assert not CreditNote.objects.exists()
+        assert decide(watcher).status_code == 403
+        assert b"Another person has to approve" in decide(first).content
+        assert not CreditNote.objects.exists()
+        assert decide(second).status_code == 302
+        note = CreditNote.objects.get()
+        assert (note.total_paise, note.issued_by) == (
+            10_001,
+            User.objects.get(email="first@gateway.example").pk,
+        )
+        assert b"decided already" in decide(second).content
+        assert CreditNote.objects.count() == 1
+        found = AuditEntry.objects.filter(action__in=("billing.ask", "billing.approve")).order_by("id")
+        assert [(entry.action, entry.details["amount_paise"]) for entry in found] == [
+            ("billing.ask", 10_001),
+            ("billing.approve", 10_001),
+        ]
+
+    def test_many_small_acts_of_a_day_are_a_big_one(self, invoice: Invoice, other_tenant: Tenant) -> None:
+        first, second = person("first"), person("second")
+        for rupees in ("60", "40", "0.01"):
+            credit(first, invoice, rupees)
+        assert CreditNote.objects.count() == 2
+        credit(second, invoice, "100")
+        assert CreditNote.objects.count() == 3, "another person has an amount of its own"
+        StaffAct.objects.update(asked_at=StaffAct.objects.latest("id").asked_at - timedelta(days=1))
+        credit(first, invoice, "100")
+        assert CreditNote.objects.count() == 4, "so has another day"
+        StaffAct.objects.update(tenant=other_tenant)
+        credit(first, invoice, "100")
+        assert CreditNote.objects.count() == 5, "and another business"
+
+    def test_what_has_no_amount_counts_the_whole_invoice(self, invoice: Invoice) -> None:
+        url = reverse("admin:billing_invoice_write_off", args=[invoice.pk])
+        person("first").post(url, {**SUBMITTED, "reason": "Closed"})
+        assert only_invoice(invoice.tenant).amount_due_paise == 59_000
+        decide(person("second"), "decline")
+        assert StaffAct.objects.get().status == "declined"
+        assert only_invoice(invoice.tenant).amount_due_paise == 59_000
+
+    def test_a_refused_act_leaves_nothing_or_waits_again(self, invoice: Invoice) -> None:
+        first, second = person("first"), person("second")
+        assert b"not credited yet" in credit(first, invoice, "0.001").content or not StaffAct.objects.exists()
+        credit(first, invoice, "600")
+        assert b"not credited yet" in decide(second).content
+        assert StaffAct.objects.get().status == "waiting"
+        decide(second, "decline")
+
+    @pytest.mark.django_db(transaction=True)
+    def test_two_who_approve_at_once_do_it_once(self, invoice: Invoice) -> None:
+        act = second_person.act(
+            carry_out,
+            act="credit",
+            target_id=invoice.pk,
+            tenant_id=invoice.tenant_id,
+            values={"total_paise": 20_000, "reason": "x"},
+            amount_paise=20_000,
+            at=FIRST_OF_DECEMBER,
+            actor_user_id=1,
+        )
+        assert "second person" in act
+        key = StaffAct.objects.get().pk
+
+        def approve(person: int) -> None:
+            second_person.approve(key, carry_out, at=FIRST_OF_DECEMBER, actor_user_id=person)
+
+        errors = at_once(lambda: approve(2), lambda: approve(3), lambda: approve(4))
+        assert [type(error) for error in errors] == [Conflict, Conflict]
+        assert CreditNote.objects.get().total_paise == 20_000
+
+    @pytest.mark.django_db(transaction=True)
+    def test_acts_at_once_count_together(self, invoice: Invoice) -> None:
+        def credit_once() -> None:
+            second_person.act(
+                carry_out,
+                act="credit",
+                target_id=invoice.pk,
+                tenant_id=invoice.tenant_id,
+                values={"total_paise": 6_000, "reason": "x"},
+                amount_paise=6_000,
+                at=FIRST_OF_DECEMBER,
+                actor_user_id=1,
+            )
+
+        assert at_once(credit_once, credit_once, credit_once) == []
+        assert CreditNote.objects.count() == 1
+        assert StaffAct.objects.filter(status="waiting").count() == 2
+
+    def test_without_a_limit_nobody_waits(self, invoice: Invoice, settings: Settings) -> None:
+        settings.BILLING_SECOND_PERSON_RUPEES = 0
+        credit(person("first"), invoice, "590")
+        assert CreditNote.objects.count() == 1
+        assert StaffAct.objects.get().status == "done"
+
+
+class TestClosedMonths:
+    def test_what_comes_later_belongs_to_the_next_month(self, payer: Tenant, invoice: Invoice) -> None:
+        january = ist(2027, 1, 2)
+        run(ist(2027, 1, 1, 0, 15))
+        before = accounting.months(DECEMBER, 1), gstr1.of(DECEMBER)
+        closing.close(DECEMBER, at=january, actor_user_id=7)
+        late = ist(2026, 12, 30)
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=59_000, reference="U1", at=late)
+        note = credit_notes.issue(invoice_id=invoice.id, total_paise=100, reason="x", at=late)
+        assert (accounting.months(DECEMBER, 1), gstr1.of(DECEMBER)) == before
+        assert note.issued_at == DECEMBER.end
+        moved = LedgerEntry.objects.filter(act__in=("transfer", "credit"))
+        assert {entry.at for entry in moved} == {DECEMBER.end}
+        assert ledger.open_paise(invoice) == 0
+        assert AuditEntry.objects.get(action="billing.close").actor_user_id == 7
+
+    def test_a_closed_march_dates_into_the_new_years_series(self, invoice: Invoice) -> None:
+        run(ist(2027, 4, 1, 0, 15))
+        closing.close(Period(2027, 3), at=ist(2027, 4, 2))
+        at = ist(2027, 3, 31, 23)
+        assert (
+            credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="x", at=at).number
+            == "WGCN/2728/000001"
+        )
+
+    def test_which_months_can_be_closed(self, invoice: Invoice) -> None:
+        with pytest.raises(Conflict, match="not over"):
+            closing.close(NOVEMBER, at=ist(2026, 11, 30, 23))
+        with pytest.raises(Conflict, match="not counted"):
+            closing.close(DECEMBER, at=ist(2027, 1, 1, 1))
+        closing.close(NOVEMBER, at=ist(2026, 12, 1, 1))
+        for month in (NOVEMBER, Period(2026, 10)):
+            with pytest.raises(Conflict, match="closed already"):
+                closing.close(month, at=ist(2026, 12, 2))
+        with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("DELETE FROM billing_closedmonth")
+
+    def test_finance_closes_on_the_page_of_accounting(
+        self, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(ist(2027, 1, 1, 0, 15))
+        monkeypatch.setattr("billing.admin.invoices.now", lambda: ist(2027, 1, 2))
+        url = reverse("admin:billing_invoice_close", args=["2026-11"])
+        assert person("watcher", SUPPORT).post(url).status_code == 403
+        desk = person("first")
+        desk.get(url)
+        assert not ClosedMonth.objects.exists()
+        assert desk.post(url).status_code == 302
+        assert ClosedMonth.objects.get().period == "2026-11"
+        page = desk.get(reverse("admin:billing_invoice_accounting")).content.decode()
+        assert page.count("Close December 2026</button>") == 1
+        assert "Close November 2026" not in page
+        again = desk.post(url, follow=True).content.decode()
+        assert "closed already" in again
+
+    @pytest.mark.django_db(transaction=True)
+    def test_an_act_that_races_the_closing_is_in_no_closed_month(
+        self, payer: Tenant, invoice: Invoice
+    ) -> None:
+        """Whatever comes first: either it is in the figures at the closing, or in the next month."""
+        run(ist(2027, 1, 1, 0, 15))
+        late, figures = ist(2026, 12, 30), []
+
+        def close() -> None:
+            with transaction.atomic():
+                closing.close(DECEMBER, at=ist(2027, 1, 2))
+                figures.append(json.dumps(gstr1.of(DECEMBER)))
+                figures.append(str(accounting.months(DECEMBER, 1)))
+
+        def note(paise: int) -> None:
+            credit_notes.issue(invoice_id=invoice.id, total_paise=paise, reason="x", at=late)
+
+        errors = at_once(close, lambda: note(100), lambda: note(200), lambda: note(300))
+        assert errors == []
+        assert figures == [json.dumps(gstr1.of(DECEMBER)), str(accounting.months(DECEMBER, 1))]
