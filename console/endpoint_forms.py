@@ -8,7 +8,6 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from console.lists import IdsField
-from console.visit import TIME_ZONES
 from gateway.clock import now
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
@@ -195,7 +194,9 @@ class PeriodForm(RecoverForm):
         super().__init__(*args, **kwargs)
         self._zone = zone
         self.fields["hours"].required = False
-        self.fields["since"].help_text = f"In place of the last hours. Times in {TIME_ZONES[zone.key]}."
+        self.fields[
+            "since"
+        ].help_text = f"In place of the last hours. Times in {now().astimezone(zone).tzname()}."
         self.fields["until"].help_text = "Left empty: until now."
 
     def full_clean(self) -> None:

@@ -37,7 +37,7 @@ if apps.is_installed("billing"):
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The page that log-in leads to; agents have their work on another one."""
-    if visit.user.role == Role.AGENT:
+    if visit.user.role == Role.AGENT and not visit.is_support:
         return redirect("console_conversations")
     return render(
         request,
@@ -67,9 +67,8 @@ def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
     if (environment := request.POST.get(ENVIRONMENT)) in {LIVE, TEST} and visit.switchable:
         request.session[ENVIRONMENT] = environment
     if (zone := request.POST.get(TIME_ZONE)) in TIME_ZONES:
-        response.set_cookie(
-            TIME_ZONE, zone, max_age=365 * 86_400, samesite="Lax", httponly=True, secure=request.is_secure()
-        )
+        visit.user.time_zone = zone
+        visit.user.save(update_fields=["time_zone"])
     return response
 
 

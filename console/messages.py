@@ -28,7 +28,7 @@ from webhooks.models import Delivery, Endpoint, Message
 
 THROUGHPUT_REACHED = 130429
 """For a single message the repair is a batch. One of a batch was certainly not sent."""
-_WORDS = {
+WORDS = {
     "accepted": "Accepted by Meta",
     "sent": "Sent to the phone",
     "delivered": "Delivered",
@@ -36,6 +36,7 @@ _WORDS = {
     "failed": "Failed",
     "received": "Received",
 }
+"""Statuses of a message in words."""
 
 
 class Explanation(NamedTuple):
@@ -84,7 +85,7 @@ class MessageFilter(forms.Form):
     status = forms.ChoiceField(
         label="Status",
         required=False,
-        choices=[("", "Any"), *((status, _WORDS.get(status, status.capitalize())) for status in STATUSES)],
+        choices=[("", "Any"), *((status, WORDS.get(status, status.capitalize())) for status in STATUSES)],
     )
     wa_id = lists.CustomerNumberField()
     template = forms.CharField(label="Template", required=False, max_length=512)
@@ -157,7 +158,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
                     ("Meta's answer", found.response),
                     ("The message", found.message),
                 )
-                if body is not None
+                if body is not None and not visit.is_support
             ],
             "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
             "place": _place(row),
@@ -203,7 +204,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
         said = _reason(report.error) if report.error else ""
         yield TimelineEntry(
             report.at,
-            _WORDS.get(report.status or "", report.status or "A status"),
+            WORDS.get(report.status or "", report.status or "A status"),
             "bad" if report.status == "failed" else "ok",
             said,
             reverse("console_event", args=[report.event_id]),

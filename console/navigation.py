@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from console import outbox
-from console.page import Entry, page_of
+from console.page import SHOWN_TO_SUPPORT, Entry, page_of
 from console.visit import Visit, visit_of
 from gateway.roles import Area
 
@@ -17,6 +17,8 @@ def entries_of(visit: Visit) -> list[Entry]:
     """The entries of the navigation that the person's role opens, in their order."""
     # Read late: the table imports the views, and the search is one that finds entries.
     entries: list[Entry] = import_string("console.urls.ENTRIES")
+    if visit.is_support:
+        return [entry for entry in entries if entry.url_name in SHOWN_TO_SUPPORT]
     return [entry for entry in entries if visit.may_read(entry.area)]
 
 

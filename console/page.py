@@ -32,6 +32,46 @@ LINKED_ENVIRONMENT = "in"
 """The query parameter by which a mail's link names the environment of its page."""
 
 
+PREFERENCES = "console_preferences"
+SHOWN_TO_SUPPORT = frozenset(
+    f"console{name}"
+    for name in (
+        "",
+        "_api_keys",
+        "_audit",
+        "_batch",
+        "_batch_progress",
+        "_batches",
+        "_billing",
+        "_credit_note",
+        "_deliveries",
+        "_delivery",
+        "_endpoint",
+        "_endpoints",
+        "_events",
+        "_figures",
+        "_first_steps",
+        "_invoice",
+        "_ledger",
+        "_live",
+        "_message",
+        "_messages",
+        "_number",
+        "_numbers",
+        "_request",
+        "_requests",
+        "_search",
+        "_search_hits",
+        "_settings",
+        "_statement",
+        "_team",
+        "_template",
+        "_templates",
+    )
+)
+"""The pages that staff may read as a business, by their routes: all others, new ones too, are closed to them."""
+
+
 class Section(Enum):
     """A heading of the navigation, in the order in which the headings are shown. The first pages have none."""
 
@@ -99,7 +139,9 @@ class Page:
                 return self._without_business(request)
             if (redirected := _follow_link(request, visit)) is not None:
                 return redirected
-            if not roles.allows(visit.user.role, self.area, request.method or ""):
+            if visit.is_support:
+                self._require_support_may(request)
+            elif not roles.allows(visit.user.role, self.area, request.method or ""):
                 raise PermissionDenied(_refusal(visit, self.area))
             if self.environment is not None:
                 visit = replace(visit, environment=self.environment)
@@ -108,6 +150,17 @@ class Page:
             return self.view(request, visit, **parts)
 
         return checked
+
+    def _require_support_may(self, request: HttpRequest) -> None:
+        """Require what a staff member may do who looks at a business: read the pages that hold no texts.
+
+        The one exception changes the staff member's own environment and zone, never the business. Raises
+        PermissionDenied.
+        """
+        if self.name == PREFERENCES or (self.name in SHOWN_TO_SUPPORT and request.method in READ):
+            return
+        cannot = "open this page" if request.method in READ else "change anything"
+        raise PermissionDenied(f"You look at this business as our team: you cannot {cannot}.")
 
     def _without_business(self, request: HttpRequest) -> HttpResponse:
         """Home leads staff without a business to the staff admin."""

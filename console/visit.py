@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.contrib import messages
@@ -11,15 +12,43 @@ from django.http import Http404, HttpRequest
 
 from gateway import roles
 from gateway.api.errors import NotFound, ServiceError
+from gateway.clock import now
 from gateway.roles import Area
 from tenants.models import ApiKey, Tenant, User
+from tenants.staff import support_view
 
 LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
 ENVIRONMENT = "environment"
 """The session's key with the environment that the person looks at."""
 TIME_ZONE = "time_zone"
-"""The cookie with the time zone that the person reads times in."""
-TIME_ZONES = {"Asia/Kolkata": "IST", "UTC": "UTC"}
+"""The field with the time zone that the person reads times in."""
+TIME_ZONES = (
+    "Asia/Kolkata",
+    "UTC",
+    "Africa/Johannesburg",
+    "Africa/Lagos",
+    "Africa/Nairobi",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "America/Mexico_City",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "Asia/Colombo",
+    "Asia/Dhaka",
+    "Asia/Dubai",
+    "Asia/Hong_Kong",
+    "Asia/Jakarta",
+    "Asia/Karachi",
+    "Asia/Kathmandu",
+    "Asia/Riyadh",
+    "Asia/Singapore",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Europe/Berlin",
+    "Europe/London",
+    "Pacific/Auckland",
+)
+"""Those that a person can choose, by their names in the IANA database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +59,18 @@ class Visit:
     tenant: Tenant
     environment: str
     zone: ZoneInfo
+    support_until: datetime | None = None
+    """For a staff member who looks at the business (`tenants/staff/support_view.py`): until when."""
+
+    @property
+    def is_support(self) -> bool:
+        """Whether a staff member looks: nothing is changed, and no texts are shown."""
+        return self.support_until is not None
 
     @property
     def zone_name(self) -> str:
-        return TIME_ZONES[self.zone.key]
+        """The zone as times name it, e.g. `IST`."""
+        return now().astimezone(self.zone).tzname() or self.zone.key
 
     @property
     def switchable(self) -> bool:
@@ -51,21 +88,26 @@ class Visit:
 
     def may_read(self, area: Area | None) -> bool:
         """Whether the person's role opens an area; a page without one is everybody's."""
+        if self.is_support:
+            return area != Area.CONVERSATIONS
         return area is None or roles.may_read(self.user.role, area)
 
     def may_change(self, area: Area | None) -> bool:
         """Whether the person's role changes an area."""
-        return area is None or roles.may_change(self.user.role, area)
+        return not self.is_support and (area is None or roles.may_change(self.user.role, area))
 
 
 def visit_of(request: HttpRequest) -> Visit | None:
-    """The visit behind a request; None for strangers and for staff without a tenant."""
+    """The visit behind a request; None for strangers, and for staff who look at no business."""
     user = getattr(request, "user", None)
-    if user is None or not user.is_authenticated or user.tenant is None:
+    if user is None or not user.is_authenticated:
         return None
-    environment = TEST if user.tenant.sandbox else request.session.get(ENVIRONMENT, _first_seen(user.tenant))
-    zone = request.COOKIES.get(TIME_ZONE, "")
-    return Visit(user, user.tenant, environment, ZoneInfo(zone if zone in TIME_ZONES else "Asia/Kolkata"))
+    view = support_view.current(request, user)
+    tenant = view.tenant if view else user.tenant
+    if tenant is None:
+        return None
+    environment = TEST if tenant.sandbox else request.session.get(ENVIRONMENT, _first_seen(tenant))
+    return Visit(user, tenant, environment, ZoneInfo(user.time_zone), view.until if view else None)
 
 
 def _first_seen(tenant: Tenant) -> str:

@@ -1,5 +1,6 @@
 """The staff admin of this app besides the queue (`staff/approval_admin.py`): platform apps, keys, people, audit."""
 
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -24,14 +25,23 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from gateway import ids
+from gateway.request_log.models import ApiRequest
 from tenants import audit, lifecycle
 from tenants.credentials import api_keys, log_in
-from tenants.labels import ACTIONS, action_words, label, said
+from tenants.labels import ACTIONS, action_words, label, milliseconds, said
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
-from tenants.staff import lookup  # noqa: F401 - registers its part of the staff's search
+from tenants.staff import lookup
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import HistoryAdmin, ReadOnlyAdmin, display, lines, tenant_link
+from tenants.staff.read_only_admin import (
+    HistoryAdmin,
+    PeriodFilter,
+    ReadOnlyAdmin,
+    display,
+    lines,
+    tenant_link,
+)
 from tenants.staff.site import NavigationLink, register_navigation
 
 register_navigation(
@@ -47,6 +57,7 @@ register_navigation(
     NavigationLink("Tenants", "storefront", "admin:tenants_tenant_changelist"),
     NavigationLink("Platform apps", "apps", "admin:tenants_platformapp_changelist"),
     NavigationLink("API keys", "key", "admin:tenants_apikey_changelist"),
+    NavigationLink("Requests", "swap_horiz", "admin:request_log_apirequest_changelist"),
 )
 register_navigation(
     "Staff",
@@ -388,3 +399,45 @@ def _record(
         actor_user_id=request.user.pk,
         details=details,
     )
+
+
+@admin.register(ApiRequest)
+class ApiRequestAdmin(HistoryAdmin):
+    """The request log, to look at: a call without its body."""
+
+    list_display = ("shown_id", "created", "method", "route", "status", "error_code", "owner")
+    list_filter = (PeriodFilter, "environment")
+    fields = (
+        "shown_id",
+        "created",
+        "owner",
+        "environment",
+        "method",
+        "route",
+        "status",
+        "error_code",
+        "key_prefix",
+        "shown_own",
+        "shown_upstream",
+    )
+    readonly_fields = ("shown_id", "created", "owner", "shown_own", "shown_upstream")
+    id_searches = {ids.REQUEST: "id"}
+    uuid_searches = ("tenant_id",)
+    search_help_text = "A request ID (req_…) or a tenant ID"
+
+    @display(description="In the gateway")
+    def shown_own(self, call: ApiRequest) -> str:
+        return milliseconds(call.own_ms)
+
+    @display(description="At Meta")
+    def shown_upstream(self, call: ApiRequest) -> str:
+        return milliseconds(call.upstream_ms)
+
+
+@lookup.register_finder("request_log.view_apirequest")
+def _requests(text: str) -> Iterator[lookup.Hit]:
+    key = ids.decode(ids.REQUEST, ids.typed(text))
+    for call in ApiRequest.objects.filter(pk=key) if key else ():
+        code = f", {call.error_code}" if call.error_code else ""
+        title = f"{call.method} {call.route or 'an unknown path'}: {call.status}{code}"
+        yield lookup.Hit("Call", title, call.public_id, change_url(ApiRequest, call.pk))

@@ -109,6 +109,8 @@ ACTIONS = {
     "team.remove": "Person removed",
     "team.role": "Role changed",
     "team.withdraw": "Invitation withdrawn",
+    "support.view": "Console opened by our team, read only",
+    "support.view_end": "Console closed by our team",
     "tenant.apply_again": "Applied again",
     "tenant.approve": "Business approved",
     "tenant.close": "Business closed",

@@ -291,6 +291,14 @@ class UserManager(BaseUserManager["User"]):
         return self.get(email=(username or "").lower())
 
 
+class Theme(models.TextChoices):
+    """The colours of the console's pages."""
+
+    AUTO = "auto", "As the device"
+    LIGHT = "light", "Light"
+    DARK = "dark", "Dark"
+
+
 class User(AbstractUser):
     """A person: a customer's team member (with a tenant) or service staff."""
 
@@ -301,6 +309,14 @@ class User(AbstractUser):
         max_length=10, choices=Role.choices, default=Role.OWNER, db_default=Role.OWNER.value
     )
     """What the person may read and change in its tenant (`gateway/roles.py`); the one who signed up is an owner."""
+
+    name = models.CharField(max_length=100, blank=True, default="", db_default="")
+    """How the person is shown beside the address; empty until they say."""
+    time_zone = models.CharField(max_length=40, default="Asia/Kolkata", db_default="Asia/Kolkata")
+    """The zone that the person reads times in, by its name in the IANA database."""
+    theme = models.CharField(
+        max_length=5, choices=Theme.choices, default=Theme.AUTO, db_default=Theme.AUTO.value
+    )
 
     USERNAME_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []
@@ -463,3 +479,18 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return action_words(self.action)
+
+
+class TenantNote(models.Model):
+    """What staff noted about a business, for staff alone. Notes are added, never changed."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="notes")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL)
+    text = models.CharField(max_length=2000)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="note_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"Note {self.pk}"

@@ -16,7 +16,6 @@ from tenants.models import ApiKey, Tenant
 from tenants.staff.dashboard import Card, Row, Table, register_cards, register_charts, register_table
 from tenants.staff.dialogs import change_url
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines, uuid_of
-from webhooks.events import message_search
 from webhooks.figures import reading
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -25,7 +24,7 @@ from webhooks.models import Delivery, Endpoint, Event
 HOURS = 24
 SHOWN = 10
 # By the index of the hour; the figures are sums by the hour, so the rows are few.
-_BUSIEST = """
+_COUNTED = """
 SELECT t.id, t.name,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'received' AND f.direction = 'inbound'), 0) AS received,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'sent' AND f.direction = 'outbound'), 0) AS sent,
@@ -36,9 +35,14 @@ SELECT t.id, t.name,
 FROM figures f JOIN tenants_tenant t ON t.id = f.tenant_id
 WHERE f.hour >= %(first)s AND f.environment = 'live' AND f.measure = ANY(%(measures)s)
 GROUP BY t.id
-ORDER BY coalesce(sum(f.count) FILTER (WHERE f.direction <> 'webhook'), 0) DESC, t.id
+{}
 LIMIT %(shown)s
 """
+_BUSIEST = _COUNTED.format(
+    "ORDER BY coalesce(sum(f.count) FILTER (WHERE f.direction <> 'webhook'), 0) DESC, t.id"
+)
+_FAILED = "coalesce(sum(f.count) FILTER (WHERE f.measure = 'failed'), 0)"
+_FAILING = _COUNTED.format(f"HAVING {_FAILED} > 0 ORDER BY {_FAILED} DESC, t.id")
 MEASURES = ["received", "sent", "delivered", "failed"]
 COLUMNS = ("Received", "Sent", "Delivered", "Failed", "Webhooks delivered", "Webhooks dead")
 
@@ -46,11 +50,21 @@ COLUMNS = ("Received", "Sent", "Delivered", "Failed", "Webhooks delivered", "Web
 @register_table
 def busiest() -> Table | None:
     """The businesses with the most messages of the live environment. None while the table is too busy."""
+    return _counts("Busiest businesses", _BUSIEST)
+
+
+@register_table
+def failing() -> Table | None:
+    """The businesses with the most failures of the live environment. None while the table is too busy."""
+    return _counts("Businesses with the most failures", _FAILING)
+
+
+def _counts(title: str, statement: str) -> Table | None:
     first = int(now().timestamp()) // 3600 - HOURS + 1
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL statement_timeout = '3s'")
-            cursor.execute(_BUSIEST, {"first": first, "measures": MEASURES, "shown": SHOWN})
+            cursor.execute(statement, {"first": first, "measures": MEASURES, "shown": SHOWN})
             found = cursor.fetchall()
     except OperationalError:
         return None
@@ -58,7 +72,7 @@ def busiest() -> Table | None:
         Row(name, change_url(Tenant, key), tuple(f"{count:,}" for count in counts))
         for key, name, *counts in found
     ]
-    return Table("Busiest businesses", f"Live environment, the last {HOURS} hours.", COLUMNS, rows)
+    return Table(title, f"Live environment, the last {HOURS} hours.", COLUMNS, rows)
 
 
 # --- The cards and charts of deliveries and events on the staff admin's first page.
@@ -152,18 +166,6 @@ def _events(text: str) -> Iterator[Hit]:
     key = ids.decode(ids.EVENT, ids.typed(text))
     for event in Event.objects.filter(pk=key) if key else ():
         yield Hit("Event", event.public_id, event.type, change_url(Event, event.pk))
-
-
-@register_finder("webhooks.view_event")
-def _messages(text: str) -> Iterator[Hit]:
-    if not text.startswith("wamid."):
-        return
-    found = message_search.find_everywhere(text)
-    tenants = Tenant.objects.in_bulk([message.tenant_id for message in found])
-    for message in found:
-        title = f"{message.type or 'message'}, {message.status}"
-        note = f"{tenants[message.tenant_id].name}, {message.environment}"
-        yield Hit("Message", title, note, change_url(Event, message.event_id or message.id))
 
 
 @register_finder("webhooks.view_delivery")

@@ -4,11 +4,13 @@ import re
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from console.page import SHOWN_TO_SUPPORT
 from console.tests.pages import CHANGES, PAGES, READS, registered_pages
 from tenants import lifecycle
 from tenants.models import SignUp, Tenant, User
@@ -106,6 +108,7 @@ def test_each_visitor_gets_what_the_table_says(name: str, world: World, other_te
     _each_role_gets_its_areas(case)
     _others_find_nothing(case, other_tenant)
     _staff_have_pages_of_their_own(case)
+    _support_reads_what_holds_no_texts_and_changes_nothing(case)
     _methods_are_those_of_the_table(case)
     _status_decides_what_is_changed(case)
 
@@ -165,6 +168,48 @@ def _staff_have_pages_of_their_own(case: Case) -> None:
             assert answer["Location"] == reverse("admin:index")
         else:
             assert answer.status_code == 403
+
+
+def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
+    """A staff member who looks at the business: a listed page opens by a safe method, and nothing else at all."""
+    client = browser_of(None, is_staff=True, is_superuser=True)
+    client.post(
+        reverse("admin:tenants_tenant_see_as", args=[case.world.tenant.pk]),
+        {"reason": "ticket 7", "_form_submitted": "on"},
+    )
+    made = case.made()
+    path = reverse(case.name, kwargs=made)
+    before = _rows_of(case.world.tenant)
+    if case.page.reads:
+        answer: HttpResponse = client.get(path)  # type: ignore[assignment]
+        opens = case.name in SHOWN_TO_SUPPORT
+        assert answer.status_code in ({200, 204, 302} if opens else {403})
+        if opens and not answer.streaming:
+            _, _, main = answer.content.partition(b"<main")
+            assert main.count(b'method="post"') == main.count(b"/admin/see/end/")
+            assert b"hx-post" not in main
+    body = {name: value.format(**made) for name, value in case.page.body.items()}
+    for method in ("post", "put", "patch", "delete", "options"):
+        own = case.name == "console_preferences" and method == "post"
+        assert getattr(client, method)(path, body).status_code in ({302} if own else {403, 405}), method
+    assert _rows_of(case.world.tenant) == before
+
+
+def _rows_of(tenant: Tenant) -> dict[str, Any]:
+    """The rows of a business in every table that has its id, as text."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_name)"
+            " WHERE column_name = 'tenant_id' AND table_type = 'BASE TABLE' AND columns.table_schema = 'public'"
+            " AND table_name !~ '_(default|[0-9]+)$'"
+        )
+        tables = [name for (name,) in cursor.fetchall()]
+        rows = " UNION ALL ".join(
+            f"SELECT '{name}', t::text FROM {name} t WHERE tenant_id = %(id)s"  # noqa: S608
+            for name in tables
+        )
+        cursor.execute(f"SELECT * FROM ({rows}) AS all_rows ORDER BY 1, 2", {"id": tenant.pk})  # noqa: S608
+        return {"tenant": Tenant.objects.filter(pk=tenant.pk).values().get(), "rows": cursor.fetchall()}
 
 
 def _methods_are_those_of_the_table(case: Case) -> None:

@@ -177,6 +177,11 @@ def has_second_factor(user: User, *, besides: Authenticator | None = None) -> bo
     return bool(factors.exclude(pk=besides.pk if besides else None).exists())
 
 
+def lacks_second_factor(user: User) -> bool:
+    """Whether a staff member must set up a second factor before the staff's pages open."""
+    return bool(settings.STAFF_SECOND_FACTOR and user.is_staff and not has_second_factor(user))
+
+
 def check_second_factor(user: User, code: str) -> bool:
     """Whether a code of the authenticator app, or an unused recovery code, is right. A code works once."""
     if not code.isascii() or len(code) > 20:

@@ -10,19 +10,20 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.timesince import timesince
 from unfold.enums import ActionVariant
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from gateway.api.errors import Conflict
 from tenants import tenant_status
 from tenants.labels import action_words, label, words
-from tenants.models import AuditEntry, SignUp, Tenant, User
+from tenants.models import AuditEntry, SignUp, Tenant, TenantNote, User
 from tenants.signup import screening, tax_ids
-from tenants.staff import lookup
+from tenants.staff import lookup, support_view
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
 from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, status_label, worded
 
@@ -78,6 +79,16 @@ class SuspendForm(DialogForm):
     )
 
 
+class NoteForm(DialogForm):
+    text = forms.CharField(
+        label="Note (for staff)", max_length=2000, widget=UnfoldAdminTextareaWidget(attrs={"rows": 4})
+    )
+
+
+class SeeAsForm(DialogForm):
+    reason = forms.CharField(label="Why", max_length=200, widget=UnfoldAdminTextInputWidget())
+
+
 @admin.register(Tenant)
 class TenantAdmin(ReadOnlyAdmin):
     """The queue (`?status__exact=pending_approval`, oldest first) and all tenants."""
@@ -95,7 +106,15 @@ class TenantAdmin(ReadOnlyAdmin):
     search_fields = ("name", "contact_email", "website", "tax_id", "=id", "external_ref")
     search_help_text = "Name, email, website, tax ID, external reference or ID"
     change_form_before_template = "admin/tenant_evidence.html"
-    actions_detail = ("approve", "reject", "suspend", "reinstate", "reinstate_and_approve")
+    actions_detail = (
+        "approve",
+        "reject",
+        "suspend",
+        "reinstate",
+        "reinstate_and_approve",
+        "see_as",
+        "add_note",
+    )
     fieldsets = (
         (
             "Business",
@@ -198,7 +217,7 @@ class TenantAdmin(ReadOnlyAdmin):
             "active": {"suspend"},
             "rejected": {"approve", "suspend"},
             "suspended": {"reinstate" if approved else "reinstate_and_approve"},
-        }.get(tenant.status if tenant else "", set())
+        }.get(tenant.status if tenant else "", set()) | {"see_as", "add_note"}
         offered = super().get_actions_detail(request, object_id)
         return [entry for entry in offered if entry.method.original_function_name in possible]
 
@@ -265,6 +284,45 @@ class TenantAdmin(ReadOnlyAdmin):
     def reinstate_and_approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "reinstated and approved", tenant_status.reinstate)
 
+    def has_look_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm(support_view.PERMISSION)
+
+    def has_note_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return request.user.has_perm("tenants.add_tenantnote")
+
+    @action(
+        description="See as this business",
+        permissions=["look"],
+        icon="visibility",
+        dialog=dialog(
+            "See the console as this business?",
+            "For half an hour you read its pages and change nothing. Texts of messages, events and secrets are not "
+            "shown. Its audit log says that our team looked.",
+            "Open the console",
+            SeeAsForm,
+        ),
+    )
+    def see_as(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        tenant = get_object_or_404(Tenant, pk=object_id)
+        reason = form.cleaned_data["reason"]
+        support_view.begin(request, tenant=tenant, user=cast("User", request.user), reason=reason)
+        return redirect_dialog(request, reverse("console"))
+
+    @action(
+        description="Add a note",
+        permissions=["note"],
+        icon="note_add",
+        dialog=dialog(
+            "Add a note", "Staff read it on this page. The business never sees it.", "Add it", NoteForm
+        ),
+    )
+    def add_note(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
+        tenant = get_object_or_404(Tenant, pk=object_id)
+        TenantNote.objects.create(
+            tenant=tenant, author=cast("User", request.user), text=form.cleaned_data["text"]
+        )
+        return done(request, "The note is added.", change_url(Tenant, tenant.pk))
+
     def change_view(
         self,
         request: HttpRequest,
@@ -280,6 +338,7 @@ class TenantAdmin(ReadOnlyAdmin):
             "tax": tax_ids.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
             "flags": _linked_flags(tenant) if tenant else [],
             "trail": _trail(object_id),
+            "notes": TenantNote.objects.filter(tenant_id=object_id).select_related("author").order_by("-id"),
             "lines": list(lookup.lines_of(request.user, tenant)) if tenant else [],
         }
         return cast(

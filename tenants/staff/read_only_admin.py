@@ -5,7 +5,7 @@ shows nowhere by itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
+from django.utils.timezone import localtime
 from unfold import decorators
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
@@ -42,6 +43,11 @@ def display(**options: Any) -> Callable[[Method], Method]:
         return cast("Method", decorators.display(**options)(shown))
 
     return decorated
+
+
+def shown_moment(at: datetime) -> str:
+    """A moment in the zone of the staff member who reads it, to the second."""
+    return date_format(localtime(at), "j M Y, H:i:s T")
 
 
 class StatusLabel(NamedTuple):
@@ -249,4 +255,4 @@ class HistoryAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def created(self, row: Any) -> str:
-        return date_format(row.created_at, "DATETIME_FORMAT")
+        return shown_moment(row.created_at)

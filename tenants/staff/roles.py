@@ -1,12 +1,13 @@
 """The staff roles, as Django groups: made and kept up by every `migrate`.
 
-`support` sees everything the admin shows; `reviewer` decides about tenants besides; `finance` credits, replaces,
-records and pays back; a superuser does the rest (platform apps, e-mail domain rules, people, prices).
+`support` sees everything the admin shows and writes notes; `reviewer` decides about tenants besides; `finance` credits,
+replaces, records and pays back; a superuser does the rest (platform apps, e-mail domain rules, people, prices).
 """
 
 from typing import Any
 
 from django.apps import AppConfig
+from django.db.models import Q
 
 from gateway.apps import is_last_migrated
 
@@ -21,7 +22,8 @@ FINANCE_PERMISSIONS = (
     "add_closedmonth",
     "change_staffact",
 )
-OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing")
+SUPPORT_PERMISSIONS = ("add_tenantnote",)
+OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing", "request_log")
 
 
 def sync(app_config: AppConfig, **_: Any) -> None:
@@ -32,8 +34,11 @@ def sync(app_config: AppConfig, **_: Any) -> None:
         return
     support, _created = Group.objects.get_or_create(name=SUPPORT)
     reviewer, _created = Group.objects.get_or_create(name=REVIEWER)
-    views = Permission.objects.filter(content_type__app_label__in=OWN_APPS, codename__startswith="view_")
-    support.permissions.set(views)
-    reviewer.permissions.set([*views, *Permission.objects.filter(codename__in=REVIEWER_PERMISSIONS)])
+    of_support = Permission.objects.filter(
+        Q(codename__startswith="view_") | Q(codename__in=SUPPORT_PERMISSIONS),
+        content_type__app_label__in=OWN_APPS,
+    )
+    support.permissions.set(of_support)
+    reviewer.permissions.set([*of_support, *Permission.objects.filter(codename__in=REVIEWER_PERMISSIONS)])
     finance, _created = Group.objects.get_or_create(name=FINANCE)
-    finance.permissions.set([*views, *Permission.objects.filter(codename__in=FINANCE_PERMISSIONS)])
+    finance.permissions.set([*of_support, *Permission.objects.filter(codename__in=FINANCE_PERMISSIONS)])

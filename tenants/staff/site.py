@@ -1,26 +1,30 @@
 """The site of the staff admin: who may enter, which models it shows, and its content security policy."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from zoneinfo import ZoneInfo
 
 from allauth.account.decorators import secure_admin_login
 from csp.decorators import csp_replace
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, path, reverse
+from django.utils import timezone
 from django.utils.text import capfirst
 from unfold.sites import UnfoldAdminSite
 
-from tenants.credentials.log_in import has_second_factor
+from tenants.credentials.log_in import lacks_second_factor
 from tenants.labels import NOTHING, spelled
+from tenants.models import User
 from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
 
 # --- The side bar of the staff admin: groups of links, to which each app adds those of its own pages.
 
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 Group = Literal["Businesses", "Messaging", "Webhooks", "Billing", "Staff"]
 
 
@@ -39,6 +43,19 @@ _links: dict[Group, list[NavigationLink]] = {group: [] for group in get_args(Gro
 def register_navigation(group: Group, *links: NavigationLink) -> None:
     """Add an app's links to a group, behind those of the apps before it."""
     _links[group].extend(links)
+
+
+_pages: list[tuple[str, Callable[..., HttpResponseBase], str]] = []
+
+
+def register_page(route: str, name: str) -> Callable[[View], View]:
+    """Add an app's page that belongs to no model: its route below /admin/ and its name."""
+
+    def registered(view: View) -> View:
+        _pages.append((route, view, name))
+        return view
+
+    return registered
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
@@ -89,10 +106,13 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         super().register(own, admin_class, **options)
 
     def has_permission(self, request: HttpRequest) -> bool:
-        return super().has_permission(request) and not _lacks_second_factor(request)
+        return super().has_permission(request) and not lacks_second_factor(cast("User", request.user))
 
     def get_urls(self) -> list[Any]:
-        own = [path("find/", self.admin_view(self.find), name="staff_search")]
+        own = [
+            path("find/", self.admin_view(self.find), name="staff_search"),
+            *(path(route, self.admin_view(view), name=name) for route, view, name in _pages),
+        ]
         return [*own, *super().get_urls()]
 
     def find(self, request: HttpRequest) -> HttpResponseBase:
@@ -105,13 +125,13 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return TemplateResponse(request, "admin/search.html", context)
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        if request.user.is_authenticated and _lacks_second_factor(request):
+        if request.user.is_authenticated and lacks_second_factor(request.user):
             return HttpResponseRedirect(reverse("mfa_index"))
         guarded: HttpResponseBase = secure_admin_login(super().login)(request, extra_context)
         return guarded
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        return csp_replace(ADMIN_CSP)(_reloading(super().admin_view(view, cacheable)))
+        return csp_replace(ADMIN_CSP)(_reloading(_in_own_zone(super().admin_view(view, cacheable))))
 
 
 def _spell_labels(model: Any) -> None:
@@ -121,6 +141,19 @@ def _spell_labels(model: Any) -> None:
         named.verbose_name = capfirst(spelled(str(named.verbose_name)))
     names.verbose_name = spelled(str(names.verbose_name))
     names.verbose_name_plural = spelled(str(names.verbose_name_plural))
+
+
+def _in_own_zone(view: Any) -> Any:
+    """A view whose page shows times in the zone of the staff member who reads it."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        with timezone.override(ZoneInfo(getattr(request.user, "time_zone", "UTC"))):
+            response: HttpResponseBase = view(request, *args, **kwargs)
+            # A page that is rendered later would be rendered in another zone.
+            return response.render() if isinstance(response, SimpleTemplateResponse) else response
+
+    return answered
 
 
 def _reloading(view: Any) -> Any:
@@ -134,11 +167,6 @@ def _reloading(view: Any) -> Any:
         return response
 
     return answered
-
-
-def _lacks_second_factor(request: HttpRequest) -> bool:
-    user: Any = request.user
-    return bool(settings.STAFF_SECOND_FACTOR and user.is_staff and not has_second_factor(user))
 
 
 def stylesheet(request: HttpRequest) -> str:

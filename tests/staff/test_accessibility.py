@@ -20,13 +20,16 @@ from billing.models import (
     StaffAct,
 )
 from console.tests.test_authorisation import world as world
+from gateway import ids
 from gateway.clock import now
+from gateway.request_log.models import ApiRequest
 from messaging.models import KeptNotification
 from tenants.models import EmailDomainRule, SignUp, Tenant, User
 from tests.accessibility import complaints, in_chromium, session_of, window
 from tests.api_contract.authorisation import ROWS, World
 from tests.browsers import staff_pages
 from tests.one_of_each import one_of_each
+from webhooks.models import Message
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 WIDE = 1280
@@ -124,6 +127,9 @@ def a_row_of_every_table(world: World) -> None:
         reason="Prices of 2027",
         created_at=now(),
     )
+    call = ApiRequest(tenant_id=world.tenant.id, environment="live", method="POST", route="/v1/messages")
+    call.id, call.status, call.own_ms, call.upstream_ms = ids.uuid7(), 200, 4.0, 120.0
+    call.save()
     KeptNotification.objects.create(reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"{}")
     EmailDomainRule.objects.create(domain="traders.example", verdict="allow")
 
@@ -131,6 +137,8 @@ def a_row_of_every_table(world: World) -> None:
 def staff_paths(staff: User) -> Iterator[str]:
     """The overviews, and of each table: the list, an empty search, the newest row and the form of a new one."""
     yield from ("/admin/", *OVERVIEWS)
+    message = Message.objects.get()
+    yield reverse("admin:staff_message", args=[message.tenant_id, message.environment, message.key])
     browser = Client()
     browser.force_login(staff)
     for model in staff_pages():

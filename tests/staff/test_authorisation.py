@@ -20,6 +20,7 @@ from tenants.staff import roles
 from tests.api_contract.authorisation import World
 from tests.browsers import staff_pages
 from tests.staff.test_accessibility import a_row_of_every_table
+from webhooks.models import Message
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +56,9 @@ PAGES = {
     "tenants_tenant_suspend": "reviewer",
     "tenants_tenant_reinstate": "reviewer",
     "tenants_tenant_reinstate_and_approve": "reviewer",
+    "tenants_tenant_see_as": "support",
+    "tenants_tenant_add_note": "support",
+    "staff_message": "support",
     "tenants_apikey_revoke_key": "reviewer",
     "tenants_apikey_rotate_key": "superuser",
     "tenants_platformapp_new_key": "superuser",
@@ -86,8 +90,8 @@ PAGES = {
     "billing_paymentattempt_refund": "superuser",
 }
 """The least role of each other page, and of those that differ from the rest of their kind."""
-IN_AND_OUT = {"login", "logout"}
-"""They answer each visitor in a way of their own: see `tenants/tests/test_staff_admin.py`."""
+IN_AND_OUT = {"login", "logout", "support_end"}
+"""They answer each visitor in a way of their own: see `tenants/tests/test_staff_admin.py`, `test_support_desk.py`."""
 
 
 def registered_pages() -> set[str]:
@@ -117,7 +121,8 @@ def test_every_page_has_a_row_and_every_row_a_page() -> None:
 def test_roles_are_nested() -> None:
     support, reviewer = (set(Group.objects.get(name=name).permissions.all()) for name in roles_by_name())
     assert support < reviewer
-    assert {permission.codename.partition("_")[0] for permission in support} == {"view"}
+    changing = {one.codename for one in support if not one.codename.startswith("view_")}
+    assert changing == {"add_tenantnote"}
 
 
 def roles_by_name() -> tuple[str, str]:
@@ -166,9 +171,15 @@ def opens(answer: HttpResponse) -> bool:
     return answer.status_code == 200
 
 
+def _message_of_the_world() -> dict[str, str]:
+    row = Message.objects.get()
+    return {"tenant_id": row.tenant_id, "environment": row.environment, "message_id": row.key}
+
+
 def path_of(name: str) -> str:
     """A page's address, of the newest row of its model."""
     special = {
+        "staff_message": _message_of_the_world(),
         "app_list": {"app_label": "tenants"},
         "view_on_site": {"content_type_id": 1, "object_id": 1},
         "billing_invoice_month": {"month": "2026-11"},

@@ -170,7 +170,8 @@ def test_the_overview_names_the_busiest_businesses(browser: Client, tenant: Tena
             hour=hour - age, direction=direction, measure=measure, value=value, count=count, **counted
         )
     cells = re.findall(r"whitespace-nowrap\">([\d,]+)<", browser.get("/admin/").content.decode())
-    assert cells == ["0", "12,345", "0", "7", "0", "9"], "of the last 24 hours, whatever the error"
+    counts = ["0", "12,345", "0", "7", "0", "9"]
+    assert cells == counts * 2, "of the last 24 hours, whatever the error, among the busiest and the failing"
 
 
 def test_the_side_bar_leads_to_every_page(browser: Client) -> None:

@@ -7,7 +7,6 @@ from django.contrib import admin
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.text import Truncator
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
@@ -16,7 +15,7 @@ from tenants import audit
 from tenants.audit import Actor
 from tenants.labels import milliseconds
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
-from tenants.staff.read_only_admin import TenantRowsAdmin, display, status_label
+from tenants.staff.read_only_admin import TenantRowsAdmin, display, shown_moment, status_label
 from webhooks import replay
 from webhooks.endpoints import lifecycle
 from webhooks.forms import RecoverForm
@@ -219,7 +218,7 @@ def _preview(counted: replay.Queued) -> tuple[str, str]:
     """What a count found, and the text of the button that queues it; no button when nothing matches."""
     if counted.oldest is None:
         return "Nothing matches.", ""
-    oldest = date_format(counted.oldest, "DATETIME_FORMAT")
+    oldest = shown_moment(counted.oldest)
     note = (
         f"{_deliveries(counted.count)}, the oldest of {oldest}. It takes at least {counted.expected_seconds:,} s; "
         "fresh events go first."

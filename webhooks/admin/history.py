@@ -9,7 +9,6 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 
@@ -17,7 +16,7 @@ from gateway import ids
 from tenants import audit
 from tenants.labels import label, milliseconds, words
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, shown_moment, status_label
 from webhooks import replay
 from webhooks.delivery import failed_attempts
 from webhooks.events.envelope import EVENT_TYPES
@@ -159,7 +158,7 @@ class DeliveryAdmin(HistoryAdmin):
             "<p>{} · {} in {} · {}</p>{}",
             (
                 (
-                    date_format(datetime.fromisoformat(attempt["at"]), r"j M Y, H:i:s \U\T\C"),
+                    shown_moment(datetime.fromisoformat(attempt["at"])),
                     f"HTTP {attempt['http_status']}" if attempt["http_status"] else "no answer",
                     milliseconds(attempt["ms"]),
                     words(attempt["error"] or "accepted"),

@@ -56,15 +56,19 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# One look-up by the primary key for each business, newest first: there is no index over all of them.
-_FIND_EVERYWHERE = f"""
+# One look-up by an index for each business, newest first: there is no index over all of them.
+_EVERYWHERE = f"""
 SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)}
 FROM (SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s) t
-CROSS JOIN LATERAL (
-    SELECT * FROM messages
-    WHERE tenant_id = t.id AND environment IN ('live', 'test') AND key = %(key)s ORDER BY month LIMIT 1
-) m LIMIT %(limit)s
-"""  # noqa: S608 - only column names are formatted in
+CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{}}) m
+ORDER BY m.id DESC LIMIT %(limit)s
+"""  # noqa: S608 - only column names and the conditions below are formatted in
+_FIND_EVERYWHERE = _EVERYWHERE.format(
+    "environment IN ('live', 'test') AND key = %(key)s ORDER BY month LIMIT 1"
+)
+_OF_CUSTOMER_EVERYWHERE = _EVERYWHERE.format(
+    "wa_id = ANY(%(wa_ids)s) AND month >= %(first_month)s ORDER BY id DESC LIMIT %(limit)s"
+)
 # By the index of events alone, whatever the planner thinks of the tenant's.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
@@ -132,11 +136,24 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
 
 def find_everywhere(key: str) -> list[Message]:
     """The messages of any tenant with this id; for staff. Empty when the database takes longer than three seconds."""
+    return _everywhere(_FIND_EVERYWHERE, key=key)
+
+
+def find_of_customer_everywhere(wa_ids: Sequence[str]) -> list[Message]:
+    """The newest messages of any tenant with a customer, in this month and the two before; for staff.
+
+    Empty when the database takes longer than three seconds.
+    """
+    first_month = (now() - timedelta(days=60)).date().replace(day=1)
+    return _everywhere(_OF_CUSTOMER_EVERYWHERE, wa_ids=list(wa_ids), first_month=first_month)
+
+
+def _everywhere(statement: str, **parameters: Any) -> list[Message]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             # A sequential scan of the messages looks cheap to the planner while its partitions are new.
             cursor.execute("SET LOCAL statement_timeout = '3s'; SET LOCAL enable_seqscan = off")
-            cursor.execute(_FIND_EVERYWHERE, {"key": key, "tenants": MOST_TENANTS, "limit": 10})
+            cursor.execute(statement, {**parameters, "tenants": MOST_TENANTS, "limit": 10})
             return [MESSAGES.instance(row) for row in cursor.fetchall()]
     except OperationalError:
         return []

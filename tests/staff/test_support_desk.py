@@ -1,0 +1,191 @@
+"""The support desk: why a message did not arrive, and the console as a business sees it, read only."""
+
+import html
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from console.page import SHOWN_TO_SUPPORT
+from console.tests import conversing
+from console.tests.pages import PAGES
+from console.tests.test_authorisation import _others_are_away as _others_are_away
+from console.tests.test_authorisation import world as world
+from gateway import ids
+from gateway.clock import now
+from gateway.request_log.models import ApiRequest
+from tenants.models import AuditEntry, Tenant, TenantNote, User
+from tenants.staff import support_view
+from tests.api_contract.authorisation import World
+from tests.browsers import logged_in, text
+from webhooks.models import Message
+
+pytestmark = pytest.mark.django_db
+
+TEXT = "a secret wish of a customer"
+
+
+@pytest.fixture
+def support() -> User:
+    person = User.objects.create_user("help@service.example", "a long enough password", is_staff=True)
+    person.groups.add(Group.objects.get(name="support"))
+    return person
+
+
+def failed(tenant: Tenant, wa_id: str = "919812345678", **columns: Any) -> Message:
+    event_id = ids.uuid7()
+    return Message.objects.create(
+        tenant_id=tenant.id,
+        environment="live",
+        key=f"wamid.{event_id.hex}",
+        month=ids.month_of(event_id),
+        id=event_id,
+        direction="outbound",
+        type="text",
+        wa_id=wa_id,
+        accepted_at=now(),
+        failed_at=now(),
+        error_code=131026,
+        **columns,
+    )
+
+
+def test_staff_find_why_a_message_failed_in_three_steps_from_the_number(
+    support: User, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    message = failed(tenant)
+    failed(other_tenant, wa_id="919812345679")
+    client = logged_in(support)
+    for asked in ("+91 98123-45678", "919812345678", "98123 45678", message.key):
+        found = client.get("/admin/find/", {"q": asked})
+        assert found.status_code == 302, asked
+        page = html.unescape(text(client, found["Location"]))
+        assert "Failed" in page
+        assert "131026" in page
+        assert "Message undeliverable" in page or "cannot receive" in page or "WhatsApp" in page
+        assert "Asha Traders" in page
+        assert other_tenant.name not in page
+
+
+def test_of_several_messages_each_is_a_line_with_its_status(support: User, tenant: Tenant) -> None:
+    failed(tenant)
+    failed(tenant)
+    page = text(logged_in(support), "/admin/find/?q=919812345678")
+    assert page.count("Failed (131026): text to +91") == 2
+
+
+def test_staff_find_a_call_by_its_request_id(support: User, tenant: Tenant) -> None:
+    call = ApiRequest.objects.create(
+        id=ids.uuid7(), tenant_id=tenant.id, environment="live", method="POST", route="/v1/messages",
+        status=400, error_code="invalid_request", own_ms=2, upstream_ms=0,
+    )  # fmt: skip
+    page = text(logged_in(support), f"/admin/request_log/apirequest/{call.pk}/change/")
+    found = logged_in(support).get("/admin/find/", {"q": call.public_id})
+    assert found["Location"] == f"/admin/request_log/apirequest/{call.pk}/change/"
+    assert "invalid_request" in page
+
+
+def test_notes_are_for_staff(support: User, tenant: Tenant, browser: Client) -> None:
+    client = logged_in(support)
+    client.post(
+        reverse("admin:tenants_tenant_add_note", args=[tenant.pk]),
+        {"text": "Called them on Monday", "_form_submitted": "on"},
+    )
+    note = TenantNote.objects.get()
+    assert (note.author, note.tenant) == (support, tenant)
+    assert "Called them on Monday" in text(client, f"/admin/tenants/tenant/{tenant.pk}/change/")
+    assert "Called them" not in text(browser, "/console")
+
+
+# --- The console as a business sees it.
+
+
+@pytest.fixture
+def view(world: World, support: User) -> Client:
+    """A staff member who looks at the business of `world`."""
+    client = Client(raise_request_exception=False)
+    client.force_login(support)
+    path = reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk])
+    assert client.post(path, {"reason": "ticket 7", "_form_submitted": "on"})["Location"] == "/console"
+    return client
+
+
+def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, support: User) -> None:
+    entry = AuditEntry.objects.get(action="support.view")
+    assert (entry.tenant_id, entry.actor_user_id) == (world.tenant.id, support.pk)
+    assert entry.details["reason"] == "ticket 7"
+    page = text(view, "/console")
+    assert f"You see {world.tenant.name} as our team" in page
+    owner = logged_in(User.objects.create_user("owner@traders.example", tenant=world.tenant))
+    audit = text(owner, "/console/settings/audit")
+    assert "Console opened by our team, read only" in audit
+    assert "ticket 7" not in audit
+
+
+def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
+    """Each page that a view opens, of a business whose messages, both ways, say the same words."""
+    wamids = [write(world.tenant, TEXT) for write in (conversing.inbound, conversing.outbound)]
+    for name in sorted(SHOWN_TO_SUPPORT):
+        answer = view.get(reverse(name, kwargs=PAGES[name].made(world)))
+        assert answer.status_code < 400, name
+        assert TEXT.encode() not in b"".join(answer), name  # type: ignore[arg-type]
+    owner = logged_in(User.objects.create_user("owner@traders.example", tenant=world.tenant))
+    for wamid in wamids:
+        path = reverse("console_message", args=[wamid])
+        assert TEXT in text(owner, path)
+        assert TEXT not in text(view, path)
+        assert TEXT not in text(view, reverse("admin:staff_message", args=[world.tenant.id, "live", wamid]))
+
+
+def test_only_staff_with_a_role_begin_a_view(world: World, browser: Client) -> None:
+    path = reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk])
+    no_role = logged_in(User.objects.create_user("new@service.example", is_staff=True))
+    for client in (browser, no_role, Client()):
+        client.post(path, {"reason": "x", "_form_submitted": "on"})
+        assert "support_view" not in client.session
+    assert not AuditEntry.objects.filter(action="support.view").exists()
+
+
+def test_a_view_needs_a_reason(world: World, support: User) -> None:
+    client = logged_in(support)
+    client.post(
+        reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk]),
+        {"reason": "", "_form_submitted": "on"},
+    )
+    assert client.get("/console")["Location"] == "/admin/"
+
+
+def test_a_view_ends_by_its_button_by_time_by_the_log_out_and_with_the_role(
+    view: Client, world: World, support: User, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    def is_open(client: Client) -> bool:
+        return client.get("/console/messages").status_code == 200
+
+    assert is_open(view)
+    with monkeypatch.context() as later:
+        later.setattr(support_view, "now", lambda: now() + support_view.LASTS + timedelta(seconds=1))
+        assert not is_open(view)
+    support.groups.clear()
+    assert not is_open(view)
+    support.groups.add(Group.objects.get(name="support"))
+    settings.STAFF_SECOND_FACTOR = True
+    assert not is_open(view)
+    settings.STAFF_SECOND_FACTOR = False
+    assert is_open(view)
+    answer = view.post("/admin/see/end/")
+    assert answer["Location"] == f"/admin/tenants/tenant/{world.tenant.pk}/change/"
+    assert not is_open(view)
+    assert AuditEntry.objects.filter(action="support.view_end", tenant_id=world.tenant.id).count() == 1
+
+    view.post(
+        reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk]),
+        {"reason": "again", "_form_submitted": "on"},
+    )
+    assert is_open(view)
+    view.post("/logout")
+    view.force_login(support)
+    assert not is_open(view)
