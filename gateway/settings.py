@@ -334,6 +334,9 @@ ACCOUNT_RATE_LIMITS = {
     # A program redeems 20 times a minute: of an office behind one address, thirty colleagues may log in at once.
     "device_login": "30/10m/ip",
     "device_redeem": "600/m/ip,30/m/key",
+    # An assistant's own servers register and redeem for all of its users, from few addresses.
+    "app_registration": "100/h/ip",
+    "app_token": "600/m/ip",
     "call_while_waiting": "60/h/key",
 }
 MFA_ADAPTER = "tenants.credentials.log_in.SecondFactorAdapter"
@@ -487,6 +490,7 @@ CELERY_BEAT_SCHEDULE = {
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
     "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 3600.0},
+    "connected-apps": {"task": "tenants.tasks.forget_connected_apps", "schedule": 3600.0},
     "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},
     "invitations": {"task": "tenants.tasks.forget_invitations", "schedule": 3600.0},
     "number-sync": {

@@ -53,6 +53,8 @@ urlpatterns = [
             ]
         ),
     ),
+    # Before the Cloud API's paths, which begin with any id.
+    path("", include("tenants.connected_apps.urls")),
     path("", include("messaging.cloud_api.urls")),
     path("", include("messaging.agents.urls")),
     # WhiteNoise answers what is below /docs/ and /packages/ (gateway/guides/documentation.py).

@@ -15,7 +15,7 @@ from phone_numbers.tokens import FAILURES, accepted, graph_of
 from tenants import audit, tenant_status
 from tenants.audit import Actor
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, Tenant
+from tenants.models import ApiKey, AppConnection, Tenant
 from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
@@ -192,6 +192,7 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
     open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
     for key_id in open_keys:
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=actor_user_id)
+    AppConnection.objects.for_tenant(tenant.id).delete()
     staff = Actor(user_id=actor_user_id)
     held = list(Endpoint.objects.filter(tenant=tenant).values_list("environment", "pk"))
     for environment, endpoint_id in held:

@@ -25,7 +25,16 @@ MOST_A_DAY = 5_000
 ONE_AT_A_TIME = 50
 """The last entries below the bound are written one after the other: to exceed it, more than these would have to be
 written at the same moment."""
-ENDING = frozenset({"api_key.revoke", "team.remove", "team.withdraw", "account.release", "number.release"})
+ENDING = frozenset(
+    {
+        "api_key.revoke",
+        "connected_app.disconnect",
+        "team.remove",
+        "team.withdraw",
+        "account.release",
+        "number.release",
+    }
+)
 AFTER_UPSTREAM = frozenset(
     {
         "number.deregister",

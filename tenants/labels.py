@@ -96,6 +96,8 @@ ACTIONS = {
     "billing.tds": "Tax deducted at source recorded",
     "billing.terms": "Billing terms set",
     "billing.write_off": "Invoice written off",
+    "connected_app.connect": "App connected",
+    "connected_app.disconnect": "App disconnected",
     "email_domain.delete": "Email domain rule deleted",
     "email_domain.rule": "Email domain rule set",
     "number.deregister": "Number deregistered",

@@ -494,3 +494,70 @@ class TenantNote(models.Model):
 
     def __str__(self) -> str:
         return f"Note {self.pk}"
+
+
+class ConnectedAppClient(models.Model):
+    """An OAuth client that registered itself (RFC 7591), for example ChatGPT. It has no secret: PKCE stands for it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=100)
+    """What the client says of itself; the host of a redirect URI is what a member can trust."""
+    redirect_uris = ArrayField(models.CharField(max_length=500))
+    ip = models.GenericIPAddressField(null=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AppConnectionQuerySet(models.QuerySet["AppConnection"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A business's connections."""
+        return self.filter(tenant_id=tenant_id)
+
+    def working(self) -> Self:
+        """Connections whose client got its tokens, and that have not ended."""
+        return self.filter(access_hash__isnull=False, expires_at__gt=now())
+
+
+class AppConnection(models.Model):
+    """What a member allowed a client: first a code for a minute, then an access token and a refresh token.
+
+    Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted; the audit log keeps it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    client = models.ForeignKey(ConnectedAppClient, on_delete=models.CASCADE, related_name="connections")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    password_fingerprint = models.CharField(max_length=64)
+    """A change of the member's password ends the connection."""
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    scopes = ArrayField(models.CharField(max_length=20))
+    only_reads = models.BooleanField()
+    redirect_uri = models.CharField(max_length=500)
+    code_hash = models.CharField(max_length=64, unique=True)
+    code_challenge = models.CharField(max_length=43)
+    """Base64url of the SHA-256 of the client's verifier (PKCE, S256)."""
+    access_hash = models.CharField(max_length=64, unique=True, null=True)
+    """Null until the code was redeemed."""
+    access_expires_at = models.DateTimeField(null=True)
+    family_hash = models.CharField(max_length=64, unique=True, null=True)
+    """Of the part that all refresh tokens of the connection share: by it a used one is recognised."""
+    refresh_hash = models.CharField(max_length=64, null=True)
+    created_at = models.DateTimeField(default=now, editable=False)
+    last_used_at = models.DateTimeField(null=True)
+    """When the client last got an access token."""
+    expires_at = models.DateTimeField()
+    """The end of the code until it is redeemed, then that of the connection."""
+
+    objects = AppConnectionQuerySet.as_manager()
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "-id"], name="app_connection_by_tenant"),
+            models.Index(fields=["expires_at"], name="app_connection_by_end"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)

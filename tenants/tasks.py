@@ -7,6 +7,7 @@ from celery import shared_task
 
 from tenants import device_login as device_login
 from tenants import mail
+from tenants.connected_apps import connections
 from tenants.credentials import api_keys, key_cache_repair
 from tenants.signup import registration, screening
 from tenants.team import invitations
@@ -52,6 +53,12 @@ def forget_unconfirmed_sign_ups(**_: Any) -> None:
 def forget_device_logins(**_: Any) -> None:
     """Hourly: drop device log-ins that are over."""
     device_login.forget_expired()
+
+
+@shared_task
+def forget_connected_apps(**_: Any) -> None:
+    """Hourly: drop connections of apps that are over, and apps that nobody connected."""
+    connections.forget_expired()
 
 
 @shared_task

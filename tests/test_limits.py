@@ -20,8 +20,10 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants import audit, lifecycle
 from tenants.audit import Actor
+from tenants.connected_apps import connections
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tenants.models import ApiKey, AppConnection, AuditEntry, PlatformApp, Tenant, User
+from tenants.tests.connected_apps import client_of, code_of, member_of
 from tests.fixtures import Api, assert_error
 from tests.scripted_graph import ScriptedGraph
 
@@ -249,3 +251,11 @@ class TestAuditEntries:
     def change(self, tenant: Tenant, **actor: Any) -> None:
         changes = {"name": f"Name {threading.get_ident()} {now().timestamp()}"}
         lifecycle.change(tenant_id=tenant.id, changes=changes, **actor)
+
+
+def test_connected_apps_meet_their_limit(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    client, member = client_of(), member_of(tenant)
+    assert at_once(lambda: code_of(client, member)) == [200, 409]
+    AppConnection.objects.update(expires_at=now())
+    assert code_of(client, member), "what is over makes room"

@@ -12,6 +12,7 @@ from django.urls import get_resolver
 
 from messaging import csv_batches
 from tenants.models import Invitation, User
+from tenants.tests.connected_apps import connection_of
 from tests.api_contract.authorisation import ROWS, World
 
 Area = Literal["own", "integration", "conversations", "billing", "settings"]
@@ -87,6 +88,10 @@ def _invitation(world: World) -> dict[str, Any]:
     return {"invitation_id": made.id}
 
 
+def _connected_app(world: World) -> dict[str, Any]:
+    return {"connection_id": connection_of(world.tenant).id}
+
+
 def _conversation(world: World) -> dict[str, Any]:
     make = ROWS[NUMBER].ids
     assert make is not None
@@ -107,6 +112,11 @@ PAGES: dict[str, Page] = {
     "console_application": Page("settings", changes=True),
     "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
     "console_audit": Page("settings"),
+    "console_connect_app": Page("integration", changes=True),
+    "console_connected_apps": Page("integration"),
+    "console_connected_app_disconnect": Page(
+        "integration", reads=False, changes=True, make=_connected_app, changed_while=ALWAYS
+    ),
     "console_device": Page("integration", changes=True),
     "console_team": Page("settings", changes=True),
     "console_team_role": Page(

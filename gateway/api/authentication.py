@@ -87,7 +87,8 @@ class TenantFacts:
 class Caller:
     """An authenticated caller. `tenant` is the business it acts on, chosen by the key or by X-Service-Tenant."""
 
-    kind: Literal["tenant_key", "app_key", "console_user", "staff"]
+    kind: Literal["tenant_key", "app_key", "console_user", "connected_app", "staff"]
+    """A connected app acts for a member at `/mcp`: the member's role and the scopes of the connection bound it."""
     environment: Environment
     tenant: TenantFacts | None = None
     app_id: UUID | None = None
@@ -95,14 +96,14 @@ class Caller:
     key_prefix: str | None = None
     """The key's first characters, as lists of keys show them."""
     scopes: frozenset[KeyScope] = frozenset()
-    """What a key opens; a member's role stands in its place."""
+    """What a key or a connected app opens; of a member's console token the role stands in its place."""
     phone_number_ids: frozenset[str] | None = None
     """The numbers that a key is limited to; None is all of the tenant's."""
     expires_at: datetime | None = None
     """When the key ends; None is never."""
     user_id: int | None = None
     role: str | None = None
-    """The role of a business's person (`gateway.roles`); None for keys and staff, which have none."""
+    """The role of the member who calls, or for whom an app does (`gateway.roles`); keys and staff have none."""
     is_authenticated: bool = True
 
     @property
@@ -231,13 +232,19 @@ def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
     """Require that a caller may call a method of an operation of this scope; None is an operation without one.
 
     A member's role must open the scope's area. A key must have the scope, and be a live key where the operation
-    changes what both environments share. Raises Forbidden; `details` name what is missing.
+    changes what both environments share. A connected app needs both. Raises Forbidden; `details` name what is missing.
     """
     if scope is None:
         return
+    check_role(caller, scope.area, method=method)
     if caller.kind == "console_user":
-        check_role(caller, scope.area, method=method)
         return
+    if caller.kind == "connected_app" and scope not in caller.scopes:
+        raise Forbidden(
+            f"This app was not allowed the scope {scope}.",
+            hint="Connect the app again and tick it, on the page of the console that the app opens.",
+            details={"scope": scope, "scopes": sorted(caller.scopes)},
+        )
     if scope not in caller.scopes:
         raise Forbidden(
             f"This key does not have the scope {scope}.",
@@ -253,9 +260,13 @@ def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
         )
 
 
+_MEMBERS = {"console_user", "connected_app"}
+"""Callers behind whom a member stands, whose role bounds them."""
+
+
 def check_role(caller: Caller, area: Area, *, method: str) -> None:
     """Require that a member's role allows a method in an area; keys have no role. Raises Forbidden."""
-    if caller.kind == "console_user" and not allows(caller.role or "", area, method):
+    if caller.kind in _MEMBERS and not allows(caller.role or "", area, method):
         raise Forbidden("Your role in this business does not allow this operation.")
 
 

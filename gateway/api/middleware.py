@@ -80,7 +80,7 @@ def _refuse_early(request: HttpRequest) -> None:
         check_version(request.headers.get("X-Service-Version"))
 
 
-API_PATHS = ("/v1/", "/upstream/", "/internal/", "/mcp")
+API_PATHS = ("/v1/", "/upstream/", "/internal/", "/mcp", "/oauth/")
 """Paths whose errors are JSON; all others are pages."""
 GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 """How a path of the Cloud API front begins; no page has such a path."""

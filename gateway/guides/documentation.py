@@ -1,6 +1,7 @@
 """The built documentation: served below `/docs/` by WhiteNoise, and searched as text."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, MutableMapping
 from functools import cache
@@ -80,23 +81,31 @@ def guide(name: str) -> Guide | None:
 def search(question: str, *, most: int) -> list[Section]:
     """The sections that hold most of the question's words, the best first."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
+    sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
+    matches = [_matches(words, title, section) for title, section in sections]
+    # What few sections hold says more than what all of them do.
+    weights = {
+        word: math.log((1 + len(sections)) / (1 + sum(word in found for found in matches))) for word in words
+    }
     rated = [
-        (score, section)
-        for page in guides()
-        for section in _sections(page)
-        if (score := _score(words, page.title.lower(), section))
+        (sum(weights[word] ** 2 * count for word, count in found.items()), section)
+        for found, (_, section) in zip(matches, sections, strict=True)
+        if found
     ]
     rated.sort(key=lambda found: -found[0])
     return [section for _, section in rated[:most]]
 
 
-def _score(words: list[str], title: str, section: Section) -> int:
+def _matches(words: list[str], title: str, section: Section) -> dict[str, int]:
+    """How well a section fits each of the words that it holds."""
     heading, text = section.heading.lower(), section.text.lower()
-    return sum(
-        min(text.count(word), _MOST_OF_A_WORD) + _IN_HEADING * (word in heading) + _IN_TITLE * (word in title)
+    return {
+        word: min(text.count(word), _MOST_OF_A_WORD)
+        + _IN_HEADING * (word in heading)
+        + _IN_TITLE * (word in title)
         for word in words
         if word in text or word in heading
-    )
+    }
 
 
 def _sections(page: Guide) -> Iterator[Section]:

@@ -13,7 +13,7 @@ import orjson
 import structlog
 from django.conf import settings
 
-_SECRET = re.compile(r"(wb_(?:live|test)_|wbc_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}")
+_SECRET = re.compile(r"(wb_(?:live|test)_|wb[cor]_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}")
 
 
 _NOISY = (

@@ -31,6 +31,8 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
         "wb_live_" + "a1B2" * 10,
         "wb_test_" + "a1B2" * 10,
         "wbc_" + "a1-_" * 10,
+        "wbo_" + "a1-_" * 10,
+        "wbr_" + "a1-_" * 5 + "." + "a1-_" * 10,
         "whsec_MDEyMzQ1Njc4OWFiY2RlZg==",
         "EAAJZC" + "x9" * 40,
     ],

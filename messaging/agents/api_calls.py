@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import orjson
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, ResolverMatch, resolve, reverse
+from urllib3.filepost import encode_multipart_formdata
 
 from gateway import ids
 from gateway.api import call_log, limits
@@ -30,6 +31,14 @@ class Refused(Exception):
     def __init__(self, status: int, body: Any) -> None:
         super().__init__(f"{status}")
         self.status, self.body = status, body
+
+
+class File(NamedTuple):
+    """A file of a form."""
+
+    name: str
+    content_type: str
+    content: bytes
 
 
 class ApiCalls:
@@ -58,6 +67,10 @@ class ApiCalls:
     ) -> Any:
         """Change. Raises Refused."""
         return self._call("POST", name, path or {}, body=body, idempotency_key=idempotency_key)
+
+    def upload(self, name: str, *, fields: Mapping[str, str], file: File) -> Any:
+        """Change, with a file. Raises Refused."""
+        return self._call("POST", name, {}, form=(fields, file))
 
     def send(self, body: Mapping[str, Any], *, idempotency_key: str) -> Any:
         """POST /v1/messages, which the process's event loop answers. Raises Refused."""
@@ -93,6 +106,7 @@ class ApiCalls:
         *,
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
+        form: tuple[Mapping[str, str], File] | None = None,
         idempotency_key: str | None = None,
     ) -> Any:
         try:
@@ -103,7 +117,9 @@ class ApiCalls:
         if found.url_name != name:
             # An id that spells another route.
             raise Refused(404, _NOT_FOUND)
-        content = orjson.dumps(body) if body is not None else b""
+        content, content_type = orjson.dumps(body) if body is not None else b"", "application/json"
+        if form is not None:
+            content, content_type = _multipart(*form)
         environ = {
             **{key: value for key, value in self._outer.META.items() if key not in _OF_THE_OUTER_CALL},
             "REQUEST_METHOD": method,
@@ -111,7 +127,7 @@ class ApiCalls:
             "QUERY_STRING": urlencode(
                 {key: value for key, value in (query or {}).items() if value is not None}
             ),
-            "CONTENT_TYPE": "application/json",
+            "CONTENT_TYPE": content_type,
             "CONTENT_LENGTH": str(len(content)),
             "wsgi.input": BytesIO(content),
         }
@@ -123,6 +139,10 @@ class ApiCalls:
             # The request to `/mcp` is counted already. Each further call of a tool counts as one that came by itself.
             request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         self._is_first = False
+        if self._caller.kind == "connected_app":
+            # Its token opens `/mcp` alone, which judged it.
+            credentials = self._outer.headers.get("Authorization", ""), self._outer.headers.get(TENANT_HEADER)
+            request.judged_caller = credentials, self._caller  # type: ignore[attr-defined]
         request.resolver_match = found
 
         def answer() -> tuple[int, bytes]:
@@ -158,6 +178,12 @@ class ApiCalls:
         if status >= 400:
             raise Refused(status, said)
         return said
+
+
+def _multipart(fields: Mapping[str, str], file: File) -> tuple[bytes, str]:
+    """A form as its body and content type."""
+    parts: list[tuple[str, Any]] = [*fields.items(), ("file", (file.name, file.content, file.content_type))]
+    return encode_multipart_formdata(parts)
 
 
 def _answer(request: HttpRequest, found: ResolverMatch, body_bytes: int) -> tuple[int, bytes]:

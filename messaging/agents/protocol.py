@@ -24,14 +24,16 @@ from mcp.shared.exceptions import MCPError
 from gateway.api.limits import DEFAULT_BODY_BYTES
 from gateway.guides import documentation
 from messaging.agents.api_calls import ApiCalls, Refused
-from messaging.agents.tools import BY_NAME, TOOLS, AgentTool
+from messaging.agents.tools import BY_NAME, PROMPT_BY_NAME, PROMPTS, TOOLS, AgentTool
 
 GUIDES = "guide:///"
 SHOWN_PROBLEMS = 10
 """Of the arguments: a list can have a million wrong items, and each takes the validator time."""
+IDEMPOTENT = frozenset({"send_message"})
+"""Tools that take the caller's own name of what is done once."""
 _INSTRUCTIONS = (
-    "A gateway to WhatsApp. The key decides where messages go: a test key to a simulated test world, a live key to "
-    "real people. Search the documentation first; ask the person before you send or replay."
+    "A gateway to WhatsApp. The connection or key decides where messages go: in test to a simulated sandbox, in live "
+    "to real people. Search the documentation first; ask the person before you send or replay."
 )
 _api: ContextVar[ApiCalls] = ContextVar("agent_api")
 # It writes a line for each exchange, and the request has one already.
@@ -102,12 +104,16 @@ async def _exchange(request: HttpRequest) -> Exchanged:
 def _server() -> Server[Any]:
     return Server(
         settings.SERVICE_NAME,
+        title=f"{settings.SERVICE_NAME}: WhatsApp for your business",
+        website_url=f"{settings.BASE_URL}/docs/agents/",
         version=settings.API_VERSION,
         instructions=_INSTRUCTIONS,
         on_list_tools=_list_tools,
         on_call_tool=_call_tool,
         on_list_resources=_list_resources,
         on_read_resource=_read_resource,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
     )
 
 
@@ -116,10 +122,52 @@ async def _list_tools(_: Any, __: Any) -> types.ListToolsResult:
 
 
 def _shown(tool: AgentTool) -> types.Tool:
-    hints = types.ToolAnnotations(read_only_hint=not tool.changes, idempotent_hint=tool.changes)
-    return types.Tool(
-        name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints
+    hints = types.ToolAnnotations(
+        title=tool.title,
+        read_only_hint=not tool.changes,
+        destructive_hint=tool.is_destructive,
+        idempotent_hint=tool.name in IDEMPOTENT,
+        # The guides alone are no world of people who may write anything.
+        open_world_hint=tool.name != "search_docs",
     )
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.schema,
+        output_schema=tool.output_schema,
+        annotations=hints,
+    )
+
+
+async def _list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
+    return types.ListPromptsResult(
+        prompts=[
+            types.Prompt(
+                name=prompt.name,
+                title=prompt.title,
+                description=prompt.description,
+                arguments=[
+                    types.PromptArgument(name=name, description=description, required=True)
+                    for name, description in prompt.arguments.items()
+                ],
+            )
+            for prompt in PROMPTS
+        ]
+    )
+
+
+async def _get_prompt(_: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    prompt = PROMPT_BY_NAME.get(params.name)
+    if prompt is None:
+        raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:60]!r}.")
+    given = params.arguments or {}
+    if given.keys() != prompt.arguments.keys():
+        wanted = ", ".join(prompt.arguments) or "none"
+        raise MCPError(types.INVALID_PARAMS, f"The arguments of {prompt.name} are: {wanted}.")
+    text = prompt.text.format(**given)
+    message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+    return types.GetPromptResult(description=prompt.description, messages=[message])
 
 
 async def _call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:

@@ -1,11 +1,15 @@
 """The tools that agents are offered: what each is for, what it takes, and the calls of `/v1` that it makes."""
 
+import binascii
+import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.guides import documentation
-from messaging.agents.api_calls import ApiCalls
+from gateway.meta_errors import ErrorCode, error_code
+from messaging.agents.api_calls import ApiCalls, File, Refused
 
 Arguments = Mapping[str, Any]
 Schema = dict[str, Any]
@@ -24,10 +28,16 @@ class AgentTool:
     """One tool. `run` gets arguments that fit the schema, and raises `Refused` where the API refuses."""
 
     name: str
+    title: str
+    """What a client shows a person."""
     description: str
     properties: Schema
     required: tuple[str, ...] = ()
+    output: Schema
+    """The members that an answer can have."""
     changes: bool = False
+    is_destructive: bool = False
+    """Whether it does what cannot be taken back, such as a message to a person."""
     run: Callable[[ApiCalls, Arguments], Any]
 
     @property
@@ -39,6 +49,11 @@ class AgentTool:
             "required": list(self.required),
             "additionalProperties": False,
         }
+
+    @property
+    def output_schema(self) -> Schema:
+        """The JSON schema of an answer that is no refusal."""
+        return {"type": "object", "properties": self.output}
 
 
 def _text(description: str, longest: int = 255) -> Schema:
@@ -57,13 +72,37 @@ _CONFIRM: Schema = {"type": "boolean", "description": "True to do it. Ask the pe
 _TYPES: Schema = {"type": "array", "items": _text("An event type."), "maxItems": 30}
 
 
+_PAGE: Schema = {
+    "data": {"type": "array", "items": {"type": "object"}},
+    "next_cursor": {"type": ["string", "null"]},
+}
+_OBJECT: Schema = {"type": "object"}
+_ENVIRONMENT: Schema = {"enum": ["live", "test"]}
+_WHAT_TO_DO: Schema = {"type": "string", "description": "What to do before it is done."}
+
+
 def _search_docs(api: ApiCalls, given: Arguments) -> Any:
-    found = documentation.search(given["question"], most=SHOWN_SECTIONS)
+    question = given["question"]
+    codes = [code for number in re.findall(r"\d{1,9}", question) if (code := error_code(int(number)))]
+    found = documentation.search(question, most=SHOWN_SECTIONS)
     return {
+        "whatsapp_errors": [_told(code) for code in dict.fromkeys(codes)],
         "sections": [
             {"guide": f"guide:///{each.guide}", "heading": each.heading, "text": each.text[:SHOWN_CHARACTERS]}
             for each in found
-        ]
+        ],
+    }
+
+
+def _told(code: ErrorCode) -> Any:
+    return {
+        "code": code.name,
+        "title": code.title,
+        "cause": code.cause,
+        "repair": code.repair,
+        "call_again": code.again,
+        "doc_url": code.doc_url,
+        "meta_page": code.page,
     }
 
 
@@ -181,6 +220,42 @@ def _list_templates(api: ApiCalls, given: Arguments) -> Any:
     return api.get("templates", **{"limit": 20, **given})
 
 
+def _get_template(api: ApiCalls, given: Arguments) -> Any:
+    return api.get("template", {"template_id": given["template_id"]})
+
+
+def _submit_template(api: ApiCalls, given: Arguments) -> Any:
+    return api.post("templates", body={**given["template"], **_without_none(waba_id=given.get("waba_id"))})
+
+
+def _upload_media(api: ApiCalls, given: Arguments) -> Any:
+    try:
+        content = b64decode(given["content_base64"], validate=True)
+    except binascii.Error:
+        message = "content_base64 is not base64."
+        raise Refused(400, {"error": {"code": "invalid_request", "message": message}}) from None
+    number = given.get("from") or _only_number(api)
+    file = File(given["filename"], given["content_type"], content)
+    return api.upload("media", fields=_without_none(**{"from": number}), file=file)
+
+
+def _media_info(api: ApiCalls, given: Arguments) -> Any:
+    return api.get("media-one", {"media_id": given["media_id"]}, meta="true")
+
+
+def _customer_window(api: ApiCalls, given: Arguments) -> Any:
+    number = given.get("phone_number_id") or _only_number(api)
+    if number is None:
+        message = "There are several numbers, or none: name phone_number_id. numbers_health lists them."
+        raise Refused(400, {"error": {"code": "invalid_request", "message": message}})
+    path = {"phone_number_id": number, "customer_id": given["customer"].removeprefix("+")}
+    return api.get("customer", path)
+
+
+def _without_none(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _numbers_health(api: ApiCalls, given: Arguments) -> Any:
     if "phone_number_id" in given:
         return api.get("number-health", {"phone_number_id": given["phone_number_id"]})
@@ -194,13 +269,19 @@ def _write_as_test_customer(api: ApiCalls, given: Arguments) -> Any:
 TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="search_docs",
+        title="Search the documentation",
         description="Find sections of this service's documentation: how to send, webhooks, errors, batches.",
         properties={"question": _text("Words to look for.", 400)},
         required=("question",),
+        output={
+            "whatsapp_errors": {"type": "array", "items": _OBJECT},
+            "sections": {"type": "array", "items": _OBJECT},
+        },
         run=_search_docs,
     ),
     AgentTool(
         name="send_message",
+        title="Send a WhatsApp message",
         description="Send a WhatsApp message. With a test key it goes to the simulated test world; with a live key it "
         "reaches real people, so ask first. More than one recipient needs confirm: true.",
         properties={
@@ -226,17 +307,33 @@ TOOLS: tuple[AgentTool, ...] = (
         },
         required=("to", "message", "idempotency_key"),
         changes=True,
+        output={
+            "environment": _ENVIRONMENT,
+            "answer": {"type": "object", "description": "WhatsApp's answer; messages[0].id is the wamid."},
+            "batch": {"type": "object", "description": "For more than one recipient."},
+            "sent": {"const": False},
+            "recipients": {"type": "integer"},
+            "what_to_do": _WHAT_TO_DO,
+        },
+        is_destructive=True,
         run=_send_message,
     ),
     AgentTool(
         name="get_message",
+        title="Look up a message",
         description="One message with its timeline: sent, delivered, read or failed, when, and why.",
         properties={"message_id": _text("Its wamid, or the id of a list.", 512)},
         required=("message_id",),
+        output={
+            "wamid": {"type": ["string", "null"]},
+            "status": {"type": "string"},
+            "events": {"type": "array"},
+        },
         run=_get_message,
     ),
     AgentTool(
         name="find_messages",
+        title="Find messages",
         description="Find messages, the newest first: by status, direction, customer or time.",
         properties={
             "status": {"enum": ["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]},
@@ -246,10 +343,12 @@ TOOLS: tuple[AgentTool, ...] = (
             "to": _TO,
             "limit": _LIMIT,
         },
+        output=_PAGE,
         run=_find_messages,
     ),
     AgentTool(
         name="find_events",
+        title="Find events",
         description="Find events of the event log, the newest first: by type, message, customer or time.",
         properties={
             "type": _text("For example message.inbound."),
@@ -259,24 +358,30 @@ TOOLS: tuple[AgentTool, ...] = (
             "to": _TO,
             "limit": _LIMIT,
         },
+        output=_PAGE,
         run=_find_events,
     ),
     AgentTool(
         name="get_event",
+        title="Look up an event",
         description="One event with its body and its deliveries.",
         properties={"event_id": _text("evt_…", 64)},
         required=("event_id",),
+        output={"event": _OBJECT, "deliveries": {"type": "array"}},
         run=_get_event,
     ),
     AgentTool(
         name="why_is_endpoint_failing",
+        title="Diagnose a webhook endpoint",
         description="Why a webhook endpoint fails, in a sentence; its health, its newest failed deliveries, and what "
         "the receiver answered.",
         properties={"endpoint_id": _text("The endpoint; left out: the newest ones.", 64)},
+        output={"endpoints": {"type": "array", "items": {"type": "object", "required": ["why"]}}},
         run=_why_endpoint_fails,
     ),
     AgentTool(
         name="replay_deliveries",
+        title="Send webhooks again",
         description="Send an endpoint again what it missed. Without confirm: true it only says how much that is.",
         properties={
             "endpoint_id": _text("The endpoint.", 64),
@@ -288,10 +393,13 @@ TOOLS: tuple[AgentTool, ...] = (
         },
         required=("endpoint_id", "from", "to"),
         changes=True,
+        output={"preview": _OBJECT, "what_to_do": _WHAT_TO_DO},
+        is_destructive=True,
         run=_replay,
     ),
     AgentTool(
         name="list_templates",
+        title="List message templates",
         description="Message templates with their approval and quality.",
         properties={
             "name": _text("Of this name.", 512),
@@ -299,16 +407,91 @@ TOOLS: tuple[AgentTool, ...] = (
             "language": _text("For example en.", 20),
             "limit": _LIMIT,
         },
+        output=_PAGE,
         run=_list_templates,
     ),
     AgentTool(
+        name="get_template",
+        title="Look up a template",
+        description="One template with its components, as WhatsApp has it.",
+        properties={"template_id": _text("WhatsApp's template id, from list_templates.", 64)},
+        required=("template_id",),
+        output={"id": {"type": "string"}, "name": {"type": "string"}, "status": {"type": "string"}},
+        run=_get_template,
+    ),
+    AgentTool(
+        name="submit_template",
+        title="Submit a template for review",
+        description="Send WhatsApp a new message template to review. Show the person its whole text first.",
+        properties={
+            "template": {
+                "type": "object",
+                "required": ["name", "language", "category", "components"],
+                "description": 'WhatsApp\'s body, e.g. {"name": "order_shipped", "language": "en", '
+                '"category": "UTILITY", "components": [{"type": "BODY", "text": "Your order {{1}} is on its way.", '
+                '"example": {"body_text": [["A-17"]]}}]}.',
+            },
+            "waba_id": _text("The business account; left out where there is only one.", 64),
+        },
+        required=("template",),
+        output={"id": {"type": "string"}, "status": {"type": "string"}, "category": {"type": "string"}},
+        changes=True,
+        run=_submit_template,
+    ),
+    AgentTool(
+        name="upload_media",
+        title="Upload a file",
+        description="Upload a small file (up to about 700 kB) and get the media id that a message names.",
+        properties={
+            "filename": _text("With its ending, e.g. invoice.pdf.", 240),
+            "content_type": _text("For example application/pdf or image/jpeg.", 100),
+            "content_base64": _text("The file in base64.", 1_000_000),
+            "from": _text("The sending number's id; left out where there is only one.", 64),
+        },
+        required=("filename", "content_type", "content_base64"),
+        output={"id": {"type": "string"}},
+        changes=True,
+        run=_upload_media,
+    ),
+    AgentTool(
+        name="media_info",
+        title="Look up a file",
+        description="Type, size and hash of a file that was uploaded or that a customer sent.",
+        properties={"media_id": _text("The media id.", 64)},
+        required=("media_id",),
+        output={"id": {"type": "string"}, "mime_type": {"type": "string"}, "file_size": {}},
+        run=_media_info,
+    ),
+    AgentTool(
+        name="customer_window",
+        title="Check a customer's 24-hour window",
+        description="Whether any message may be sent to a customer now or only a template, until when, and whether the "
+        "customer stopped marketing messages.",
+        properties={
+            "customer": _text("The customer's phone number with country code, or user id.", 100),
+            "phone_number_id": _text("Your number's id; left out where there is only one.", 64),
+        },
+        required=("customer",),
+        output={
+            "window_open": {"type": "boolean"},
+            "window_open_until": {"type": ["string", "null"]},
+        },
+        run=_customer_window,
+    ),
+    AgentTool(
         name="numbers_health",
+        title="Check phone numbers",
         description="The phone numbers and how they are; with an id, whether that one can send and what is against it.",
         properties={"phone_number_id": _text("One number.", 64)},
+        output={
+            "data": {"type": "array", "items": _OBJECT, "description": "All numbers, without an id."},
+            "can_send_message": {"type": "string"},
+        },
         run=_numbers_health,
     ),
     AgentTool(
         name="write_as_test_customer",
+        title="Play a customer of the test world",
         description="With a test key: a customer of the test world writes to you, and the events come as they do live.",
         properties={
             "from": _text("The customer's phone number.", 32),
@@ -317,7 +500,58 @@ TOOLS: tuple[AgentTool, ...] = (
         },
         required=("from",),
         changes=True,
+        output={},
         run=_write_as_test_customer,
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentPrompt:
+    """A task that a client offers a person; `{name}` in its text is an argument."""
+
+    name: str
+    title: str
+    description: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    text: str
+
+
+PROMPTS: tuple[AgentPrompt, ...] = (
+    AgentPrompt(
+        name="why_did_it_fail",
+        title="Why did a message not arrive?",
+        description="Find out what became of a message, and what repairs it.",
+        arguments={"message": "The message's id, or the customer's phone number."},
+        text="Find out what became of this WhatsApp message: {message}. A wamid goes to get_message, a phone number to "
+        "find_messages. Tell me in plain words how far it came, why it failed, what repairs it, and whether the same "
+        "message may be sent again. Look up error codes with search_docs. Send nothing.",
+    ),
+    AgentPrompt(
+        name="check_up",
+        title="Is everything working?",
+        description="Numbers, webhook endpoints and templates that need attention.",
+        text="Check my WhatsApp set-up with numbers_health, why_is_endpoint_failing and list_templates. List only what "
+        "needs attention, the most urgent first, each with its cause and what I do about it. Change nothing.",
+    ),
+    AgentPrompt(
+        name="write_template",
+        title="Write a message template",
+        description="Draft a template that WhatsApp approves, and submit it after you agreed.",
+        arguments={"purpose": "What the message is for, e.g. tell a customer that the order has left."},
+        text="Draft a WhatsApp message template for this purpose: {purpose}. Read guide:///templates first. Choose the "
+        "category, name the variables with examples, and show me the whole text. Submit it with submit_template only "
+        "after I agreed.",
+    ),
+    AgentPrompt(
+        name="integrate",
+        title="Build it into my program",
+        description="Code that sends and receives, in your language.",
+        arguments={"language": "For example Python, TypeScript, PHP or Go."},
+        text="Help me to send WhatsApp messages and to receive webhooks in {language}. Read guide:///quickstart, "
+        "guide:///sdks and guide:///webhooks first. Use the sandbox: write_as_test_customer plays a customer, and "
+        "find_events shows what came of it.",
+    ),
+)
+PROMPT_BY_NAME = {prompt.name: prompt for prompt in PROMPTS}

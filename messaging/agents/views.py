@@ -1,4 +1,5 @@
-"""The view of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1`.
+"""The view of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1` and for
+connected apps.
 
 Without sessions and streams nothing is held between two calls, so any web process answers any of them.
 """
@@ -10,11 +11,12 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway.api import call_log
-from gateway.api.authentication import TENANT_HEADER, caller_of, check_role, check_tenant_caller
+from gateway.api.authentication import TENANT_HEADER, Caller, caller_of, check_role, check_tenant_caller
 from gateway.api.errors import (
     InvalidRequest,
     MethodNotAllowed,
     ServiceError,
+    Unauthorized,
     UnsupportedMediaType,
     error_response,
 )
@@ -22,6 +24,7 @@ from gateway.api.json import parse_object
 from gateway.api.limits import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
+from tenants.connected_apps import connections, endpoints
 from tenants.credentials.authentication import BearerAuthentication
 
 
@@ -33,7 +36,7 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     except ServiceError as error:
         response = error_response(error, request)
         if error.status == 401:
-            response["WWW-Authenticate"] = "Bearer"
+            response["WWW-Authenticate"] = _challenge(request)
         return response
     from messaging.agents import protocol
 
@@ -43,9 +46,32 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
+def _challenge(request: HttpRequest) -> str:
+    """Where a client without a token finds out how to get one (RFC 9728, 5.1)."""
+    error = 'error="invalid_token", ' if "Authorization" in request.headers else ""
+    return f'Bearer {error}resource_metadata="{endpoints.resource_metadata_url()}"'
+
+
+class AgentAuthentication(BearerAuthentication):
+    """The credentials of `/v1`, and the access tokens of connected apps, which open nothing else."""
+
+    def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
+        if token.startswith(connections.ACCESS_PREFIX):
+            return connections.caller_for(token)
+        return super().caller_for(token, chosen_tenant)
+
+    def refusal(self, token: str) -> Unauthorized:
+        if token.startswith(connections.ACCESS_PREFIX):
+            return Unauthorized(
+                "This access token is unknown or has ended.",
+                hint="Refresh it, or connect the app again. It is listed in the console under Connected apps.",
+            )
+        return super().refusal(token)
+
+
 def _admitted(request: HttpRequest) -> ApiCalls:
     """Judge the caller by its headers before anything reads the body, then the form of the body."""
-    judged = Request(request, authenticators=[BearerAuthentication()])
+    judged = Request(request, authenticators=[AgentAuthentication()])
     # A person who only reads may use the tools that read: each call of a tool is judged by its own method and scope.
     caller = caller_of(judged)
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)

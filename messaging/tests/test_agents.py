@@ -1,8 +1,11 @@
 """`/mcp` with the official client: tools and guides, with the caller's own key, bounds and refusals."""
 
 import json
+import re
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import Client as DjangoClient
 from django.test import TestCase
 from mcp.client import Client
+from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from mcp.shared.exceptions import MCPError
+from mcp_types import TextContent
+from pydantic import AnyUrl
 from pytest_django import Settings
 
 from gateway.api import call_log, limits
@@ -25,13 +32,15 @@ from gateway.guides import documentation
 from gateway.valkey import bookings
 from gateway.valkey.connection import valkey
 from messaging.agents.protocol import SHOWN_PROBLEMS
-from messaging.agents.tools import TOOLS
+from messaging.agents.tools import PROMPTS, TOOLS
 from messaging.batches.views import BatchesView
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys, authentication
-from tenants.models import Tenant, User
+from tenants.models import AppConnection, Tenant, User
+from tenants.tests.connected_apps import REDIRECT_URI, answer_to, member_of
+from tests.browsers import logged_in
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint, Event
@@ -64,23 +73,25 @@ class DjangoTransport(httpx2.AsyncBaseTransport):
 
 
 class Agent:
-    """An agent with a key."""
+    """An agent with a key, or with another way to authenticate."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, key: str | None, auth: OAuthClientProvider | None = None) -> None:
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.auth = auth
 
     def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
         """What comes of some work of the official client."""
 
         async def connected() -> Any:
-            headers = {"Authorization": f"Bearer {self._key}"}
-            async with httpx2.AsyncClient(transport=DjangoTransport(), headers=headers) as http:
-                transport = streamable_http_client("http://gateway.test/mcp", http_client=http)
-                async with Client(transport) as client:
-                    try:
-                        return await work(client)
-                    except MCPError as error:
-                        return error
+            transport = DjangoTransport()
+            async with (
+                httpx2.AsyncClient(transport=transport, headers=self._headers, auth=self.auth) as http,
+                Client(streamable_http_client("http://gateway.test/mcp", http_client=http)) as client,
+            ):
+                try:
+                    return await work(client)
+                except MCPError as error:
+                    return error
 
         return async_to_sync(connected)()
 
@@ -121,7 +132,122 @@ def test_the_official_client_finds_every_tool(agent: Agent) -> None:
     listed = agent.do(lambda client: client.list_tools()).tools
     assert [tool.name for tool in listed] == [tool.name for tool in TOOLS]
     changing = {tool.name for tool in listed if not tool.annotations.read_only_hint}
-    assert changing == {"send_message", "replay_deliveries", "write_as_test_customer"}
+    assert changing == {
+        "send_message",
+        "replay_deliveries",
+        "submit_template",
+        "upload_media",
+        "write_as_test_customer",
+    }
+    assert {tool.name for tool in listed if tool.annotations.destructive_hint} == {
+        "send_message",
+        "replay_deliveries",
+    }
+    for tool in listed:
+        assert tool.title == tool.annotations.title
+        assert tool.output_schema["type"] == "object"
+
+
+def test_a_client_offers_prompts(agent: Agent) -> None:
+    async def filled(client: Client) -> dict[str, str]:
+        prompts = (await client.list_prompts()).prompts
+        texts = {}
+        for prompt in prompts:
+            given = {argument.name: "{the order has left}" for argument in prompt.arguments or []}
+            [message] = (await client.get_prompt(prompt.name, given)).messages
+            assert isinstance(message.content, TextContent)
+            texts[prompt.name] = message.content.text
+        return texts
+
+    texts = agent.do(filled)
+    assert set(texts) == {prompt.name for prompt in PROMPTS}
+    assert "{the order has left}" in texts["write_template"]
+    tools = {tool.name for tool in TOOLS}
+    for text in texts.values():
+        assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text)) <= tools
+    wrong: list[tuple[str, dict[str, str]]] = [
+        ("none", {}),
+        ("why_did_it_fail", {}),
+        ("check_up", {"x": "y"}),
+    ]
+    for name, given in wrong:
+        refused = agent.do(partial(Client.get_prompt, name=name, arguments=given))
+        assert isinstance(refused, MCPError)
+
+
+class Keeper:
+    """What the official client keeps of its registration and its tokens."""
+
+    client: Any = None
+    tokens: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self.tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self.client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self.client = client_info
+
+
+def connected_agent(member: User, kept: Keeper, **chosen: Any) -> Agent:
+    """The official client, which knows the address alone; a member confirms on the console's page."""
+    sent_to: list[str] = []
+
+    def confirm(address: str) -> None:
+        browser = logged_in(member)
+        assert browser.get(address.removeprefix("http://gateway.test")).status_code == 200
+        form = {**answer_to(address), "environment": "test", "scopes": ["messages", "events"], **chosen}
+        sent_to.append(browser.post("/console/connect-app", form)["Location"])
+
+    async def to_page(address: str) -> None:
+        await sync_to_async(confirm)(address)
+
+    async def come_back() -> AuthorizationCodeResult:
+        answer = answer_to(sent_to[-1])
+        return AuthorizationCodeResult(code=answer["code"], state=answer["state"], iss=answer["iss"])
+
+    provider = OAuthClientProvider(
+        "http://gateway.test/mcp",
+        OAuthClientMetadata(client_name="Assistant", redirect_uris=[AnyUrl(REDIRECT_URI)]),
+        kept,
+        redirect_handler=to_page,
+        callback_handler=come_back,
+    )
+    return Agent(None, provider)
+
+
+def test_the_official_client_connects_by_the_address_alone(
+    tenant: Tenant, number: PhoneNumber, settings: Settings
+) -> None:
+    settings.BASE_URL = settings.APP_URL = "http://gateway.test"
+    member, kept = member_of(tenant), Keeper()
+    agent = connected_agent(member, kept)
+    message = {"to": [TO], "message": TEXT, "from": number.phone_number_id}
+    assert agent.call("send_message", **message, idempotency_key="k")["environment"] == "test"
+    assert len(agent.call("find_events")["data"]) == 1
+    refused = agent.refused("numbers_health")
+    assert (refused["code"], refused["details"]["scope"]) == ("forbidden", "numbers")
+
+    AppConnection.objects.update(access_expires_at=now())
+    former = kept.tokens.refresh_token
+    agent.auth.context.token_expiry_time = 1.0  # type: ignore[union-attr]
+    assert agent.call("find_events", limit=1)["data"], "the client refreshes its token by itself"
+    assert kept.tokens.refresh_token != former
+    assert AppConnection.objects.count() == 1
+
+    User.objects.filter(pk=member.pk).update(role="read_only")
+    refused = agent.refused("send_message", **message, idempotency_key="k2")
+    assert refused["code"] == "forbidden", "the member's role bounds the app"
+    reader = connected_agent(member_of(tenant), Keeper(), only_reads="on")
+    assert reader.call("find_events")["data"]
+    assert reader.refused("send_message", **message, idempotency_key="k3")["code"] == "forbidden"
+    live = connected_agent(member_of(tenant), Keeper(), environment="live")
+    assert live.call("find_events")["data"] == [], "each environment by itself"
 
 
 def test_a_message_is_sent_once_and_looked_up(agent: Agent, number: PhoneNumber) -> None:
@@ -238,7 +364,28 @@ def test_templates_numbers_and_the_test_world(agent: Agent, number: PhoneNumber)
     [row] = agent.call("numbers_health")["data"]
     assert row["phone_number_id"] == number.phone_number_id
     assert agent.call("numbers_health", phone_number_id=number.phone_number_id)["can_send_message"]
+    assert not agent.call("customer_window", customer="+919812345678")["window_open"]
     assert agent.call("write_as_test_customer", **{"from": "919812345678", "text": "Hi"})["customer"]
+
+
+def test_templates_and_files(agent: Agent, number: PhoneNumber) -> None:
+    body = {"type": "BODY", "text": "Your order {{1}} left.", "example": {"body_text": [["A-17"]]}}
+    template = {"name": "order_left", "language": "en", "category": "UTILITY", "components": [body]}
+    submitted = agent.call("submit_template", template=template)
+    assert submitted["status"] == "PENDING"
+    assert agent.call("get_template", template_id=submitted["id"])["name"] == "order_left"
+    file = {"filename": "a.txt", "content_type": "text/plain"}
+    media = agent.call("upload_media", **file, content_base64=b64encode(b"hello").decode())["id"]
+    assert agent.call("media_info", media_id=media)["mime_type"] == "text/plain"
+    assert agent.refused("upload_media", **file, content_base64="?")["code"] == "invalid_request"
+
+
+def test_an_error_code_is_looked_up_in_the_catalogue(agent: Agent) -> None:
+    found = agent.call("search_docs", question="why did my message fail with 131047?")
+    [code] = found["whatsapp_errors"]
+    assert code["code"] == "131047"
+    assert code["repair"]
+    assert found["sections"][0]["heading"].startswith("131047")
 
 
 def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
@@ -373,7 +520,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
 def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
     refused = ask(None)
     assert_error(refused, 401, "unauthorized")
-    assert refused["WWW-Authenticate"] == "Bearer"
+    assert refused["WWW-Authenticate"].startswith('Bearer resource_metadata="')
     assert_error(ask("wb_live_" + "x" * 40), 401, "unauthorized")
     assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
     assert_error(ask(key.key, body=b"x" * (DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")

@@ -35,7 +35,7 @@ def open_session(user: User) -> NewSession:
     row = ConsoleSession.objects.create(
         user=user,
         token_hash=_hash(token),
-        password_fingerprint=_fingerprint(user),
+        password_fingerprint=password_fingerprint(user),
         expires_at=now() + LIFETIME,
     )
     return NewSession(row, token)
@@ -54,7 +54,7 @@ def session_for(token: str) -> ConsoleSession | None:
         .filter(token_hash=_hash(token), expires_at__gt=now(), user__is_active=True)
         .first()
     )
-    if session is None or session.password_fingerprint != _fingerprint(session.user):
+    if session is None or session.password_fingerprint != password_fingerprint(session.user):
         authentication.drop_credential(_hash(token))
         return None
     authentication.remember_credential(_hash(token))
@@ -79,7 +79,8 @@ def _hash(token: str) -> str:
     return authentication.credential_digest(token)
 
 
-def _fingerprint(user: User) -> str:
+def password_fingerprint(user: User) -> str:
+    """What changes with a person's password, and ends what was opened with the former one."""
     return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()
 
 

@@ -15,7 +15,7 @@ from gateway.clock import now
 from gateway.roles import Role
 from tenants import audit
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, Invitation, Tenant, User
+from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
@@ -66,7 +66,9 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
 
 
 def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Collection[UUID] = ()) -> None:
-    """End a member's access at once, and the invitations that the member sent. Raises NotFound, Conflict, Forbidden.
+    """End a member's access at once, with its invitations and connected apps.
+
+    Raises NotFound, Conflict, Forbidden.
 
     Of the keys that the member made (`api_keys.made_by`), those in `ending_keys` are revoked; the audit log names both
     those and the ones that go on.
@@ -81,6 +83,7 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
             _require_another_owner(member)
         _take_over_mails(tenant, member)
         Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+        AppConnection.objects.for_tenant(tenant_id).filter(user=member).delete()
         made = list(api_keys.made_by(tenant_id=tenant_id, user_id=user_id).order_by("id"))
         ended = [key for key in made if key.pk in ending_keys]
         for key in ended:

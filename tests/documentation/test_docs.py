@@ -31,6 +31,7 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
 from tenants import audit, device_login, serializers
 from tenants import lifecycle as tenant_lifecycle
+from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tenants.team import invitations
@@ -237,6 +238,17 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)
     assert limits["uploaded CSV files that wait"] == str(csv_batches.MOST_FILES)
     assert limits["key of a device log-in"] == f"{device_login.KEY_LIFETIME.days} days"
+    assert limits["connected apps"] == str(connections.MOST_CONNECTIONS)
+    assert limits["connected app"] == (
+        f"{connections.LIFETIME.days} days; its access token {hours(connections.ACCESS_LIFETIME)} hour, "
+        "its code 1 minute"
+    )
+    assert timedelta(minutes=1) == connections.CODE_LIFETIME
+    assert settings.ACCOUNT_RATE_LIMITS["app_registration"] == "100/h/ip"
+    assert limits["apps registered"].startswith("100 of an address in an hour; one that nobody connects")
+    assert timedelta(days=1) == connections.UNUSED_CLIENT_LIFETIME
+    assert settings.ACCOUNT_RATE_LIMITS["app_token"] == "600/m/ip"
+    assert limits["tokens of connected apps"] == "600 of an address in a minute"
     begun, redeemed = (
         settings.ACCOUNT_RATE_LIMITS["device_login"],
         settings.ACCOUNT_RATE_LIMITS["device_redeem"],

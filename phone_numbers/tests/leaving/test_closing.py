@@ -8,7 +8,8 @@ from django.core.management import CommandError, call_command
 from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.leaving.test_releasing import connect, subscribed
-from tenants.models import ApiKey, AuditEntry, Tenant, User
+from tenants.models import ApiKey, AppConnection, AuditEntry, Tenant, User
+from tenants.tests.connected_apps import connection_of
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Endpoint, Event
@@ -29,6 +30,7 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     mine, theirs = simulator.account(2), simulator.account()
     connect(api, mine)
     connect(other_api, theirs)
+    app, others_app = connection_of(tenant), connection_of(other_tenant)
     events = Event.objects.filter(tenant_id=tenant.id).count()
     with django_capture_on_commit_callbacks(execute=True):
         call_command("close_tenant", str(tenant.id), "--staff", staff.email)
@@ -36,6 +38,7 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     assert not Endpoint.objects.filter(tenant=tenant).exists()
     assert not PhoneNumber.objects.filter(tenant=tenant).exists()
     assert not subscribed(simulator, mine)
+    assert list(AppConnection.objects.filter(pk__in=[app.pk, others_app.pk])) == [others_app]
     tenant.refresh_from_db()
     assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin")
     assert Event.objects.filter(tenant_id=tenant.id).count() >= events

@@ -1,0 +1,315 @@
+"""Clients that register themselves, and what members allow them. The only writer of both tables.
+
+OAuth 2.1 for public clients: a client has no secret, its code is bound to a PKCE verifier (S256), to the client and to
+the redirect URI, and is good for one try within a minute. An access token lives an hour and opens `/mcp` alone. A
+refresh token is good for one use: a second use of a code or of a refresh token ends the connection, because somebody
+else may hold the tokens (RFC 9700, 2.2.2 and 4.14.2).
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from hmac import compare_digest
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.db import transaction
+
+from gateway.api import authentication
+from gateway.api.authentication import Caller, credential_digest
+from gateway.api.errors import Conflict, NotFound
+from gateway.clock import now
+from gateway.database.partitions import delete_free
+from gateway.roles import Area, KeyScope, Role, known_scopes, may_change, may_read
+from tenants import audit
+from tenants.credentials import key_cache
+from tenants.credentials.authentication import password_fingerprint
+from tenants.models import ApiKey, AppConnection, ConnectedAppClient, Tenant, User
+
+SCOPES = (KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.TEMPLATES, KeyScope.WEBHOOKS, KeyScope.EVENTS)
+"""What the MCP server's tools need. All of them are of `Area.INTEGRATION`."""
+CODE_LIFETIME = timedelta(minutes=1)
+ACCESS_LIFETIME = timedelta(hours=1)
+LIFETIME = timedelta(days=90)
+"""Of a connection; then the member is asked again."""
+UNUSED_CLIENT_LIFETIME = timedelta(days=1)
+"""A client that nobody is connected to by then is deleted, and registers itself again."""
+MOST_CONNECTIONS = 100
+"""Working connections of a business."""
+ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
+APP_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
+"""Private-use schemes of known editors that have no domain in their name, as RFC 8252 (7.1) asks for."""
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class InvalidGrant(Exception):
+    """A code or a refresh token that gives no tokens; OAuth's `invalid_grant`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A new pair of tokens, which are in one answer and never again."""
+
+    access: str
+    refresh: str
+    scopes: list[str]
+
+
+def register(*, name: str, redirect_uris: list[str], ip: str | None) -> ConnectedAppClient:
+    """Store a client that registers itself."""
+    return ConnectedAppClient.objects.create(name=name, redirect_uris=redirect_uris, ip=ip)
+
+
+def is_acceptable(uri: str) -> bool:
+    """Whether codes may be sent to a redirect URI: https, a program on the member's computer, or an app's scheme."""
+    try:
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    if not (uri.isascii() and uri.isprintable()) or any(each in uri for each in " #\\<>\"'`;,"):
+        return False
+    if parts.username is not None or parts.password is not None:
+        return False
+    if parts.scheme == "https":
+        return bool(host)
+    if parts.scheme == "http":
+        return host in LOOPBACK
+    return "." in parts.scheme or parts.scheme in APP_SCHEMES
+
+
+def destination(uri: str) -> str | None:
+    """The host that a redirect URI leads to; None for a program on the member's own computer."""
+    parts = urlsplit(uri)
+    return parts.hostname if parts.scheme == "https" else None
+
+
+def find_client(client_id: str) -> ConnectedAppClient | None:
+    """The registered client of this id."""
+    try:
+        return ConnectedAppClient.objects.filter(pk=UUID(client_id)).first()
+    except ValueError:
+        return None
+
+
+def allow(
+    client: ConnectedAppClient,
+    *,
+    user: User,
+    tenant: Tenant,
+    redirect_uri: str,
+    code_challenge: str,
+    environment: str,
+    scopes: Collection[KeyScope],
+    only_reads: bool,
+) -> str:
+    """Let a client act for a member; returns the code for it.
+
+    Raises Conflict for a business that is not active or has the most connections, and for a member whose role may not
+    connect apps.
+    """
+    code = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        # Of two at once one waits. The member's role is read under the same lock that changes it.
+        tenant = Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant.pk)
+        user = User.objects.get(pk=user.pk)
+        if not ConnectedAppClient.objects.select_for_update(no_key=True).filter(pk=client.pk).exists():
+            raise Conflict("The app waited too long. Start again from it.")
+        if not may_connect(user, tenant):
+            raise Conflict(
+                "Apps can be connected by members who may change the integration of an active account."
+            )
+        if (
+            AppConnection.objects.for_tenant(tenant.id).filter(expires_at__gt=now()).count()
+            >= MOST_CONNECTIONS
+        ):
+            raise Conflict(
+                f"There are {MOST_CONNECTIONS} connected apps, the most that are possible.",
+                hint="Disconnect those that nobody uses.",
+                details={"limit": MOST_CONNECTIONS},
+            )
+        connection = AppConnection.objects.create(
+            client=client,
+            tenant=tenant,
+            user=user,
+            password_fingerprint=password_fingerprint(user),
+            environment=ApiKey.Environment.TEST if tenant.sandbox else environment,
+            scopes=sorted(set(scopes) & set(SCOPES)),
+            only_reads=only_reads,
+            redirect_uri=redirect_uri,
+            code_hash=credential_digest(code),
+            code_challenge=code_challenge,
+            expires_at=now() + CODE_LIFETIME,
+        )
+        _record("connected_app.connect", connection, actor_user_id=user.pk)
+    return code
+
+
+def may_connect(user: User, tenant: Tenant) -> bool:
+    """Whether a member may connect apps to a business, as it may make keys."""
+    return (
+        user.is_active
+        and user.tenant_id == tenant.id
+        and tenant.status == Tenant.Status.ACTIVE
+        and may_change(user.role, Area.INTEGRATION)
+    )
+
+
+def redeem_code(*, client_id: str, code: str, redirect_uri: str, verifier: str) -> Tokens:
+    """Exchange a code for tokens. Raises InvalidGrant; a second try of a code ends what came of the first."""
+    with transaction.atomic():
+        connection = _locked(code_hash=credential_digest(code))
+        if connection is None:
+            raise InvalidGrant
+        proves = (
+            connection.access_hash is None
+            and connection.expires_at > now()
+            and str(connection.client_id) == client_id
+            and connection.redirect_uri == redirect_uri
+            and compare_digest(_challenge(verifier), connection.code_challenge)
+        )
+        if proves and may_connect(connection.user, connection.tenant) and _has_same_password(connection):
+            connection.expires_at = now() + LIFETIME
+            return _issue(connection, family=secrets.token_urlsafe(16))
+        _end(connection, reason="code_refused")
+    raise InvalidGrant
+
+
+def refresh(*, client_id: str, token: str) -> Tokens:
+    """Exchange a refresh token for new tokens. Raises InvalidGrant; a used token ends the connection."""
+    family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
+    if not token.startswith(REFRESH_PREFIX) or not secret:
+        raise InvalidGrant
+    with transaction.atomic():
+        connection = _locked(family_hash=credential_digest(family))
+        if connection is None or str(connection.client_id) != client_id:
+            raise InvalidGrant
+        is_current = compare_digest(connection.refresh_hash or "", credential_digest(token))
+        if is_current and _is_open(connection):
+            return _issue(connection, family=family)
+        _end(connection, reason="no_longer_allowed" if is_current else "token_used_twice")
+    raise InvalidGrant
+
+
+def revoke_token(*, client_id: str, token: str) -> None:
+    """End the connection behind an access or a refresh token of a client (RFC 7009); other tokens end nothing."""
+    family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
+    with transaction.atomic():
+        connection = (
+            _locked(family_hash=credential_digest(family))
+            if token.startswith(REFRESH_PREFIX) and secret
+            else _locked(access_hash=credential_digest(token))
+        )
+        if connection is not None and str(connection.client_id) == client_id:
+            _end(connection, reason="by_the_app")
+
+
+def revoke(*, tenant_id: UUID, connection_id: UUID, actor_user_id: int) -> AppConnection:
+    """End a business's connection now. Raises NotFound."""
+    with transaction.atomic():
+        rows = AppConnection.objects.select_for_update(of=("self",)).select_related("client")
+        connection = rows.filter(tenant_id=tenant_id, pk=connection_id).first()
+        if connection is None:
+            raise NotFound("There is no such connected app.")
+        _end(connection, reason="by_a_member", actor_user_id=actor_user_id)
+    return connection
+
+
+def caller_for(token: str) -> Caller | None:
+    """The caller behind an access token; None for one that is unknown or over, or whose member may no longer read."""
+    digest = credential_digest(token)
+    rows = AppConnection.objects.select_related("user", "tenant")
+    connection = rows.filter(access_hash=digest, access_expires_at__gt=now()).first()
+    if connection is None or not _is_open(connection):
+        authentication.drop_credential(digest)
+        return None
+    tenant = key_cache.tenant_by_id(connection.tenant_id)
+    if tenant is None:
+        return None
+    authentication.remember_credential(digest)
+    return Caller(
+        "connected_app",
+        "live" if connection.environment == ApiKey.Environment.LIVE else "test",
+        tenant=tenant,
+        scopes=known_scopes(connection.scopes),
+        expires_at=connection.access_expires_at,
+        user_id=connection.user_id,
+        role=Role.READ_ONLY if connection.only_reads else connection.user.role,
+    )
+
+
+def forget_expired() -> int:
+    """Delete connections that are over, and clients that nobody is connected to; returns how many."""
+    over = delete_free(AppConnection.objects.filter(expires_at__lte=now()))
+    unused = ConnectedAppClient.objects.filter(
+        connections__isnull=True, created_at__lte=now() - UNUSED_CLIENT_LIFETIME
+    )
+    return over + delete_free(unused)
+
+
+def _is_open(connection: AppConnection) -> bool:
+    """Whether a connection stands: in time, and its member still in the business, with a role that reads it."""
+    user = connection.user
+    return (
+        connection.expires_at > now()
+        and user.is_active
+        and user.tenant_id == connection.tenant_id
+        and may_read(user.role, Area.INTEGRATION)
+        and _has_same_password(connection)
+    )
+
+
+def _has_same_password(connection: AppConnection) -> bool:
+    return compare_digest(password_fingerprint(connection.user), connection.password_fingerprint)
+
+
+def _issue(connection: AppConnection, *, family: str) -> Tokens:
+    """Give a connection new tokens; the former ones end."""
+    access = ACCESS_PREFIX + secrets.token_urlsafe(32)
+    new = f"{REFRESH_PREFIX}{family}.{secrets.token_urlsafe(32)}"
+    if connection.access_hash:
+        authentication.drop_credential(connection.access_hash)
+    connection.access_hash, connection.refresh_hash = credential_digest(access), credential_digest(new)
+    connection.family_hash = credential_digest(family)
+    connection.last_used_at = now()
+    connection.access_expires_at = min(now() + ACCESS_LIFETIME, connection.expires_at)
+    connection.save()
+    return Tokens(access, new, connection.scopes)
+
+
+def _locked(**known_by: str) -> AppConnection | None:
+    rows = AppConnection.objects.select_for_update(of=("self",)).select_related("client", "user", "tenant")
+    return rows.filter(**known_by).first()
+
+
+def _end(connection: AppConnection, *, reason: str, actor_user_id: int | None = None) -> None:
+    _record("connected_app.disconnect", connection, actor_user_id=actor_user_id, reason=reason)
+    if connection.access_hash:
+        authentication.drop_credential(connection.access_hash)
+    AppConnection.objects.filter(pk=connection.pk).delete()
+
+
+def _record(action: str, connection: AppConnection, *, actor_user_id: int | None, **more: str) -> None:
+    audit.record(
+        action=action,
+        target_type="connected_app",
+        target_id=connection.id,
+        tenant_id=connection.tenant_id,
+        actor_user_id=actor_user_id,
+        details={
+            "name": connection.client.name,
+            "redirect_uri": connection.redirect_uri,
+            "environment": connection.environment,
+            "scopes": connection.scopes,
+            "only_reads": connection.only_reads,
+        }
+        | more,
+    )
+
+
+def _challenge(verifier: str) -> str:
+    digest = hashlib.sha256(verifier.encode("ascii", "replace")).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

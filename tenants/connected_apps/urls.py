@@ -1,0 +1,19 @@
+"""URLs of OAuth beside the console's page of consent."""
+
+from django.urls import path
+
+from tenants.connected_apps import endpoints
+
+urlpatterns = [
+    path("oauth/register", endpoints.register, name="oauth_register"),
+    path("oauth/token", endpoints.token, name="oauth_token"),
+    path("oauth/revoke", endpoints.revoke, name="oauth_revoke"),
+    path(".well-known/oauth-authorization-server", endpoints.server_metadata, name="oauth_server"),
+    path(".well-known/oauth-protected-resource", endpoints.resource_metadata, name="oauth_resource"),
+    path(
+        # RFC 9728 (3.1) puts the path of the resource behind the well-known name.
+        ".well-known/oauth-protected-resource/mcp",
+        endpoints.resource_metadata,
+        name="oauth_resource_of_mcp",
+    ),
+]

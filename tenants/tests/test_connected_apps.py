@@ -1,0 +1,459 @@
+"""Connected apps: OAuth 2.1 from registration to revocation, and everything that must give no token."""
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from pytest_django import Settings
+
+from gateway.api.authentication import Caller
+from gateway.api.errors import Conflict
+from gateway.clock import now
+from gateway.roles import KeyScope
+from tenants.connected_apps import connections
+from tenants.connected_apps.connections import InvalidGrant, Tokens
+from tenants.models import AppConnection, AuditEntry, ConnectedAppClient, Tenant, User
+from tenants.team import members
+from tenants.tests.connected_apps import (
+    CHALLENGE,
+    REDIRECT_URI,
+    VERIFIER,
+    answer_to,
+    asked,
+    client_of,
+    code_of,
+    connection_of,
+    member_of,
+    post,
+    tokens_of,
+)
+from tests.browsers import logged_in
+from tests.fixtures import Api, assert_error
+
+pytestmark = pytest.mark.django_db
+PAGE = "/console/connect-app"
+
+
+@pytest.fixture
+def member(tenant: Tenant) -> User:
+    return member_of(tenant)
+
+
+def register(**metadata: Any) -> Any:
+    return Client().post("/oauth/register", metadata, content_type="application/json")
+
+
+def callers(*tokens: Tokens) -> list[Caller | None]:
+    return [connections.caller_for(each.access) for each in tokens]
+
+
+def test_an_app_connects_by_the_address_alone(member: User, settings: Settings) -> None:
+    """The whole way of a client that knows nothing but the address of the MCP server."""
+    settings.BASE_URL, settings.APP_URL = "https://api.example", "https://app.example"
+    http = Client()
+    refused = http.post("/mcp", b"{}", content_type="application/json")
+    assert refused.status_code == 401
+    found = re.search(r'resource_metadata="https://api.example(\S+)"', refused["WWW-Authenticate"])
+    assert found is not None
+    resource = http.get(found[1]).json()
+    assert resource["resource"] == "https://api.example/mcp"
+    assert resource["authorization_servers"] == ["https://api.example"]
+    server = http.get("/.well-known/oauth-authorization-server").json()
+    assert server["issuer"] == "https://api.example"
+    assert server["authorization_endpoint"] == f"https://app.example{PAGE}"
+    assert server["code_challenge_methods_supported"] == ["S256"]
+    registered = register(
+        client_name="Assistant", redirect_uris=[REDIRECT_URI], token_endpoint_auth_method="client_secret_post"
+    )
+    assert registered.status_code == 201
+    assert registered.json()["token_endpoint_auth_method"] == "none"
+    assert "client_secret" not in registered.json()
+    client = ConnectedAppClient.objects.get(pk=registered.json()["client_id"])
+
+    browser, query = logged_in(member), asked(client, resource="https://api.example/mcp")
+    assert Client().get(PAGE, query)["Location"].startswith("/login?next=/console/connect-app%3F")
+    page = browser.get(PAGE, query)
+    shown = page.content.decode()
+    assert "Assistant" in shown
+    assert "assistant.example" in shown
+    assert "form-action 'self' https://assistant.example" in page["Content-Security-Policy"]
+    assert "Keys:" not in shown, "a scope that apps cannot have"
+    assert not AppConnection.objects.exists(), "looking allows nothing"
+    chosen = {"environment": "test", "scopes": ["messages", "events", "keys"]}
+    assert browser.post(PAGE, query | chosen).status_code == 400, "a scope that was not offered"
+    sent_back = browser.post(PAGE, query | chosen | {"scopes": ["messages"]})["Location"]
+    assert sent_back.startswith(f"{REDIRECT_URI}?")
+    answer = answer_to(sent_back)
+    assert (answer["state"], answer["iss"]) == ("s&1", "https://api.example")
+
+    exchange = {
+        "grant_type": "authorization_code",
+        "client_id": str(client.id),
+        "code": answer["code"],
+        "redirect_uri": REDIRECT_URI,
+        "code_verifier": VERIFIER,
+    }
+    given = post("/oauth/token", **exchange)
+    assert given["Cache-Control"] == "no-store"
+    tokens = given.json()
+    assert (tokens["token_type"], tokens["scope"], tokens["expires_in"]) == ("Bearer", "messages", 3600)
+    caller = connections.caller_for(tokens["access_token"])
+    assert caller is not None
+    assert (caller.tenant and caller.tenant.id, caller.environment) == (member.tenant_id, "test")
+    assert caller.scopes == {KeyScope.MESSAGES}
+    assert (caller.role, caller.user_id) == (member.role, member.pk)
+    assert_error(Api(tokens["access_token"]).get("/v1/messages"), 401, "unauthorized")
+    stored = str(AppConnection.objects.values().get())
+    for secret in (answer["code"], tokens["access_token"], tokens["refresh_token"]):
+        assert secret not in stored
+        assert secret.rpartition(".")[2] not in stored
+
+    renewed = post(
+        "/oauth/token",
+        grant_type="refresh_token",
+        client_id=str(client.id),
+        refresh_token=tokens["refresh_token"],
+    ).json()
+    assert connections.caller_for(tokens["access_token"]) is None, "the former one ends"
+    assert connections.caller_for(renewed["access_token"]) is not None
+    assert post("/oauth/revoke", client_id=str(client.id), token=renewed["refresh_token"]).json() == {}
+    assert connections.caller_for(renewed["access_token"]) is None
+    assert [entry.action for entry in AuditEntry.objects.order_by("id")][-2:] == [
+        "connected_app.connect",
+        "connected_app.disconnect",
+    ]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://assistant.example/callback",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "https://user:pw@assistant.example/",
+        "https://assistant.example/#fragment",
+        "https://assistant.example/\nSet-Cookie: a",
+        "https:///path",
+        "https://[::1",
+        "//assistant.example/callback",
+        "https://assistant.example/;form-action *",
+        "https://assistänt.example/",
+        "https://assistant.example/" + "x" * 500,
+        7,
+    ],
+)
+def test_codes_are_sent_to_no_such_address(uri: object) -> None:
+    refused = register(client_name="Assistant", redirect_uris=[REDIRECT_URI, uri])
+    assert (refused.status_code, refused.json()["error"]) == (400, "invalid_redirect_uri")
+
+
+def test_registrations_are_bounded(settings: Settings) -> None:
+    for uri in ("http://127.0.0.1:33418/", "http://localhost/cb", "http://[::1]:9/cb", "cursor://mcp/oauth"):
+        assert register(client_name="Editor", redirect_uris=[uri]).status_code == 201, uri
+    refused: list[dict[str, Any]] = [
+        {"redirect_uris": []},
+        {"redirect_uris": [REDIRECT_URI] * 11},
+        {"redirect_uris": [REDIRECT_URI], "client_name": "x" * 101},
+        {"redirect_uris": [REDIRECT_URI], "client_name": "Meta\u202e"},
+        {"redirect_uris": [REDIRECT_URI], "client_name": ["x"]},
+    ]
+    for metadata in refused:
+        assert register(**metadata).status_code == 400, metadata
+    assert Client().post("/oauth/register", b"[1]", content_type="application/json").status_code == 400
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "app_registration": "1/h/ip"}
+    metadata = {"client_name": "Editor", "redirect_uris": [REDIRECT_URI]}
+    assert [register(**metadata).status_code for _ in range(2)][-1] == 429
+    used = tokens_of(member_of(Tenant.objects.create(name="T", status="active")))
+    ConnectedAppClient.objects.update(created_at=now() - connections.UNUSED_CLIENT_LIFETIME)
+    connections.forget_expired()
+    assert ConnectedAppClient.objects.count() == 1, "the one that a member is connected to"
+    assert callers(used) != [None]
+
+
+def test_the_page_sends_nobody_to_an_address_that_is_not_registered(member: User) -> None:
+    browser, client = logged_in(member), client_of()
+    for query in (
+        asked(client, redirect_uri="https://assistant.example/callback/"),
+        asked(client, redirect_uri="https://assistant.example/callback?x=1"),
+        asked(client, redirect_uri="https://evil.example/"),
+        asked(client, client_id="0192c3a0-0000-7000-8000-000000000000"),
+        asked(client, client_id="x"),
+        asked(client, state="x" * 2_001),
+        {},
+    ):
+        for answer in (browser.get(PAGE, query), browser.post(PAGE, query)):
+            assert answer.status_code == 400
+            assert "not known here" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": ""}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"resource": "https://other.example/mcp"}, "invalid_target"),
+    ],
+)
+def test_a_request_without_its_proof_is_refused_at_the_app(
+    member: User, changed: dict[str, str], error: str
+) -> None:
+    browser, query = logged_in(member), asked(client_of(), **changed)
+    for answer in (browser.get(PAGE, query), browser.post(PAGE, query | {"environment": "test"})):
+        assert answer_to(answer["Location"])["error"] == error
+    assert not AppConnection.objects.exists()
+
+
+def test_a_member_refuses_an_app(member: User) -> None:
+    sent_back = logged_in(member).post(PAGE, asked(client_of()) | {"refuse": "yes"})["Location"]
+    assert answer_to(sent_back)["error"] == "access_denied"
+    assert not AppConnection.objects.exists()
+
+
+def test_a_form_of_another_site_connects_nothing(member: User) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(member)
+    chosen = {"environment": "test", "scopes": ["messages"]}
+    assert browser.post(PAGE, asked(client_of()) | chosen).status_code == 403
+    assert "frame-ancestors 'none'" in browser.get(PAGE, asked(client_of()))["Content-Security-Policy"]
+
+
+REDEEM: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
+    "another verifier": lambda right: right | {"verifier": "w" * 43},
+    "the challenge itself": lambda right: right | {"verifier": CHALLENGE},
+    "another redirect URI": lambda right: right | {"redirect_uri": "https://assistant.example/"},
+    "another client": lambda right: right | {"client_id": str(client_of().id)},
+}
+
+
+@pytest.mark.parametrize("name", REDEEM)
+def test_a_code_is_bound_to_what_it_was_asked_with(member: User, name: str) -> None:
+    client = client_of()
+    right = {
+        "client_id": str(client.id),
+        "code": code_of(client, member),
+        "redirect_uri": REDIRECT_URI,
+        "verifier": VERIFIER,
+    }
+    with pytest.raises(InvalidGrant):
+        connections.redeem_code(**REDEEM[name](right))
+    with pytest.raises(InvalidGrant):
+        connections.redeem_code(**right)  # It was good for one try.
+    assert not AppConnection.objects.exists()
+
+
+def test_a_code_lives_for_a_minute(member: User) -> None:
+    client = client_of()
+    code = code_of(client, member)
+    AppConnection.objects.update(expires_at=now())
+    with pytest.raises(InvalidGrant):
+        connections.redeem_code(
+            client_id=str(client.id), code=code, redirect_uri=REDIRECT_URI, verifier=VERIFIER
+        )
+
+
+def test_a_second_use_of_a_code_or_a_refresh_token_ends_the_connection(member: User) -> None:
+    client = client_of()
+    code = code_of(client, member)
+    right = {"client_id": str(client.id), "redirect_uri": REDIRECT_URI, "verifier": VERIFIER}
+    first = connections.redeem_code(code=code, **right)
+    with pytest.raises(InvalidGrant):
+        connections.redeem_code(code=code, **right)
+    assert callers(first) == [None]
+
+    first = tokens_of(member, client)
+    second = connections.refresh(client_id=str(client.id), token=first.refresh)
+    with pytest.raises(InvalidGrant):
+        connections.refresh(client_id=str(client_of().id), token=second.refresh)
+    assert callers(second) != [None], "a stranger's client ends nothing"
+    with pytest.raises(InvalidGrant):
+        connections.refresh(client_id=str(client.id), token=first.refresh)
+    assert callers(second) == [None]
+    with pytest.raises(InvalidGrant):
+        connections.refresh(client_id=str(client.id), token=second.refresh)
+    assert AuditEntry.objects.latest("id").details["reason"] == "token_used_twice"
+
+
+def test_tokens_are_of_one_client(member: User) -> None:
+    tokens = tokens_of(member)
+    for token in (tokens.access, tokens.refresh, "wbr_x", "x"):
+        connections.revoke_token(client_id=str(client_of().id), token=token)
+    assert callers(tokens) != [None]
+
+
+def suspended(tenant: Tenant, member: User) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+
+
+def locked(tenant: Tenant, member: User) -> None:
+    User.objects.filter(pk=member.pk).update(is_active=False)
+
+
+def billing(tenant: Tenant, member: User) -> None:
+    User.objects.filter(pk=member.pk).update(role="billing")
+
+
+def moved(tenant: Tenant, member: User) -> None:
+    User.objects.filter(pk=member.pk).update(tenant=Tenant.objects.create(name="Other", status="active"))
+
+
+def removed(tenant: Tenant, member: User) -> None:
+    owner = User.objects.create_user("owner@members.example", tenant=tenant, role="owner")
+    members.remove(tenant_id=tenant.id, user_id=member.pk, actor_user_id=owner.pk)
+
+
+def new_password(tenant: Tenant, member: User) -> None:
+    member.set_password("another long password")
+    member.save()
+
+
+def over(tenant: Tenant, member: User) -> None:
+    AppConnection.objects.update(expires_at=now())
+
+
+@pytest.mark.parametrize("change", [locked, billing, moved, removed, new_password, over])
+def test_what_ends_the_members_access_ends_the_app(
+    tenant: Tenant, member: User, change: Callable[[Tenant, User], None]
+) -> None:
+    client = client_of()
+    tokens = tokens_of(member, client)
+    assert callers(tokens) != [None]
+    change(tenant, member)
+    assert callers(tokens) == [None]
+    with pytest.raises(InvalidGrant):
+        connections.refresh(client_id=str(client.id), token=tokens.refresh)
+
+
+@pytest.mark.parametrize("change", [suspended, locked, billing, moved, new_password])
+def test_what_changes_before_the_tokens_are_made_counts(
+    tenant: Tenant, member: User, change: Callable[[Tenant, User], None]
+) -> None:
+    client = client_of()
+    code = code_of(client, member)
+    change(tenant, member)
+    with pytest.raises(InvalidGrant):
+        connections.redeem_code(
+            client_id=str(client.id), code=code, redirect_uri=REDIRECT_URI, verifier=VERIFIER
+        )
+
+
+def test_an_app_can_no_more_than_its_member_and_its_choice(tenant: Tenant, member: User) -> None:
+    for role in ("read_only", "billing", "agent"):
+        with pytest.raises(Conflict):
+            code_of(client_of(), member_of(tenant, role))
+    [caller] = callers(tokens_of(member, only_reads=True))
+    assert caller is not None
+    assert caller.role == "read_only"
+    tokens = tokens_of(member, scopes=[*KeyScope], environment="live")
+    [caller] = callers(tokens)
+    assert caller is not None
+    assert caller.scopes == set(connections.SCOPES)
+    assert caller.environment == "live"
+    User.objects.filter(pk=member.pk).update(role="read_only")
+    [caller] = callers(tokens)
+    assert caller is not None
+    assert caller.role == "read_only", "from the next call on"
+    Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
+    [caller] = callers(tokens_of(member_of(tenant), environment="live"))
+    assert caller is not None
+    assert caller.environment == "test", "a sandbox business has no live environment"
+
+
+def test_an_access_token_lives_an_hour_and_a_connection_no_longer_than_its_consent(member: User) -> None:
+    client = client_of()
+    tokens = tokens_of(member, client)
+    row = AppConnection.objects.get()
+    assert row.expires_at - row.created_at > timedelta(days=89)
+    AppConnection.objects.update(access_expires_at=now())
+    assert callers(tokens) == [None]
+    AppConnection.objects.update(expires_at=now() + timedelta(minutes=5))
+    renewed = connections.refresh(client_id=str(client.id), token=tokens.refresh)
+    row.refresh_from_db()
+    assert row.access_expires_at == row.expires_at
+    assert callers(renewed) != [None]
+
+
+def test_a_business_lists_and_ends_its_own_connections(
+    tenant: Tenant, other_tenant: Tenant, member: User
+) -> None:
+    theirs = connection_of(other_tenant)
+    tokens = tokens_of(member)
+    own = AppConnection.objects.for_tenant(tenant.id).get()
+    browser = logged_in(member_of(tenant, "owner"))
+    page = browser.get("/console/connected-apps").content.decode()
+    assert str(own.id) in page
+    assert member.email in page
+    assert str(theirs.id) not in page
+    assert browser.post(f"/console/connected-apps/{theirs.id}/disconnect").status_code == 404
+    browser.post(f"/console/connected-apps/{own.id}/disconnect")
+    assert callers(tokens) == [None]
+    assert list(AppConnection.objects.all()) == [theirs]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"grant_type": "password", "client_id": "x"},
+        {"grant_type": "authorization_code", "client_id": "x"},
+        {"grant_type": "authorization_code", "client_id": "x", "code": "a\0", "redirect_uri": "x"},
+        {"grant_type": "refresh_token", "client_id": "x", "refresh_token": "wbr_"},
+        {
+            "grant_type": "refresh_token",
+            "client_id": "x",
+            "refresh_token": "x",
+            "resource": "https://o.example",
+        },
+    ],
+)
+def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str]) -> None:
+    answer = post("/oauth/token", **form)
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"error", "error_description"}
+    assert Client().get("/oauth/token").status_code == 405
+    twice = Client().post(
+        "/oauth/token",
+        "client_id=a&client_id=b&grant_type=refresh_token",
+        content_type="application/x-www-form-urlencoded",
+    )
+    assert twice.json()["error"] == "invalid_request"
+
+
+def at_once(call: Callable[[], Tokens]) -> list[Tokens]:
+    """The tokens that two calls at once get."""
+    start = threading.Barrier(2)
+
+    def run(_: int) -> Tokens | None:
+        try:
+            start.wait(timeout=10)
+            return call()
+        except InvalidGrant:
+            return None
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        return [each for each in pool.map(run, range(2)) if each is not None]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["code", "refresh"])
+def test_of_two_uses_at_once_one_gets_tokens_that_end(member: User, kind: str) -> None:
+    client = client_of()
+    right = {"client_id": str(client.id), "redirect_uri": REDIRECT_URI, "verifier": VERIFIER}
+    code = code_of(client, member)
+    if kind == "code":
+        given = at_once(lambda: connections.redeem_code(code=code, **right))
+    else:
+        token = connections.redeem_code(code=code, **right).refresh
+        given = at_once(lambda: connections.refresh(client_id=str(client.id), token=token))
+    assert len(given) == 1
+    assert callers(*given) == [None]
