@@ -21,6 +21,7 @@ from gateway import ids
 from gateway.api.authentication import Caller
 from gateway.api.errors import InvalidRequest, ServiceError, error_reply
 from gateway.monitoring import metrics
+from gateway.monitoring.logs import log_answer
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.monitoring.spans import OFF, Span
 
@@ -178,9 +179,6 @@ def error_code_of(status: int, body: bytes) -> str | None:
 #
 # Called by the listener for the routes that it answers itself (`web/application.py`), and by Django's
 # outermost middleware for all others.
-log = structlog.get_logger("gateway.request")
-
-
 class Answering:
     """A request that is being answered, from its beginning on."""
 
@@ -216,14 +214,14 @@ class Answering:
         own_ms, meta_ms = split_ms((perf_counter() - self.started) * 1000)
         count(self.method, route, self.path, status, own_ms)
         tenant = caller.tenant if caller is not None else None
-        log.info(
-            "request",
+        log_answer(
+            request_id=self.request_id,
             method=self.method,
             route=route,
             status=status,
             wb_ms=own_ms,
             meta_ms=meta_ms,
-            **({"tenant_id": str(tenant.id)} if tenant is not None else {}),
+            **({"tenant_id": tenant.id} if tenant is not None else {}),
         )
         if caller is not None:
             notify_listeners(

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from django.conf import settings
 
-from gateway.monitoring.logs import configure
+from gateway.monitoring.logs import configure, log_answer
 
 
 @pytest.fixture
@@ -23,6 +23,10 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     configure(settings.LOGGING)
     yield written
     root.handlers[:], root.level = before, level
+
+
+def _full(_: str) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +61,24 @@ def test_the_level_holds_and_a_stream_that_fails_ends_no_call(
     log.debug("too detailed")
     assert lines.getvalue() == ""
 
-    def full(_: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(lines, "write", full)
+    monkeypatch.setattr(lines, "write", _full)
     monkeypatch.setattr(logging, "raiseExceptions", False)
     log.info("done")
+
+
+def test_the_line_of_an_answer_has_the_form_of_all_and_obeys_the_same(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structlog.contextvars.clear_contextvars()
+    log_answer(status=200)
+    structlog.get_logger("gateway.request").info("request", status=200)
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    own, other = ({name: line[name] for name in line if name != "timestamp"} for line in found)
+    assert own == other
+    assert {len(line["timestamp"]) for line in found} == {len("2026-11-01T07:06:41.120345Z")}
+    logging.getLogger().setLevel(logging.WARNING)
+    log_answer(status=200)
+    assert len(lines.getvalue().splitlines()) == 2
+    logging.getLogger().setLevel(logging.INFO)
+    monkeypatch.setattr(lines, "write", _full)
+    log_answer(status=200)

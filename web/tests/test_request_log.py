@@ -1,11 +1,14 @@
-"""The request log of calls that the listener answers."""
+"""The request log, and the log of the process, of calls that the listener answers."""
 
+import io
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from gateway import ids
 from gateway.api import call_log
+from gateway.monitoring import logs
 from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
 from tenants.credentials import api_keys
@@ -49,3 +52,29 @@ def test_a_refused_standing_is_logged(front: FrontClient, key: api_keys.NewKey) 
     assert answer.status_code == 403
     wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
     assert ApiRequest.objects.get().error_code == "tenant_suspended"
+
+
+def test_the_log_has_one_form_whoever_answers(
+    front: FrontClient, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(logs, "_stream", written)
+    bearer = f"Bearer {key.key}"
+    answers = [
+        front.ask("POST", "/v1/messages", b"{}", Authorization=bearer),
+        front.ask("GET", "/v1/webhooks/01a21577-c07f-7095-8e8d-6ff2f1eccaaa", Authorization=bearer),
+    ]
+    wait_until(lambda: ApiRequest.objects.count() == 2, "the calls were not logged")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [line.keys() for line in lines] == [lines[0].keys()] * 2
+    facts = ("request_id", "tenant_id", "method", "route", "status")
+    assert [tuple(line[fact] for fact in facts) for line in lines] == [
+        (answer["X-Service-Request-Id"], str(key.row.tenant_id), method, route, answer.status_code)
+        for answer, method, route in zip(
+            answers,
+            ("POST", "GET"),
+            ("/v1/messages", "/v1/webhooks/{endpoint_id}"),
+            strict=True,
+        )
+    ]
+    assert {type(line[figure]) for line in lines for figure in ("wb_ms", "meta_ms")} == {float}
