@@ -23,4 +23,10 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings
-        from billing.payments import trouble  # noqa: F401 - adds its section to the health report
+        from billing.payments import (
+            mandates,
+            trouble,  # noqa: F401 - adds its section to the health report
+        )
+        from tenants.signals import tenant_closing
+
+        tenant_closing.connect(mandates.on_tenant_closing, dispatch_uid="mandates")

@@ -8,5 +8,11 @@ class MessagingConfig(AppConfig):
     verbose_name = "Messaging"
 
     def ready(self) -> None:
-        from messaging import checks  # noqa: F401 - registers the checks of the settings
+        from messaging import (
+            checks,  # noqa: F401 - registers the checks of the settings
+            closing,
+        )
         from messaging.batches import monitoring  # noqa: F401 - adds its metrics
+        from tenants.signals import tenant_closing
+
+        tenant_closing.connect(closing.on_tenant_closing, dispatch_uid="batches_and_events")

@@ -2,20 +2,26 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import cast
 from uuid import UUID
 
 import structlog
 from cryptography.fernet import InvalidToken
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from gateway.api.errors import Conflict, NotFound
+from gateway.clock import now
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import FAILURES, accepted, graph_of
-from tenants import audit, tenant_status
+from tenants import audit, mail, tenant_status
 from tenants.audit import Actor
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, Tenant
+from tenants.signals import tenant_closing
+from tenants.team import members
 from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
@@ -160,26 +166,31 @@ def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:
     state.mark_number_connected(number.tenant_id)
 
 
-# --- Closing a tenant for good: staff suspend it, and its keys, endpoints, accounts and numbers end.
+# --- Closing a tenant for good: staff suspend it, and its people, keys, endpoints, accounts, numbers, open batches and
+# mandate end. What the apps above hold ends by `tenant_closing`.
 #
 # Called by `manage.py close_tenant`. Each step commits by itself and is safe to repeat: after a crash,
-# closing again does what was left. Events and invoices stay for as long as the tenant's retention and the law
-# ask.
+# closing again does what was left. Stored events go at once or stay for the tenant's retention; invoices and the audit
+# log stay for as long as the law asks.
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """How much of a tenant was ended by one closing."""
+class Receipt:
+    """What one closing ended, as the tenant is told by mail."""
 
-    keys: int
-    endpoints: int
-    numbers: int
+    tenant_id: UUID
+    closed_at: datetime
+    ended: dict[str, int]
+    """How many of what this closing ended."""
+    data_until: date | None
+    """When the last bodies of stored events go; None: they are deleted."""
 
 
-def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
-    """End everything a tenant can act with. Raises NotFound for an unknown tenant.
+def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: bool = False) -> Receipt:
+    """End everything a tenant can act with and mail its contact a receipt. Raises NotFound for an unknown tenant.
 
-    The tenant is suspended with the reason `admin`; reinstating opens it again, without what was ended.
+    The tenant is suspended with the reason `admin`; reinstating opens it again, without what was ended. `delete_data`
+    deletes the bodies of its events now instead of at their retention's end.
     """
     tenant = Tenant.objects.filter(pk=tenant_id).first()
     if tenant is None:
@@ -193,6 +204,7 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
     for key_id in open_keys:
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=actor_user_id)
     AppConnection.objects.for_tenant(tenant.id).delete()
+    people = members.remove_all(tenant_id=tenant.id, actor_user_id=actor_user_id)
     staff = Actor(user_id=actor_user_id)
     held = list(Endpoint.objects.filter(tenant=tenant).values_list("environment", "pk"))
     for environment, endpoint_id in held:
@@ -200,12 +212,24 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None) -> Closed:
     released = 0
     for account in BusinessAccount.objects.for_tenant(tenant.id):
         released += len(release_account(account, actor=staff))
-    audit.record(
-        action="tenant.close",
-        target_type="tenant",
-        target_id=tenant.id,
+    ended = {"people": people, "keys": len(open_keys), "endpoints": len(held), "numbers": released}
+    for _, counts in tenant_closing.send(Tenant, tenant_id=tenant.id, delete_data=delete_data):
+        ended |= cast("dict[str, int]", counts)
+    moment = now()
+    receipt = Receipt(
         tenant_id=tenant.id,
-        actor_user_id=actor_user_id,
-        details={"keys": len(open_keys), "endpoints": len(held), "numbers": released},
+        closed_at=moment,
+        ended=ended,
+        data_until=None if delete_data else (moment + timedelta(days=tenant.retention_days)).date(),
     )
-    return Closed(keys=len(open_keys), endpoints=len(held), numbers=released)
+    with transaction.atomic():
+        audit.record(
+            action="tenant.close",
+            target_type="tenant",
+            target_id=tenant.id,
+            tenant_id=tenant.id,
+            actor_user_id=actor_user_id,
+            details={**ended, "data": "deleted" if delete_data else f"kept until {receipt.data_until}"},
+        )
+        mail.send_to_tenant(tenant=tenant, template="closed", context={"receipt": receipt})
+    return receipt

@@ -18,6 +18,7 @@ from billing.payments.provider import ProviderUnreachable
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, connected, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
+from phone_numbers import leaving
 from tenants.models import AuditEntry, OutboundMail, Tenant
 from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator
@@ -272,6 +273,23 @@ def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
         token["recurring_details"]["status"] for token in provider.control("GET", "payments")["tokens"]
     ]
     assert statuses == ["cancelled", "confirmed"]
+
+
+def test_the_mandate_of_a_tenant_that_closes_ends_at_the_provider_too(
+    provider: RunningSimulator, payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise ProviderUnreachable("timeout")
+
+    mandate = set_up_mandate(provider, payer)
+    with monkeypatch.context() as patch:
+        patch.setattr(Razorpay, "cancel_mandate", away)
+        assert leaving.close(tenant_id=payer.id).ended["mandates"] == 1
+    mandate.refresh_from_db()
+    assert (mandate.status, mandate.cancel_at_provider) == ("cancelled", True)
+    assert leaving.close(tenant_id=payer.id).ended["mandates"] == 0
+    [token] = provider.control("GET", "payments")["tokens"]
+    assert token["recurring_details"]["status"] == "cancelled", "what the provider missed is told again"
 
 
 def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(

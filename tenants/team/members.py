@@ -106,10 +106,37 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
                 | {name: prefixes for name, prefixes in keys_after.items() if prefixes},
             },
         )
-        if member.is_staff:
-            User.objects.filter(pk=member.pk).update(tenant=None)
-        else:
-            member.delete()
+        _end_access(member)
+
+
+def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
+    """End the access of every member of a tenant that closes, and all open invitations. Returns how many members.
+
+    The addresses of the tenant stay, for its invoices.
+    """
+    with transaction.atomic():
+        Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+        Invitation.objects.for_tenant(tenant_id).open().update(ended_at=now())
+        members = list(User.objects.filter(tenant_id=tenant_id).order_by("pk"))
+        for member in members:
+            audit.record(
+                action="team.remove",
+                target_type="user",
+                target_id=member.pk,
+                tenant_id=tenant_id,
+                actor_user_id=actor_user_id,
+                details={"email": member.email, "before": {"role": member.role}, "after": {"role": None}},
+            )
+            _end_access(member)
+    return len(members)
+
+
+def _end_access(member: User) -> None:
+    """Delete a member who leaves; staff only leave the team."""
+    if member.is_staff:
+        User.objects.filter(pk=member.pk).update(tenant=None)
+    else:
+        member.delete()
 
 
 def _take_over_mails(tenant: Tenant, member: User) -> None:

@@ -11,7 +11,10 @@ from tenants.models import User
 
 
 class Command(BaseCommand):
-    help = "Close a tenant for good: suspend it, revoke its keys, delete its endpoints, release its numbers."
+    help = (
+        "Close a tenant for good: suspend it, end its people, keys, endpoints, numbers, open batches and mandate, "
+        "and mail its contact a receipt."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant", type=UUID, help="the tenant's id")
@@ -19,13 +22,23 @@ class Command(BaseCommand):
             "--staff", required=True, metavar="EMAIL", help="who closes it, for the audit log"
         )
 
+        parser.add_argument(
+            "--delete-data",
+            action="store_true",
+            help="delete the contents of its events now instead of when their retention ends",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         staff = User.objects.filter(email=options["staff"], is_staff=True, is_active=True).first()
         if staff is None:
             raise CommandError(f"{options['staff']} is no active member of staff.")
         try:
-            closed = leaving.close(tenant_id=options["tenant"], actor_user_id=staff.pk)
+            receipt = leaving.close(
+                tenant_id=options["tenant"], actor_user_id=staff.pk, delete_data=options["delete_data"]
+            )
         except NotFound as error:
             raise CommandError(str(error)) from None
-        self.stdout.write(f"Revoked keys: {closed.keys}. Deleted endpoints: {closed.endpoints}.")
-        self.stdout.write(f"Released numbers: {closed.numbers}. The tenant is closed.")
+        for what, count in receipt.ended.items():
+            self.stdout.write(f"{what}: {count}")
+        kept = f"kept until {receipt.data_until}" if receipt.data_until else "deleted"
+        self.stdout.write(f"The tenant is closed. Its stored contents: {kept}.")

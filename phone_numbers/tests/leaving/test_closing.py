@@ -1,14 +1,16 @@
 """Closing a tenant: nothing of it can act any more, its past stays, and nobody else is touched."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from gateway.clock import now
 from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.leaving.test_releasing import connect, subscribed
-from tenants.models import ApiKey, AppConnection, AuditEntry, Tenant, User
+from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.tests.connected_apps import connection_of
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -32,6 +34,11 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     connect(other_api, theirs)
     app, others_app = connection_of(tenant), connection_of(other_tenant)
     events = Event.objects.filter(tenant_id=tenant.id).count()
+    User.objects.create_user("second@shop.example", "x", tenant=tenant, role="developer")
+    colleague = User.objects.create_user("helper@gateway.example", "x", tenant=tenant, is_staff=True)
+    Invitation.objects.create(tenant=tenant, email="third@shop.example", role="developer")
+    Tenant.objects.filter(pk=tenant.pk).update(contact_email="owner@shop.example")
+    their_people = User.objects.filter(tenant=other_tenant).count()
     with django_capture_on_commit_callbacks(execute=True):
         call_command("close_tenant", str(tenant.id), "--staff", staff.email)
     assert_error(api.get("/v1/numbers"), 401, "unauthorized")
@@ -39,6 +46,15 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     assert not PhoneNumber.objects.filter(tenant=tenant).exists()
     assert not subscribed(simulator, mine)
     assert list(AppConnection.objects.filter(pk__in=[app.pk, others_app.pk])) == [others_app]
+    assert not User.objects.filter(tenant=tenant).exists()
+    colleague.refresh_from_db()
+    assert colleague.is_active, "staff only leave the team"
+    assert not Invitation.objects.for_tenant(tenant.id).open().exists()
+    assert User.objects.filter(tenant=other_tenant).count() == their_people
+    receipt = OutboundMail.objects.get(to="owner@shop.example", subject__endswith="is closed")
+    until = (now() + timedelta(days=tenant.retention_days)).date()
+    for said in ("2 × numbers", "1 × endpoints", f"deleted by {until.day} {until:%B %Y}"):
+        assert said in receipt.text
     tenant.refresh_from_db()
     assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin")
     assert Event.objects.filter(tenant_id=tenant.id).count() >= events
@@ -59,7 +75,8 @@ def test_closing_again_does_what_a_crash_left(
         with pytest.raises(KeyboardInterrupt):
             leaving.close(tenant_id=tenant.id)
     assert BusinessAccount.objects.filter(tenant=tenant).exists()
-    assert leaving.close(tenant_id=tenant.id) == leaving.Closed(keys=0, endpoints=0, numbers=1)
+    ended = leaving.close(tenant_id=tenant.id).ended
+    assert (ended["keys"], ended["endpoints"], ended["numbers"]) == (0, 0, 1)
     assert not BusinessAccount.objects.filter(tenant=tenant).exists()
 
 

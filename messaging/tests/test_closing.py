@@ -1,0 +1,40 @@
+"""A tenant that closes: its open batches end, and the contents of its events go when that is asked for."""
+
+from uuid import uuid4
+
+import pytest
+
+from messaging.models import Batch
+from phone_numbers import leaving
+from tenants.models import Tenant
+from webhooks.tests.publishing import make, readable
+
+pytestmark = pytest.mark.django_db
+
+
+def queued(tenant: Tenant, **values: object) -> Batch:
+    return Batch.objects.create(
+        tenant=tenant,
+        environment="live",
+        phone_number_id=str(uuid4().int)[:15],
+        total=0,
+        rate_per_sec=80,
+        **values,
+    )
+
+
+@pytest.mark.parametrize("delete_data", [False, True])
+def test_a_closed_tenant_sends_nothing_more_and_its_contents_go_when_asked(
+    tenant: Tenant, other_tenant: Tenant, delete_data: bool
+) -> None:
+    mine, theirs = queued(tenant), queued(other_tenant)
+    done = queued(tenant, status=Batch.Status.COMPLETED)
+    (event,), (foreign,) = make(tenant, wa_id="91"), make(other_tenant, wa_id="91")
+    receipt = leaving.close(tenant_id=tenant.id, delete_data=delete_data)
+    status = {batch.pk: batch.status for batch in Batch.objects.all()}
+    assert (status[mine.pk], status[theirs.pk], status[done.pk]) == ("cancelled", "queued", "completed")
+    assert receipt.ended["batches"] == 1
+    assert readable(event, foreign) == [not delete_data, True]
+    assert (receipt.data_until is None) is delete_data
+    assert ("events" in receipt.ended) is delete_data
+    assert leaving.close(tenant_id=tenant.id).ended["batches"] == 0
