@@ -18,6 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/chart"
 KUBERNETES = ("1.27.0", "1.31.0", "1.36.0")
 NOTIFICATIONS_APART = "notifications apart"
+GATEWAY_API = "with the Gateway API and the Prometheus operator"
+SANDBOX = "with the simulator"
+OTHERS_KINDS = "ScaledObject,HTTPRoute,ServiceMonitor"
+"""Kinds that others define: no schema of Kubernetes has them."""
 VARIANTS: dict[str, list[str]] = {
     "as it is": [],
     NOTIFICATIONS_APART: [
@@ -26,6 +30,14 @@ VARIANTS: dict[str, list[str]] = {
         '"resources":{},"autoscaling":{"enabled":false}}',
     ],
     "with KEDA": ["--set", "keda.enabled=true"],
+    GATEWAY_API: ["--set", "gateway.enabled=true,serviceMonitor.enabled=true"],
+    SANDBOX: [
+        "--set",
+        "simulator.enabled=true,settings.SANDBOX_GRAPH_URL=http://gateway-simulator:8100",
+        "--set",
+        "secret.keys={SECRET_KEY,ENCRYPTION_KEYS,DATABASE_URL,REDIS_URL,META_APP_SECRET,META_WEBHOOK_VERIFY_TOKEN,"
+        "SANDBOX_APP_SECRET,SANDBOX_CONTROL_TOKEN}",
+    ],
     "behind a pooler": [
         "--set",
         "preparedStatements=false,migration.databaseUrlKey=DATABASE_DIRECT_URL,imagePullSecrets[0].name=registry",
@@ -36,6 +48,9 @@ REFUSED: dict[str, list[str]] = {
     "settings.TRUSTED_PROXY_COUNT=": ["TRUSTED_PROXY_COUNT"],
     "secret.keys={SECRET_KEY,REDIS_URL}": ["ENCRYPTION_KEYS", "DATABASE_URL", "META_APP_SECRET"],
     "settings.SANDBOX_GRAPH_URL=http://simulator": ["SANDBOX_APP_SECRET", "SANDBOX_CONTROL_TOKEN"],
+    "simulator.enabled=true": ["SANDBOX_GRAPH_URL"],
+    "serviceMonitor.enabled=true,secret.keys={SECRET_KEY,ENCRYPTION_KEYS,DATABASE_URL,REDIS_URL,META_APP_SECRET,"
+    "META_WEBHOOK_VERIFY_TOKEN}": ["METRICS_TOKEN"],
     "settings.BILLING_ENABLED=true": ["RAZORPAY_KEY_ID", "RAZORPAY_KEY_SECRET", "RAZORPAY_WEBHOOK_SECRETS"],
 }
 """Values with which no process would start, and what the chart must name instead of being installed."""
@@ -52,20 +67,22 @@ def main() -> int:
             rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             apart = "gateway-notifications" if name == NOTIFICATIONS_APART else "gateway-web"
             for path, service in (("/v1/messages", "gateway-web"), ("/upstream/webhook", apart)):
-                if (found := _of_ingress(path, rendered)) != {service}:
-                    raise SystemExit(f"The Ingress leads {path} to {found}, not to {service}.")
+                if (found := _led_to(path, rendered)) != {service}:
+                    raise SystemExit(f"{name}: {path} leads to {found}, not to {service}.")
+            _check_hook(rendered)
+            if name == SANDBOX:
+                _check_simulator(rendered)
             with tempfile.TemporaryDirectory() as directory:
                 _write_schemas(Path(directory), tools, version, rendered)
                 sys.stdout.write(f"Kubernetes {version}, {name}: ")
                 sys.stdout.flush()
                 location = directory + "/{{.ResourceKind}}{{.KindSuffix}}.json"
-                # KEDA's own objects have no schema there.
                 checks = [
                     kubeconform,
                     "-strict",
                     "-summary",
                     "-skip",
-                    "ScaledObject",
+                    OTHERS_KINDS,
                     "-schema-location",
                     location,
                 ]
@@ -91,9 +108,43 @@ def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
     return max(found)[2]
 
 
-def _of_ingress(path: str, rendered: str) -> set[str]:
-    """The services to which the rendered Ingress leads a path of any host."""
-    [ingress] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Ingress"]
+def _check_hook(rendered: str) -> None:
+    """The migration's hook needs nothing that its release has not made yet."""
+    [job] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Job"]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    given = {each["name"] for each in container["env"]}
+    if "envFrom" in container or not {"BASE_URL", "ENVIRONMENT", "TRUSTED_PROXY_COUNT"} <= given:
+        raise SystemExit("The migration's job does not carry its settings.")
+
+
+def _check_simulator(rendered: str) -> None:
+    """The simulator gets the sandbox's secrets and no other."""
+    [simulator] = [
+        thing
+        for thing in yaml.safe_load_all(rendered)
+        if thing["kind"] == "StatefulSet" and thing["metadata"]["name"].endswith("-simulator")
+    ]
+    pod = simulator["spec"]["template"]["spec"]
+    [secrets] = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
+    if {item["key"] for item in secrets["items"]} != {"SANDBOX_APP_SECRET", "SANDBOX_CONTROL_TOKEN"}:
+        raise SystemExit(f"The simulator gets {secrets}.")
+
+
+def _led_to(path: str, rendered: str) -> set[str]:
+    """The services to which the rendered Ingress, or route of the Gateway API, leads a path of any host."""
+    things = list(yaml.safe_load_all(rendered))
+    [ingress] = [thing for thing in things if thing["kind"] in {"Ingress", "HTTPRoute"}]
+    if ingress["kind"] == "HTTPRoute":
+        routes = [
+            (
+                match["path"]["value"],
+                match["path"]["type"].removeprefix("Path"),
+                rule["backendRefs"][0]["name"],
+            )
+            for rule in ingress["spec"]["rules"]
+            for match in rule["matches"]
+        ]
+        return {backend(path, routes)}
     return {
         backend(
             path,

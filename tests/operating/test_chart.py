@@ -26,9 +26,8 @@ def test_its_settings_exist() -> None:
     known = set(re.findall(r"^# ([A-Z_]+)=", page(".env.example"), re.MULTILINE))
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(values["settings"]) | set(values["secret"]["keys"]) <= known
-    set_by_the_chart = re.findall(
-        r"^  ([A-Z_]+): ", (CHART / "templates/settings.yaml").read_text(), re.MULTILINE
-    )
+    set_by_the_chart = re.findall(r"^([A-Z_]+): ", (CHART / "templates/_pod.tpl").read_text(), re.MULTILINE)
+    assert set_by_the_chart
     assert set(set_by_the_chart) <= known
 
 

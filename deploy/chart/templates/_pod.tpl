@@ -6,11 +6,39 @@ app.kubernetes.io/component: {{ .name }}
 
 {{- define "gateway.command" -}}
 {{- if eq .name "migrate" -}}
-["python", "manage.py", "migrate", "--no-input"]
+["python", "manage.py", "migrate", "--no-input", "--wait=120"]
 {{- else -}}
 {{- $web := ternary (list "--host=0.0.0.0" "--port=8000") (list) (has "web" .process.roles) -}}
 {{ concat (list "python" "-m" "gateway") .process.roles $web | toJson }}
 {{- end -}}
+{{- end }}
+
+{{- define "gateway.image" -}}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "gateway.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "gateway.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "gateway.settings" -}}
+ENVIRONMENT: production
+DATA_DIR: /data
+DATABASE_PREPARED_STATEMENTS: {{ .Values.preparedStatements | quote }}
+{{- range $name, $value := .Values.settings }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "gateway.pod" -}}
@@ -20,13 +48,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 automountServiceAccountToken: false
 terminationGracePeriodSeconds: 40
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
-  fsGroupChangePolicy: OnRootMismatch
-  seccompProfile: {type: RuntimeDefault}
+securityContext: {{ include "gateway.podSecurity" .root | nindent 2 }}
 {{- if ne .name "migrate" }}
 topologySpreadConstraints:
   - maxSkew: 1
@@ -37,20 +59,25 @@ topologySpreadConstraints:
 {{- end }}
 containers:
   - name: {{ .name }}
-    image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+    image: {{ include "gateway.image" .root | quote }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     command: {{ include "gateway.command" . }}
+    {{- if ne .name "migrate" }}
     envFrom:
       - configMapRef: {name: {{ .root.Release.Name }}-settings}
+    {{- end }}
     env:
+      {{- /* The hook runs before the ConfigMap of its release is there: it carries the settings itself. */ -}}
+      {{- if eq .name "migrate" }}
+      {{- range $name, $value := fromYaml (include "gateway.settings" .root) }}
+      - {name: {{ $name }}, value: {{ $value | quote }}}
+      {{- end }}
+      {{- end }}
       {{- $direct := ternary .root.Values.migration.databaseUrlKey "DATABASE_URL" (eq .name "migrate") }}
       {{- range .root.Values.secret.keys }}
       - {name: {{ . }}_FILE, value: /run/secrets/gateway/{{ ternary $direct . (eq . "DATABASE_URL") }}}
       {{- end }}
-    securityContext:
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-      capabilities: {drop: [ALL]}
+    securityContext: {{ include "gateway.containerSecurity" .root | nindent 6 }}
     {{- with .process }}
     resources: {{ toYaml .resources | nindent 6 }}
     {{- end }}
