@@ -22,7 +22,14 @@ from gateway.upstream.notifications.change import Change
 from messaging.models import KnownMedia, KnownNode, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 
-NAMED_BY = {"flows": "flow", "groups": "group", "product_catalogs": "catalog", "signups": "signup"}
+NAMED_BY = {
+    "flows": "flow",
+    "groups": "group",
+    "message_history": "history",
+    "product_catalogs": "catalog",
+    "signups": "signup",
+    "template_groups": "template group",
+}
 """Edges of an account or number whose answers name nodes, and the kind of those nodes."""
 NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
 """Digits; a group's id may be the base64 of `capi_group:…`."""

@@ -19,9 +19,11 @@ from simulator.graph import (
     accounts,
     analytics,
     calls,
+    customer_payments,
     flows,
     groups,
     media,
+    message_history,
     messages,
     numbers,
     oauth,
@@ -60,6 +62,8 @@ def make_app(config: Config) -> web.Application:
         groups,
         calls,
         analytics,
+        customer_payments,
+        message_history,
     ):
         module.register(table)
     app.router.add_route("*", r"/{version:v\d+\.\d+}/{rest:.*}", Graph(sim, table).handle)

@@ -10,6 +10,7 @@ token continues it.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -41,7 +42,7 @@ from gateway.upstream.client import FileBody, MultipartFile, media_url
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.templates import TemplateGraph
 from messaging import form_files, known_nodes
-from messaging.cloud_api.overrides import Callback, OverrideIn
+from messaging.cloud_api.overrides import Callback, OverrideIn, callback_urls
 from messaging.cloud_api.parameters import CREDENTIALS, DENIED, Parameters
 from messaging.known_nodes import Node
 from messaging.media import transfer
@@ -56,7 +57,9 @@ from tenants.credentials.authentication import caller_for
 from tenants.models import Tenant
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
-DENIED_EDGES = frozenset({"assigned_users", "marketing_messages", "messages", "media", "owned_pages"})
+DENIED_EDGES = frozenset(
+    {"assigned_users", "marketing_messages", "messages", "messages_encrypted", "media", "owned_pages"}
+)
 """Who may use the account is the service's to say; what sends or uploads goes through `/v1` alone."""
 TAKE_FILES = frozenset({"flow", "group"})
 """Kinds of nodes with edges that take a file: a flow's JSON, a group's picture."""
@@ -144,7 +147,7 @@ class NodeView(GraphView):
             known_nodes.learn_nodes(found.account, edge, answer.json())
         response = passed_through(answer, verdict)
         content = _without_token(answer, response.content, found.account.access_token, request)
-        if verdict.ok and found.kind == "number" and b'"webhook_configuration"' in content:
+        if verdict.ok and found.kind in {"account", "number"} and b'"webhook_configuration"' in content:
             content = _with_own_callbacks(content, request, found)
         response.content = content
         return response
@@ -364,16 +367,25 @@ def _compact(body: Any) -> bytes:
 
 
 def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
-    """A number's `webhook_configuration` with the tenant's callbacks in the place of the gateway's own at Meta."""
-    body = json.loads(content)
-    if not isinstance(body, dict) or "webhook_configuration" not in body:
-        return content
-    callbacks = {
-        "whatsapp_business_account": _callback(request, found.account.waba_id).endpoint(),
-        "phone_number": _callback(request, found.id, is_number=True).endpoint(),
-    }
-    body["webhook_configuration"] = {name: each.url for name, each in callbacks.items() if each is not None}
+    """Each number's `webhook_configuration` with the tenant's callbacks in the place of the gateway's own at Meta."""
+    body, account_id = json.loads(content), found.account.waba_id
+    configured = {str(row.get("id", found.id)): row for row in _rows_with("webhook_configuration", body)}
+    urls = callback_urls([account_id, *configured], **scope_of(request))
+    for number_id, row in configured.items():
+        own = {"whatsapp_business_account": urls.get(account_id), "phone_number": urls.get(number_id)}
+        row["webhook_configuration"] = {name: url for name, url in own.items() if url is not None}
     return _compact(body)
+
+
+def _rows_with(member: str, value: Any) -> Iterator[dict[str, Any]]:
+    """The objects with a member, however deep in an answer."""
+    if isinstance(value, dict):
+        if member in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _rows_with(member, each)
 
 
 def _link(request: Request, upstream_url: str) -> str:

@@ -3,6 +3,7 @@
 The endpoint is known by its `uid`, so an account or number has one, however often it is asked for at once.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,17 @@ class OverrideIn(serializers.Serializer[dict[str, Any]]):
     verify_token = serializers.CharField(max_length=255)
 
 
+def callback_urls(nodes: Iterable[str], *, tenant_id: UUID, environment: str) -> dict[str, str]:
+    """The callbacks of accounts and numbers, of those that have one."""
+    names = {_uid(node): node for node in nodes}
+    endpoints = Endpoint.objects.for_environment(tenant_id, environment).filter(uid__in=list(names))
+    return {names[uid]: url for uid, url in endpoints.values_list("uid", "url") if uid is not None}
+
+
+def _uid(node: str) -> str:
+    return f"cloud-api:{node}"
+
+
 @dataclass(frozen=True, slots=True)
 class Callback:
     """The callback of one account or number, whose events it gets; `actor` is who changes it."""
@@ -37,7 +49,7 @@ class Callback:
     @property
     def uid(self) -> str:
         """What its endpoint is known by."""
-        return f"cloud-api:{self.node}"
+        return _uid(self.node)
 
     def endpoint(self) -> Endpoint | None:
         """Its endpoint, if it has one."""

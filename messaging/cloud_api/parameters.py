@@ -43,6 +43,7 @@ WRITTEN_AS_JSON = frozenset(
 """Parameters that hold an object or an array. Where a text is all that fits, it is their JSON."""
 _OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
 """A field that is expanded into another object than the node: the portfolio and what belongs to it."""
+_USERS = re.compile(r"\bassigned_users\b", re.IGNORECASE)
 _KEY = re.compile(r"\[([^\]]*)\]")
 _MOST_KEYS = 16
 """In a name such as `a[b][c]`."""
@@ -225,6 +226,8 @@ def _require_own_node(values: Mapping[str, Any]) -> None:
         raise InvalidRequest.of(fields="Must be the names of fields.")
     if any(_OUTSIDE.search(name) for name in named):
         raise InvalidRequest.of(fields="Fields of the business portfolio are not expanded.")
+    if any(_USERS.search(name) for name in named):
+        raise InvalidRequest.of(fields="Who may use the account is not passed on.")
 
 
 _PATH = re.compile(r"/(?:(v\d{1,3}\.\d{1,3})/)?([0-9]{5,64})/(messages|marketing_messages)/?")

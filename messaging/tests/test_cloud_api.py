@@ -371,7 +371,7 @@ class TestPassThrough:
     ) -> None:
         error_of(api.get(f"/v25.0/{account.waba_id}?{query}"), 400, 100)
 
-    @pytest.mark.parametrize("edge", ["assigned_users", "messages", "media"])
+    @pytest.mark.parametrize("edge", ["assigned_users", "messages", "media", "messages_encrypted"])
     def test_denied_edges(self, api: Api, account: SimulatedAccount, number: PhoneNumber, edge: str) -> None:
         error_of(api.get(f"/v25.0/{account.waba_id}/{edge}"), 403, 10)
 
@@ -575,8 +575,15 @@ class TestCallbacks:
         assert api.delete(path).json() == {"success": True}
         node = f"/v25.0/{number.phone_number_id}"
         assert api.post(node, {"webhook_configuration": override}).status_code == 200
-        shown = api.get(f"{node}?fields=webhook_configuration").json()["webhook_configuration"]
-        assert shown == {"phone_number": receiver.url}
+        shown = api.get(f"{node}?fields=webhook_configuration").json()
+        listed = f"/v25.0/{account.waba_id}/phone_numbers?fields=webhook_configuration"
+        expanded = f"/v25.0/{account.waba_id}?fields=phone_numbers{{webhook_configuration}}"
+        rows = [
+            shown,
+            api.get(listed).json()["data"][0],
+            api.get(expanded).json()["phone_numbers"]["data"][0],
+        ]
+        assert [row["webhook_configuration"] for row in rows] == [{"phone_number": receiver.url}] * 3
         empty = {"webhook_configuration": {"override_callback_uri": "", "verify_token": ""}}
         assert [api.post(node, empty).json() for _ in range(2)] == [{"success": True}] * 2
         assert not Endpoint.objects.filter(format="meta").exists()

@@ -96,6 +96,7 @@ class TestReading:
             "owner_business_info{owned_apps}",
             '["id","owner_business_info{owned_apps}"]',
             '["owner_\\u0062usiness_info{owned_apps}"]',
+            "id,assigned_users.limit(9){name}",
             '{"a":1}',
         ],
     )
@@ -588,3 +589,83 @@ class TestNodes:
         change = {"field": "smb_message_echoes", "value": value}
         accept(incoming.notification((account.waba_id, [change])), environments=["live"])
         assert KnownMedia.objects.get().phone_number_id == number.phone_number_id
+
+
+PAYMENTS = {"configuration_name": "pay", "purpose_code": "00", "merchant_category_code": "0000"}
+RANGE = "start=1793400000&end=1793500000&granularity=DAILY"
+LESS_KNOWN: list[tuple[str, str, dict[str, Any] | None, str]] = [
+    ("POST", "{waba}?is_enabled_for_insights=true", None, '"success":true'),
+    ("POST", "{waba}", {"name": "Asha Traders", "timezone_id": 71}, '"success":true'),
+    ("GET", "{waba}?fields=name,timezone_id", None, '"timezone_id":"71"'),
+    ("GET", "{waba}?fields=message_templates.limit(1){name},flows,solutions", None, '"flows":{"data":[]}'),
+    ("GET", "{phone}?fields=host_platform,username,message_qrdls{code}", None, '"host_platform":"CLOUD_API"'),
+    ("POST", "{waba}/payment_configuration", PAYMENTS | {"provider_name": "razorpay"}, '"oauth_url":"https'),
+    ("POST", "{waba}/payment_configuration/pay", {"data_endpoint_url": "https://e.x"}, '"success":true'),
+    ("GET", "{waba}/payment_configuration/pay", None, '"data_endpoint_url":"https://e.x"'),
+    ("GET", "{waba}/payment_configurations", None, '"status":"Needs_Connecting"'),
+    ("GET", "{phone}/payments/pay/order-1", None, '"reference_id":"order-1","status":"pending"'),
+    (
+        "POST",
+        "{phone}/payments_refund",
+        {
+            "reference_id": "order-1",
+            "payment_config_id": "pay",
+            "amount": {"currency": "INR", "value": "100", "offset": "100"},
+        },
+        '"speed_processed":"normal"',
+    ),
+    ("DELETE", "{waba}/payment_configuration", {"configuration_name": "pay"}, '"success":true'),
+    ("GET", "{phone}/payments/pay/order-1", None, '"error_subcode":33'),
+    ("POST", "{waba}/template_groups", {"name": "Orders", "whatsapp_business_templates": ["1"]}, '"id":"3'),
+    ("POST", "{id}", {"description": "All"}, '"success":true'),
+    ("GET", "{id}?fields=name,description", None, '"description":"All"'),
+    ("GET", f"{{waba}}/template_group_analytics?{RANGE}&template_group_ids=[{{id}}]", None, '"sent":0'),
+    ("DELETE", "{id}", None, '"success":true'),
+    ("GET", f"{{waba}}/group_analytics?{RANGE}&group_ids=[1]", None, '"group_id":"1"'),
+    (
+        "GET",
+        "{waba}?fields=call_analytics.start(1793400000).end(1793500000).granularity(DAILY)",
+        None,
+        '"call_analytics":{"data":[{"data_points":[]}]}',
+    ),
+    (
+        "GET",
+        "{waba}/message_template_previews?category=AUTHENTICATION&languages=en_US,hi&code_expiration_minutes=9",
+        None,
+        "This code expires in 9 minutes.",
+    ),
+    ("POST", "{waba}/migrate_message_templates?source_waba_id={waba}", None, '"migrated_templates":[]'),
+    ("POST", "{waba}/migrate_flows", {"source_waba_id": "{waba}", "source_flow_names": ["x"]}, '"4233041"'),
+    ("POST", "{waba}/migrate_flows", {"source_waba_id": "123456789"}, "that the token opens"),
+    ("GET", "{waba}/dataset", None, '"id":"4'),
+    ("POST", "{waba}/set_solution_migration_intent", {"solution_id": "1"}, '"code":10'),
+    (
+        "POST",
+        "{waba}/welcome_message_sequences",
+        {"name": "a", "welcome_message_sequence": "{}"},
+        "sequence_id",
+    ),
+    ("DELETE", "{waba}/welcome_message_sequences?sequence_id={sequence_id}", None, '"success":true'),
+    ("DELETE", "{phone}/requested_username", None, '"success":false'),
+    ("POST", "{phone}/messages", {"messaging_product": "whatsapp", "to": CUSTOMER, **TEXT}, "wamid."),
+    ("GET", "{phone}/message_history", None, '"delivery_status":'),
+    ("GET", "{data[0].id}/events", None, '"delivery_status":'),
+]
+"""Method, path, body, and what the answer holds. `{name}` is of the last answer that had it."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_less_known_calls_of_the_documentation_work_in_the_sandbox(
+    api: Api, account: SimulatedAccount, number: PhoneNumber
+) -> None:
+    known: dict[str, str] = {"waba": account.waba_id, "phone": number.phone_number_id}
+    for method, path, body, holds in LESS_KNOWN:
+        for name, value in known.items():
+            path = path.replace(f"{{{name}}}", value)
+        given = orjson.loads(orjson.dumps(body).replace(b"{waba}", account.waba_id.encode()))
+        answer = api.request(method, f"/v25.0/{path}", given)
+        assert holds in answer.content.decode(), (method, path, answer.content)
+        told = answer.json()
+        known |= {name: told[name] for name in ("id", "sequence_id") if name in told}
+        if isinstance(told.get("data"), list) and told["data"] and "id" in told["data"][0]:
+            known["data[0].id"] = told["data"][0]["id"]

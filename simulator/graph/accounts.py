@@ -7,9 +7,10 @@ from typing import Any
 from simulator.errors import GraphError, invalid_parameter
 from simulator.graph import analytics, health
 from simulator.graph.dispatch import Call, Table, text_of
-from simulator.graph.fields import page, select
+from simulator.graph.fields import page, select, with_edges
 from simulator.graph.numbers import LIST_FIELDS, number_fields
 from simulator.graph.oauth import verify_callback
+from simulator.graph.schema import read_fields
 from simulator.world.identifiers import digits_of
 from simulator.world.records import Account, Number
 
@@ -37,7 +38,10 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
         "marketing_messages_lite_api_status": "ONBOARDED",
         "marketing_messages_onboarding_status": "ONBOARDED",
         "disable_marketing_messages_on_cloud_api": False,
-        "subscribed_apps": None,
+        "creation_time": 1760000000,
+        "purchase_order_number": None,
+        "auth_international_rate_eligibility": None,
+        "is_shared_with_partners": False,
         "phone_numbers": {
             "data": [number_fields(call, call.sim.state.numbers[number_id]) for number_id in account.numbers]
         },
@@ -48,7 +52,23 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
 
 async def get_account(call: Call) -> dict[str, Any]:
     """GET /{waba}."""
-    return select(call, account_fields(call, call.account()), _DEFAULT)
+    return select(call, await with_edges(call, account_fields(call, call.account())), _DEFAULT)
+
+
+async def update_account(call: Call) -> dict[str, Any]:
+    """POST /{waba}: its name, its time zone, and whether templates are counted (never the reverse)."""
+    account, params = call.account(), call.params()
+    given = read_fields(
+        params, {"name": "text", "timezone_id": "text", "is_enabled_for_insights": "flag"}, ()
+    )
+    if not given:
+        raise invalid_parameter("Invalid parameter")
+    if given.get("is_enabled_for_insights") is False:
+        raise invalid_parameter("Param is_enabled_for_insights must be true")
+    account.name = given.get("name", account.name)
+    account.timezone_id = given.get("timezone_id", account.timezone_id)
+    call.sim.state.changed()
+    return {"success": True, "id": account.waba_id}
 
 
 async def list_numbers(call: Call) -> dict[str, Any]:
@@ -145,6 +165,7 @@ async def unsubscribe(call: Call) -> dict[str, Any]:
 def register(table: Table) -> None:
     """Put these routes into the table."""
     table.node("GET", lambda sim, node: node in sim.state.accounts, get_account)
+    table.node("POST", lambda sim, node: node in sim.state.accounts, update_account)
     table.edge("GET", "phone_numbers", list_numbers)
     table.edge("POST", "phone_numbers", create_number)
     table.edge("GET", "subscribed_apps", get_subscribed_apps)

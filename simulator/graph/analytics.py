@@ -5,13 +5,13 @@ from typing import Any
 
 from simulator.errors import invalid_parameter
 from simulator.graph.dispatch import Call, Table
+from simulator.graph.fields import ARGUMENT
 from simulator.graph.schema import coerced
 from simulator.graph.templates import template_of
 from simulator.world.records import Account, Message
 
-FIELDS = ("analytics", "conversation_analytics", "pricing_analytics")
+FIELDS = ("analytics", "call_analytics", "conversation_analytics", "pricing_analytics")
 _DAY = 86_400
-_ARGUMENT = re.compile(r"\.(\w+)\(([^()]*)\)")
 
 
 def account_fields(call: Call, account: Account) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
         asked = re.search(rf"(?<![\w_]){name}((?:\.\w+\([^()]*\))*)", text)
         if asked is None:
             continue
-        arguments = dict(_ARGUMENT.findall(asked[1]))
+        arguments = dict(ARGUMENT.findall(asked[1]))
         points = _points(_by_day(call, account, *_range(arguments)), name)
         if name == "analytics":
             numbers = [call.sim.state.numbers[number].digits for number in account.numbers]
@@ -71,6 +71,8 @@ def _points(days: dict[int, list[Message]], name: str) -> list[dict[str, Any]]:
         counts = _counts(sent)
         if name == "analytics":
             points.append({**point, "sent": counts["sent"], "delivered": counts["delivered"]})
+        elif name == "call_analytics":
+            continue
         elif sent and name == "pricing_analytics":
             points.append({**point, "volume": counts["delivered"], "cost": 0.0})
         elif sent:
@@ -102,6 +104,34 @@ async def template_analytics(call: Call) -> dict[str, Any]:
     ]
     row = {"granularity": "DAILY", "product_type": "cloud_api", "data_points": points}
     return {"data": [row], "paging": {"cursors": {"before": "MAZDZD", "after": "MAZDZD"}}}
+
+
+async def template_group_analytics(call: Call) -> dict[str, Any]:
+    """GET /{waba}/template_group_analytics: the same for all templates of a group together."""
+    account, params = call.account(), call.params()
+    days = _by_day(call, account, *_range(params))
+    groups = call.sim.state.objects.get(f"{account.waba_id}/template_groups", {})
+    points = []
+    for asked in coerced("texts", "template_group_ids", params.get("template_group_ids")):
+        ids = groups.get(asked.strip(), {}).get("whatsapp_business_templates", [])
+        names = {call.sim.state.templates[each].name for each in ids if each in call.sim.state.templates}
+        for at, sent in days.items():
+            counts = _counts([message for message in sent if _template_name(message) in names])
+            points.append({"template_group_id": asked.strip(), "start": at, "end": at + _DAY, **counts})
+    return {"data": [{"granularity": "DAILY", "data_points": points}]}
+
+
+async def group_analytics(call: Call) -> dict[str, Any]:
+    """GET /{waba}/group_analytics: what was sent to groups by day."""
+    account, params = call.account(), call.params()
+    days = _by_day(call, account, *_range(params))
+    points = [
+        {"group_id": asked.strip(), "start": at, "end": at + _DAY, **_counts(to_group)}
+        for asked in coerced("texts", "group_ids", params.get("group_ids"))
+        for at, sent in days.items()
+        for to_group in [[message for message in sent if message.customer == asked.strip()]]
+    ]
+    return {"data": [{"granularity": "DAILY", "data_points": points}]}
 
 
 async def compare_templates(call: Call) -> dict[str, Any]:
@@ -136,4 +166,6 @@ async def compare_templates(call: Call) -> dict[str, Any]:
 def register(table: Table) -> None:
     """Put these routes into the table."""
     table.edge("GET", "template_analytics", template_analytics)
+    table.edge("GET", "template_group_analytics", template_group_analytics)
+    table.edge("GET", "group_analytics", group_analytics)
     table.edge("GET", "compare", compare_templates)

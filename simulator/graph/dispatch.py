@@ -24,10 +24,15 @@ _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "f
 class Call:
     """One Graph call on its way to a handler."""
 
-    __slots__ = ("body", "edge", "form", "message_id", "node", "request", "sim", "token", "usage", "version")
+    __slots__ = (
+        "body", "edge", "form", "message_id", "node", "request", "sim", "table", "token", "usage", "version",
+    )  # fmt: skip
 
-    def __init__(self, sim: Simulator, request: web.Request, version: str, node: str, edge: str) -> None:
+    def __init__(
+        self, sim: Simulator, table: "Table", request: web.Request, version: str, node: str, edge: str
+    ) -> None:
         self.sim = sim
+        self.table = table
         self.request = request
         self.version = version
         self.node = node
@@ -64,6 +69,13 @@ class Call:
             values.update(self.json())
         return values
 
+    def expanded(self, edge: str, query: Mapping[str, str]) -> "Call":
+        """The call of one of the node's edges that stands in the place of a field."""
+        request = self.request.clone(rel_url=self.request.rel_url.with_query(query))
+        call = Call(self.sim, self.table, request, self.version, self.node, edge)
+        call.token = self.token
+        return call
+
     def account(self, waba_id: str | None = None) -> Account:
         """The account in the path (or the one given), if the token may manage it; counts the call against its
         hour.
@@ -77,6 +89,13 @@ class Call:
         numbers = (self.sim.state.numbers[number_id] for number_id in account.numbers)
         self.usage = self.sim.throttle.take_call(wanted, registered=any(n.registered for n in numbers))
         return account
+
+    def source_account(self) -> Account:
+        """The account that `source_waba_id` names, to copy from."""
+        source = text_of(self.params(), "source_waba_id")
+        if source not in self.sim.state.accounts or not self.token.opens(source):
+            raise invalid_parameter("Param source_waba_id must be an account that the token opens")
+        return self.account(source)
 
     def number(self) -> Number:
         """The number in the path, if the token may manage its account."""
@@ -167,7 +186,7 @@ class Graph:
         parts = request.path.split("/", 3)
         node = parts[2] if len(parts) > 2 else ""
         edge = parts[3].rstrip("/") if len(parts) > 3 else ""
-        call = Call(sim, request, parts[1], node, edge)
+        call = Call(sim, self._table, request, parts[1], node, edge)
         is_upload = edge in self._table.streaming or node.startswith("upload:")
         if not is_upload and request.can_read_body:
             if request.content_type == "multipart/form-data":

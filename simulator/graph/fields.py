@@ -11,6 +11,8 @@ from simulator.graph.dispatch import Call
 
 T = TypeVar("T")
 MAX_PAGE = 1000
+ARGUMENT = re.compile(r"\.(\w+)\(([^()]*)\)")
+"""An argument of a field: `.limit(2)`."""
 
 
 def parse_fields(text: str) -> list[str]:
@@ -47,16 +49,38 @@ def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> 
     return chosen
 
 
-def narrowed(value: Any, asked: str, name: str) -> Any:
-    """An expanded field, `name{a,b}`: of each object in it the fields a and b."""
-    found = re.search(rf"(?<![\w]){name}(?:\.\w+\([^()]*\))*\{{", asked)
-    if found is None or not isinstance(value, dict):
-        return value
+async def with_edges(call: Call, available: Mapping[str, Any]) -> dict[str, Any]:
+    """A node's fields, and the lists below it that are asked for like fields: `flows.limit(2){name}`."""
+    asked, edges = call.request.query.get("fields", ""), {}
+    for name in parse_fields(asked):
+        handler = call.table.edges.get(("GET", name))
+        if handler is None or name in available:
+            continue
+        arguments = re.search(rf"(?<!\w){re.escape(name)}((?:\.\w+\([^()]*\))*)", asked)
+        query = dict(ARGUMENT.findall(arguments[1])) if arguments else {}
+        inner = _inner_fields(asked, name)
+        edges[name] = await handler(call.expanded(name, query | ({"fields": inner} if inner else {})))
+    return {**available, **edges}
+
+
+def _inner_fields(asked: str, name: str) -> str | None:
+    """What stands in the braces of an expanded field."""
+    found = re.search(rf"(?<!\w){re.escape(name)}(?:\.\w+\([^()]*\))*\{{", asked)
+    if found is None:
+        return None
     depth, end = 1, found.end()
     while depth and end < len(asked):
         depth += {"{": 1, "}": -1}.get(asked[end], 0)
         end += 1
-    names = {*parse_fields(asked[found.end() : end - 1]), "id"}
+    return asked[found.end() : end - 1]
+
+
+def narrowed(value: Any, asked: str, name: str) -> Any:
+    """An expanded field, `name{a,b}`: of each object in it the fields a and b."""
+    inner = _inner_fields(asked, name)
+    if inner is None or not isinstance(value, dict):
+        return value
+    names = {*parse_fields(inner), "id"}
     if isinstance(value.get("data"), list):
         rows = [{key: each for key, each in row.items() if key in names} for row in value["data"]]
         return {**value, "data": rows}

@@ -1,13 +1,15 @@
 """Flows of an account: made, listed, changed, published, deleted; their files."""
 
+import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
-from simulator.graph.fields import page, select
+from simulator.graph.fields import ARGUMENT, page, select
 from simulator.graph.schema import coerced
 from simulator.world.identifiers import graph_time, new_id
 from simulator.world.records import Flow
@@ -36,6 +38,7 @@ def _fields(flow: Flow) -> dict[str, Any]:
         "updated_at": graph_time(flow.updated_at),
         "data_channel_uri": flow.endpoint_uri,
         "application": None,
+        "metric": None,
         "whatsapp_business_account": {"id": flow.waba_id, "name": "Business account", "timezone_id": "71"},
     }
 
@@ -69,7 +72,16 @@ async def list_flows(call: Call) -> dict[str, Any]:
 
 async def get_flow(call: Call) -> dict[str, Any]:
     """GET /{flow}."""
-    return select(call, _fields(_flow(call)), _DEFAULT)
+    fields, asked = _fields(_flow(call)), call.request.query.get("fields", "")
+    if metric := re.search(r"(?<!\w)metric((?:\.\w+\([^()]*\))+)", asked):
+        arguments = dict(ARGUMENT.findall(metric[1]))
+        # Nobody fills in a flow here.
+        fields["metric"] = {
+            "name": text_of(arguments, "name"),
+            "granularity": text_of(arguments, "granularity").upper(),
+            "data_points": [],
+        }
+    return select(call, fields, _DEFAULT)
 
 
 async def update_flow(call: Call) -> dict[str, Any]:
@@ -101,6 +113,24 @@ async def deprecate_flow(call: Call) -> dict[str, Any]:
     """POST /{flow}/deprecate."""
     _flow(call).status = "DEPRECATED"
     return {"success": True}
+
+
+async def migrate_flows(call: Call) -> dict[str, Any]:
+    """POST /{waba}/migrate_flows: drafts of another account's flows, by name."""
+    account, params = call.account(), call.params()
+    source = call.source_account()
+    own = {flow.name: flow for flow in call.sim.state.flows.values() if flow.waba_id == source.waba_id}
+    names = coerced("texts", "source_flow_names", params.get("source_flow_names") or list(own))
+    migrated, failed = [], []
+    for name in names:
+        if (flow := own.get(name)) is None:
+            why = "Flows Migration Error: Flow name not found in source WABA."
+            failed.append({"source_name": name, "error_code": "4233041", "error_message": why})
+            continue
+        copy = replace(flow, id=new_id("6"), waba_id=account.waba_id, status="DRAFT", updated_at=time.time())
+        call.sim.state.flows[copy.id] = copy
+        migrated.append({"source_name": name, "source_id": flow.id, "migrated_id": copy.id})
+    return {"migrated_flows": migrated, "failed_flows": failed}
 
 
 async def upload_asset(call: Call) -> dict[str, Any]:
@@ -136,6 +166,7 @@ def register(table: Table) -> None:
     """Put these routes into the table."""
     table.edge("POST", "flows", create_flow)
     table.edge("GET", "flows", list_flows)
+    table.edge("POST", "migrate_flows", migrate_flows)
     table.edge("POST", "publish", publish_flow)
     table.edge("POST", "deprecate", deprecate_flow)
     table.edge("POST", "assets", upload_asset)

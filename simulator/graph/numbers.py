@@ -10,7 +10,7 @@ from typing import Any
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
-from simulator.graph.fields import select
+from simulator.graph.fields import select, with_edges
 from simulator.graph.oauth import verify_callback
 from simulator.graph.schema import coerced
 from simulator.world.identifiers import graph_time
@@ -49,6 +49,9 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         **call.sim.state.objects.get(f"{number.id}/display_name", {}).get("", {}),
         "code_verification_status": number.code_verification_status,
         "platform_type": number.platform_type,
+        "host_platform": number.platform_type,
+        "unified_cert_status": number.name_status,
+        "username": call.sim.state.objects.get(f"{number.id}/username", {}).get("", {}).get("username", ""),
         "status": number.status,
         "account_mode": number.account_mode,
         "is_official_business_account": number.is_official_business_account,
@@ -75,7 +78,7 @@ def _automation(call: Call, number: Number) -> dict[str, Any] | None:
 
 async def get_number(call: Call) -> dict[str, Any]:
     """GET /{number}."""
-    return select(call, number_fields(call, call.number()), LIST_FIELDS)
+    return select(call, await with_edges(call, number_fields(call, call.number())), LIST_FIELDS)
 
 
 async def update_number(call: Call) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import orjson
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, parse_fields
+from simulator.parts import Simulator
 from simulator.world.identifiers import digits_of, graph_time, new_id
 
 Row = dict[str, Any]
@@ -113,8 +114,12 @@ class Collection:
     fields: Mapping[str, str]
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
+    answer_to_change: Callable[[Row], Row] | None = None
+    """The same as to what makes one, unless said otherwise."""
     is_flat: bool = False
     """Whether its objects are addressed elsewhere than below the node."""
+    are_nodes: bool = False
+    """Whether its objects are addressed by their ids alone."""
 
     def rows(self, call: Call) -> dict[str, Row]:
         """Those of the node in the path."""
@@ -134,7 +139,7 @@ class Collection:
         row = {**former, **given} if former is not None else {**given, **self.make(call, given)}
         rows[str(row[self.key])] = row
         call.sim.state.changed()
-        return self.answer(row)
+        return ((former is not None and self.answer_to_change) or self.answer)(row)
 
     async def get(self, call: Call) -> Row:
         """GET /{node}/{edge}/{key}."""
@@ -147,6 +152,27 @@ class Collection:
         call.sim.state.changed()
         return {"success": True}
 
+    async def node_call(self, call: Call) -> Row:
+        """GET, POST and DELETE /{id}."""
+        owner = self._owner_of(call.sim, call.node)
+        call.account(owner)
+        rows = call.sim.state.objects[f"{owner}/{self.edge}"]
+        if call.request.method == "GET":
+            return chosen(call, rows[call.node])
+        if call.request.method == "POST":
+            rows[call.node] = {**rows[call.node], **read_fields(call.params(), self.fields, ())}
+        else:
+            del rows[call.node]
+        call.sim.state.changed()
+        return {"success": True}
+
+    def _owner_of(self, sim: Simulator, node: str) -> str | None:
+        """The account of one of its objects."""
+        objects = sim.state.objects
+        return next(
+            (each for each in sim.state.accounts if node in objects.get(f"{each}/{self.edge}", {})), None
+        )
+
     def _one(self, call: Call) -> Row:
         key = call.edge.partition("/")[2] or str(call.params().get(self.key, ""))
         row = self.rows(call).get(key)
@@ -158,7 +184,10 @@ class Collection:
         """Put its routes into the table."""
         table.edge("GET", self.edge, self.list)
         table.edge("POST", self.edge, self.create)
-        if self.is_flat:
+        if self.are_nodes:
+            for method in ("GET", "POST", "DELETE"):
+                table.node(method, lambda sim, node: self._owner_of(sim, node) is not None, self.node_call)
+        if self.is_flat or self.are_nodes:
             return
         table.edge("DELETE", self.edge, self.delete)
         table.edge("GET", f"{self.edge}/*", self.get)
@@ -298,6 +327,25 @@ COLLECTIONS = (
     ),
     Collection(
         "account",
+        "template_groups",
+        "id",
+        lambda call, given: {"id": new_id("3")},
+        {"name": "text", "description": "text", "whatsapp_business_templates": "texts"},
+        required=("name",),
+        answer=lambda row: {"id": row["id"]},
+        are_nodes=True,
+    ),
+    Collection(
+        "account",
+        "welcome_message_sequences",
+        "sequence_id",
+        lambda call, given: {"sequence_id": new_id("1"), "is_used_in_ad": False},
+        {"name": "text", "welcome_message_sequence": "object"},
+        answer=lambda row: {"sequence_id": row["sequence_id"]},
+        answer_to_change=lambda row: {"success": True},
+    ),
+    Collection(
+        "account",
         "signups",
         "id",
         _signup,
@@ -375,10 +423,37 @@ async def username_suggestions(call: Call) -> Row:
     return {"data": [{"username_suggestions": [name, f"{name}_shop"]}]}
 
 
-async def activities(call: Call) -> Row:
-    """GET /{waba}/activities: nobody works in the fake business manager."""
+async def cancel_username(call: Call) -> Row:
+    """DELETE /{number}/requested_username: a name is reviewed at once here, so none waits."""
+    call.number()
+    return {"success": False}
+
+
+async def data_set(call: Call) -> Row:
+    """GET and POST /{waba}/dataset: the account's one data set of conversions."""
+    return {"id": f"4{call.account().waba_id[1:]}"}
+
+
+async def nothing(call: Call) -> Row:
+    """GET /{waba}/{edge} of what nobody has in the fake business manager."""
     call.account()
     return {"data": []}
+
+
+async def of_partners(call: Call) -> Row:
+    """A call of solution partners, which no business token may make."""
+    call.account()
+    raise GraphError(10, message="(#10) Application does not have permission for this action")
+
+
+EMPTY = ("activities", "in_progress_onbehalf_request", "solutions", "system_users")
+OF_PARTNERS = (
+    ("GET", "extendedcredits"),
+    ("POST", "migration_intent"),
+    ("POST", "obo_mobility_intent"),
+    ("POST", "set_obo_mobility_intent"),
+    ("POST", "set_solution_migration_intent"),
+)
 
 
 def with_objects(value: Any, places: Mapping[str, frozenset[str]], path: str = "") -> Any:
@@ -405,4 +480,10 @@ def register(table: Table) -> None:
     for method in ("GET", "POST"):
         table.root(method, "signups/*", signup)
     table.edge("GET", "username_suggestions", username_suggestions)
-    table.edge("GET", "activities", activities)
+    table.edge("DELETE", "requested_username", cancel_username)
+    table.edge("GET", "dataset", data_set)
+    table.edge("POST", "dataset", data_set)
+    for name in EMPTY:
+        table.edge("GET", name, nothing)
+    for method, name in OF_PARTNERS:
+        table.edge(method, name, of_partners)

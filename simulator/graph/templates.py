@@ -3,6 +3,7 @@ decides about them.
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -172,6 +173,46 @@ async def upsert_templates(call: Call) -> dict[str, Any]:
     return {"data": rows}
 
 
+async def preview_templates(call: Call) -> dict[str, Any]:
+    """GET /{waba}/message_template_previews: what an authentication template says, in each language asked for."""
+    call.account()
+    params = call.params()
+    if text_of(params, "category").upper() != "AUTHENTICATION":
+        raise invalid_parameter("Param category must be AUTHENTICATION")
+    warning = " For your security, do not share this code."
+    is_warned = params.get("add_security_recommendation") in {True, "true"}
+    row: dict[str, Any] = {
+        "body": "*{{1}}* is your verification code." + (warning if is_warned else ""),
+        "buttons": [{"autofill_text": "Autofill", "text": "Copy code"}],
+    }
+    if minutes := params.get("code_expiration_minutes"):
+        row["footer"] = f"This code expires in {minutes} minutes."
+    languages = coerced("texts", "languages", params.get("languages", "en_US"))
+    return {"data": [{**row, "language": language} for language in languages]}
+
+
+async def migrate_templates(call: Call) -> dict[str, Any]:
+    """POST /{waba}/migrate_message_templates: copies of another account's approved templates."""
+    account, params = call.account(), call.params()
+    source = call.source_account()
+    asked = coerced("texts", "template_ids", params["template_ids"]) if "template_ids" in params else None
+    found = [
+        template
+        for template in call.sim.state.templates.values()
+        if template.waba_id == source.waba_id and (asked is None or template.id in asked)
+    ]
+    migrated, failed = [], {}
+    for template in found:
+        if (account.waba_id, template.name, template.language) in call.sim.state.template_index:
+            failed[template.id] = "Content in this language exists already"
+            continue
+        copy = replace(template, id=new_id("41"), waba_id=account.waba_id, edited_at=[])
+        call.sim.state.add_template(copy)
+        migrated.append(template.id)
+    call.sim.state.changed()
+    return {"migrated_templates": migrated, "failed_templates": failed}
+
+
 def _list_in(body: dict[str, Any], name: str) -> Any:
     value = body.get(name)
     return coerced("list", name, value) if isinstance(value, str) else value
@@ -200,9 +241,7 @@ def _from_library(name: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     entry = library.by_name(name)
     if entry is None:
         raise invalid_parameter(f"The library has no template {name}")
-    inputs = body.get("library_template_button_inputs") or []
-    if isinstance(inputs, str):
-        inputs = orjson.loads(inputs)
+    inputs = coerced("list", "inputs", body.get("library_template_button_inputs") or [])
     components: list[dict[str, Any]] = []
     if "header" in entry:
         components.append({"type": "HEADER", "format": "TEXT", "text": entry["header"]})
@@ -264,10 +303,8 @@ async def delete_templates(call: Call) -> dict[str, Any]:
     params = call.params()
     own = [t for t in call.sim.state.templates.values() if t.waba_id == account.waba_id]
     ids = params.get("hsm_ids") or ([params["hsm_id"]] if params.get("hsm_id") else [])
-    if isinstance(ids, str):
-        ids = orjson.loads(ids)
     if ids:
-        wanted = {str(template_id) for template_id in ids}
+        wanted = set(coerced("texts", "hsm_ids", ids))
         chosen = [t for t in own if t.id in wanted and params.get("name") in {None, t.name}]
         if len(chosen) != len(wanted):
             raise invalid_parameter(
@@ -305,6 +342,8 @@ def register(table: Table) -> None:
     table.edge("POST", "message_templates", create_template)
     table.edge("DELETE", "message_templates", delete_templates)
     table.edge("POST", "upsert_message_templates", upsert_templates)
+    table.edge("GET", "message_template_previews", preview_templates)
+    table.edge("POST", "migrate_message_templates", migrate_templates)
     table.edge("GET", "message_template_library", list_library)
     table.root("GET", "message_template_library", list_library)
     table.edge("POST", "unpause", unpause_template)

@@ -1,7 +1,9 @@
 """The declared edges, groups, calls and analytics: what Meta's documentation shows of them, and its coercions."""
 
 import json
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,3 +299,46 @@ async def test_what_declared_edges_keep_outlives_a_restart(graph: Graph) -> None
     await answer(graph, "POST", f"{NUMBER}/username", json={"username": "shop"})
     content = graph.sim.snapshot._content()
     assert content["objects"][f"{NUMBER}/username"][""] == {"username": "shop"}
+
+
+SAMPLES = Path(__file__).parents[2] / "messaging/tests/graph_samples.json"
+"""The sample calls of Meta's documentation; `messaging/tests/test_graph_samples.py` says where they are from."""
+NOT_OF_THE_ACCOUNT = re.compile(r"\{(foreign|app|media)\}|debug_token|me/|oauth/|\{account\}/assigned_users")
+COEXISTENCE = "{phone}/smb_app_data"
+"""Of numbers in the WhatsApp Business app alone (`test_numbers.py`)."""
+UNKNOWN = re.compile(r"Unknown path|Unsupported \w+ request|nonexisting field \((?!\))")
+"""What the Graph API says of paths, nodes and fields that it does not have."""
+
+
+async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
+    made = {
+        "{template}": (f"{WABA}/message_templates", {
+            "name": "greeting", "language": "en_US", "category": "UTILITY",
+            "components": [{"type": "BODY", "text": "Hello there."}],
+        }),
+        "{flow}": (f"{WABA}/flows", {"name": "booking", "categories": ["OTHER"]}),
+    }  # fmt: skip
+    ids = {"{account}": WABA, "{phone}": NUMBER}
+    for name, (path, body) in made.items():
+        ids[name] = (await answer(graph, "POST", path, json=body))["id"]
+    code = await answer(graph, "POST", f"{NUMBER}/message_qrdls", json={"prefilled_message": "Hello"})
+    ids["{code}"] = code["code"]
+    await answer(graph, "POST", f"{NUMBER}/groups", json={"messaging_product": "whatsapp", "subject": "a"})
+    ids["{group}"] = (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"]
+    samples = json.loads(SAMPLES.read_bytes())
+    unknown = []
+    # What is deleted is not asked for later, and nodes go last.
+    for sample in sorted(
+        samples, key=lambda each: each["method"] == "DELETE" and 2 - each["path"].count("/")
+    ):
+        path = sample["path"]
+        if NOT_OF_THE_ACCOUNT.match(path) or path == COEXISTENCE:
+            continue
+        for name, value in ids.items():
+            path = path.replace(name, value)
+        given = {"params": sample.get("query"), "json": sample.get("json"), "data": sample.get("form")}
+        status, told = await graph.call(sample["method"], path, **given)
+        assert status < 500, (path, told)
+        if UNKNOWN.search(str(told)):
+            unknown.append(f"{sample['method']} {sample['path']} {told['error']['message'][:60]}")
+    assert unknown == []
