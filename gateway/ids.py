@@ -23,6 +23,7 @@ _END = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) 
 EVENT = "evt_"
 DELIVERY = "dlv_"
 BATCH = "bat_"
+SCHEDULED = "sch_"
 CONNECT_SESSION = "cs_"
 REQUEST = "req_"
 

@@ -526,6 +526,7 @@ CELERY_BEAT_SCHEDULE = {
     "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
     "known-media": {"task": "messaging.tasks.forget_media", "schedule": 3600.0},
     "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
+    "scheduled-messages": {"task": "messaging.tasks.forget_scheduled_messages", "schedule": 3600.0},
     "message-references": {"task": "messaging.tasks.forget_message_references", "schedule": 3600.0},
     "read-marks": {"task": "messaging.tasks.forget_read_marks", "schedule": 3600.0},
     "batch-files": {"task": "messaging.tasks.forget_batch_files", "schedule": 3600.0},

@@ -4,6 +4,7 @@ The mirror has one row an account and one a template (docs/templates.md). `messa
 it and locks the account's row first, so writers of one account take turns.
 """
 
+from datetime import datetime
 from typing import ClassVar, Self
 from uuid import UUID
 
@@ -183,6 +184,7 @@ class Batch(models.Model):
         NUMBER_NOT_CONNECTED = "number_not_connected", "Number not connected"
         NUMBER_RELEASED = "number_released", "Number released"
         TENANT_SUSPENDED = "tenant_suspended", "Business suspended"
+        SCHEDULED = "scheduled", "Scheduled"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="batches")
@@ -197,6 +199,9 @@ class Batch(models.Model):
     waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
     """Why nothing of an open batch is sent now; null while it is sent, or has its turn as soon as a runner is free."""
     waiting_since = models.DateTimeField(null=True)
+    """Since when; null for one that is scheduled, which waits for nothing that could go wrong."""
+    send_at = models.DateTimeField(null=True)
+    """Nothing of it is sent before; null for one that goes as soon as it has its turn."""
     retries = models.PositiveSmallIntegerField(default=0, db_default=0)
     """How often its failed items were queued again; makes the events of each round distinct."""
     lease_token = models.UUIDField(null=True)
@@ -230,6 +235,11 @@ class Batch(models.Model):
                 fields=["phone_number_id", "id"],
                 condition=models.Q(completed_at__isnull=True),
                 name="batch_open",
+            ),
+            models.Index(
+                fields=["send_at"],
+                condition=models.Q(waiting_for="scheduled"),
+                name="batch_scheduled",
             ),
             models.Index(fields=["completed_at"], name="batch_by_age"),
             models.Index(fields=["tenant", "environment", "-id"], name="batch_by_tenant"),
@@ -301,6 +311,77 @@ class MessageReference(models.Model):
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
+
+
+class ScheduledMessageQuerySet(models.QuerySet["ScheduledMessage"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own scheduled messages."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class ScheduledMessage(models.Model):
+    """A single message that is sent at a later time.
+
+    Written by `sending/schedule.py` and, from its claim on, by `batches/scheduled.py`.
+
+    It is claimed (`sending`) before it is sent and never claimed again, so it is sent at most once. One whose claim
+    ran out without a result was interrupted: its outcome is unknown.
+    """
+
+    class Status(models.TextChoices):
+        SCHEDULED = "scheduled"
+        SENDING = "sending"
+        ACCEPTED = "accepted"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    phone_number_id = models.CharField(max_length=64)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.SCHEDULED)
+    send_at = models.DateTimeField()
+    body = models.BinaryField()
+    """What the upstream receives, byte for byte; empty once it has ended: the event has it then."""
+    claimed_until = models.DateTimeField(null=True)
+    claim = models.UUIDField(null=True)
+    http_status = models.PositiveSmallIntegerField(null=True)
+    wamid = models.TextField(null=True)
+    response = models.BinaryField(null=True)
+    event_id = models.UUIDField(null=True)
+    sent_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = ScheduledMessageQuerySet.as_manager()
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "environment", "-id"], name="scheduled_by_tenant"),
+            models.Index(
+                fields=["send_at"], condition=models.Q(status="scheduled"), name="scheduled_by_time"
+            ),
+            models.Index(
+                fields=["tenant_id", "environment"],
+                condition=models.Q(status="scheduled"),
+                name="scheduled_waiting",
+            ),
+            models.Index(
+                fields=["claimed_until"], condition=models.Q(status="sending"), name="scheduled_claimed"
+            ),
+            models.Index(fields=["ended_at"], name="scheduled_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.SCHEDULED, self.id)
+
+    @property
+    def created_at(self) -> datetime:
+        """Exactly the millisecond in the id."""
+        return ids.created_at(self.id)
 
 
 class BatchFile(models.Model):

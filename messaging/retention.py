@@ -67,10 +67,33 @@ def forget_batches() -> int:
             forgotten += cursor.rowcount
 
 
+# As many in one transaction as lock little for long.
+_FORGET_SCHEDULED = """
+DELETE FROM messaging_scheduledmessage s USING (
+    SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
+    WHERE s.ended_at < now() - make_interval(days => t.retention_days)
+    ORDER BY s.ended_at LIMIT 1000
+    FOR UPDATE OF s SKIP LOCKED
+) old
+WHERE s.id = old.id
+"""
+
+
+def forget_scheduled_messages() -> int:
+    """Delete scheduled messages that ended longer ago than their tenant's retention. Returns how many."""
+    deleted = 0
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(_FORGET_SCHEDULED)
+            if not cursor.rowcount:
+                return deleted
+            deleted += cursor.rowcount
+
+
 # --- Expunging at a tenant's request, before retention ends: events, and what is kept of the messages of
 # batches.
 #
-# Called by `manage.py expunge`. Left alone: messages of a batch that are still to be sent, and the stored
+# Called by `manage.py expunge`. Left alone: messages that are still to be sent, and the stored
 # answers of Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
 
 # What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
@@ -79,6 +102,13 @@ UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NU
 FROM events e
 WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
   AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL)
+"""
+
+_FORGET_SCHEDULED_ANSWERS = """
+UPDATE messaging_scheduledmessage s SET wamid = NULL, response = NULL
+FROM events e
+WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND starts_with(e.dedupe_key, %s)
+  AND (s.wamid IS NOT NULL OR s.response IS NOT NULL)
 """
 
 
@@ -123,3 +153,5 @@ def _forget_answers(tenant_id: UUID) -> None:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
             cursor.execute(_FORGET_ANSWERS, [batch_id, EXPUNGED])
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])

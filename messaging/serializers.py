@@ -12,6 +12,9 @@ from messaging.models import Batch, BatchItem
 
 class BatchOut(serializers.ModelSerializer[Batch]):
     id = serializers.CharField(source="public_id")
+    send_at = serializers.DateTimeField(
+        allow_null=True, help_text="Nothing of it is sent before; null for a batch that was given no time."
+    )
 
     class Meta:
         model = Batch
@@ -24,6 +27,7 @@ class BatchOut(serializers.ModelSerializer[Batch]):
             "rate_per_sec",
             "client_ref",
             "waiting_for",
+            "send_at",
             "created_at",
             "started_at",
             "completed_at",

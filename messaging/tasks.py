@@ -65,6 +65,12 @@ def forget_batches(**_: Any) -> None:
 
 
 @shared_task
+def forget_scheduled_messages(**_: Any) -> None:
+    """Hourly: delete scheduled messages that are past their tenant's retention."""
+    retention.forget_scheduled_messages()
+
+
+@shared_task
 def forget_message_references(**_: Any) -> None:
     """Hourly: delete references of messages after 30 days."""
     references.forget_references()

@@ -2,7 +2,8 @@
 
 from django.urls import path
 
-from messaging.batches.views import BatchesView
+from messaging.batches.scheduled_views import ScheduledView
+from messaging.batches.views import BatchesView, BatchView
 from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
 from messaging.message_log.views import CustomersView
@@ -13,12 +14,31 @@ urlpatterns = [
     path("messages", MessagesView.as_view({"get": "list", "post": "create"}), name="messages"),
     path("messages/read", MessagesView.as_view({"post": "read"}), name="messages-read"),
     path("messages/batch", BatchesView.as_view({"get": "list", "post": "create"}), name="batches"),
-    path("messages/batch/<str:batch_id>", BatchesView.as_view({"get": "retrieve"}), name="batch"),
+    path(
+        "messages/batch/<str:batch_id>",
+        BatchView.as_view({"get": "retrieve", "patch": "partial_update"}),
+        name="batch",
+    ),
     path("messages/batch/<str:batch_id>/items", BatchesView.as_view({"get": "items"}), name="batch-items"),
     path(
         "messages/batch/<str:batch_id>/cancel", BatchesView.as_view({"post": "cancel"}), name="batch-cancel"
     ),
     path("messages/batch/<str:batch_id>/retry", BatchesView.as_view({"post": "retry"}), name="batch-retry"),
+    path(
+        "messages/scheduled",
+        ScheduledView.as_view({"get": "list", "post": "create"}),
+        name="scheduled-messages",
+    ),
+    path(
+        "messages/scheduled/<str:scheduled_id>",
+        ScheduledView.as_view({"get": "retrieve", "patch": "partial_update"}),
+        name="scheduled-message",
+    ),
+    path(
+        "messages/scheduled/<str:scheduled_id>/cancel",
+        ScheduledView.as_view({"post": "cancel"}),
+        name="scheduled-message-cancel",
+    ),
     # A wamid may hold slashes: whatever is no route above names a message.
     path("messages/<path:message_id>", MessagesView.as_view({"get": "retrieve"}), name="message"),
     path(

@@ -1,5 +1,6 @@
 """What a business can make grow has an end: each limit holds when two calls meet at it (docs/limits.md)."""
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,9 @@ from pytest_django import Settings
 from gateway.api.errors import ServiceError
 from gateway.clock import now
 from messaging.batches import lifecycle as batches
-from messaging.models import Batch
+from messaging.models import Batch, ScheduledMessage
+from messaging.sending import schedule
+from messaging.sending.flow import SendRequest
 from messaging.tests.incoming import number_of
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
@@ -151,6 +154,31 @@ class TestBatches:
 
     def make(self, tenant: Tenant) -> None:
         batches.create(tenant_id=tenant.id, environment="live", raw=BATCH)
+
+
+class TestScheduledMessages:
+    def test_two_at_the_limit_make_one(
+        self, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(schedule, "MOST_SCHEDULED", 2)
+        self.make(tenant)
+        assert at_once(lambda: self.make(tenant)) == [200, 429]
+        assert ScheduledMessage.objects.count() == 2
+
+    def make(self, tenant: Tenant) -> None:
+        body = {**json.loads(BATCH)["messages"][0], "from": "200300400500600"}
+        body["send_at"] = (now() + timedelta(hours=1)).isoformat()
+        schedule.create(
+            SendRequest(
+                tenant_id=tenant.id,
+                environment="live",
+                path="/v1/messages/scheduled",
+                raw=json.dumps(body).encode(),
+                body=body,
+                idempotency_key=None,
+                request_id=None,
+            )
+        )
 
 
 class TestSandboxTenants:

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
+from datetime import datetime
 from typing import NoReturn
 
 import msgspec
@@ -18,11 +19,11 @@ from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
 from gateway.api.limits import API_BODY_BYTES
 from gateway.api.validation import LONGEST_NAME, SHOWN_PROBLEMS, unknown_member
-from messaging.sending import outbound
+from messaging.sending import outbound, schedule
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The largest body of a batch."""
-MEMBERS = ("from", "client_ref", "messages")
+MEMBERS = ("from", "client_ref", "send_at", "messages")
 MAX_MESSAGES = 10_000
 LONGEST_REF = 255
 """Characters of a `client_ref` and of a `message_ref`."""
@@ -67,6 +68,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
     from_: Raw = Raw()
     messaging_product: Raw = Raw()
     message_ref: Raw = Raw()
+    send_at: Raw = Raw()
     text: Raw = Raw()
     image: Raw = Raw()
     video: Raw = Raw()
@@ -99,6 +101,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
     messages: list[Item]
     from_: Raw = Raw()
     client_ref: Raw = Raw()
+    send_at: Raw = Raw()
 
     @property
     def sender(self) -> str:
@@ -114,6 +117,10 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         if value is None or not _is_reference(value):
             raise InvalidRequest.of(client_ref=_NO_REFERENCE)
         return value
+
+    def moment(self) -> datetime | None:
+        """The `send_at`. Raises InvalidRequest."""
+        return schedule.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
 
     def check_item_senders(self, own: set[str]) -> None:
         """An item may repeat the batch's `from`; another number would be ignored, so it is refused."""
@@ -162,6 +169,8 @@ class Problems:
                 problems[content] = f"Required: the content of a message of the type {content}, {kind}."
         if _is_given(item.message_ref) and not _is_reference(_text(item.message_ref) or ""):
             problems["message_ref"] = _NO_REFERENCE
+        if item.send_at:
+            problems[outbound.SEND_AT] = "A batch has one time: give it beside `messages`."
         if problems:
             self.add(idx, problems)
 

@@ -5,15 +5,16 @@ lease's token is the fence: it is replaced only by the next holder, and an item 
 lease ends by its time, or when the worker that holds it has died. A batch whose number or tenant may not send is
 claimed only to report what was interrupted, or to end it.
 
-A batch waits while its number is unconnected or released, or its tenant suspended. `record_waiting` writes the reason
-and since when on every open batch that no runner holds. It runs before each claim of batches, so the reason is at
-most a few seconds old. A batch that waited for PATIENCE, or whose number was released, is claimed once more to end
-it: its unsent items are skipped (decision "Messages").
+A batch waits until its time to be sent, while its number is unconnected or released, or its tenant suspended.
+`record_waiting` writes the reason and since when on every open batch that no runner holds. It runs before each claim
+of batches, so the reason is at most a few seconds old. A batch that waited for PATIENCE, or whose number was released,
+is claimed once more to end it: its unsent items are skipped (decision "Messages").
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
 import orjson
@@ -40,14 +41,15 @@ PATIENCE = timedelta(hours=24)
 _RECORD_WAITING = f"""
 UPDATE messaging_batch b
 SET waiting_for = w.reason,
-    waiting_since = CASE WHEN w.reason IS NOT NULL THEN COALESCE(b.waiting_since, now()) END
+    waiting_since = CASE WHEN w.reason <> 'scheduled' THEN COALESCE(b.waiting_since, now()) END
 FROM (
     SELECT c.id, r.reason
     FROM messaging_batch c
         JOIN tenants_tenant t ON t.id = c.tenant_id
         LEFT JOIN numbers_phonenumber n
             ON n.phone_number_id = c.phone_number_id AND n.tenant_id = c.tenant_id AND n.environment = c.environment,
-        LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="c")} THEN 'tenant_suspended'
+        LATERAL (SELECT CASE WHEN c.send_at > now() AND c.started_at IS NULL THEN 'scheduled'
+                             WHEN NOT {SERVED.format(row="c")} THEN 'tenant_suspended'
                              WHEN n.id IS NULL THEN 'number_released'
                              WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS r (reason)
     WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now())
@@ -119,7 +121,8 @@ class ItemResult:
 
 
 # The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
-# of another tenant that had the number before is no older batch: it would hold the new owner's up.
+# of another tenant that had the number before is no older batch: it would hold the new owner's up. Nor is one whose
+# time has not come.
 _CLAIM_BATCHES = """
 UPDATE messaging_batch b
 SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
@@ -137,7 +140,7 @@ FROM (
         WHERE o.phone_number_id = c.phone_number_id AND o.completed_at IS NULL AND o.id <> c.id
           AND (o.lease_token IS NOT NULL
                OR (o.id < c.id AND c.lease_token IS NULL AND o.tenant_id = c.tenant_id
-                   AND o.environment = c.environment))
+                   AND o.environment = c.environment AND o.waiting_for IS DISTINCT FROM 'scheduled'))
       )
     ORDER BY c.id LIMIT %(limit)s
     FOR NO KEY UPDATE OF c SKIP LOCKED
@@ -280,15 +283,34 @@ def take_over(held: Held) -> list[ClaimedItem]:
             return [ClaimedItem(idx, bytes(body)) for idx, body in cursor]
 
 
-def number_of(held: Held) -> Sender:
-    """The batch's number as it is now; one that is gone reads as disconnected."""
+class OfNumber(Protocol):
+    """What is sent from a number of a tenant: a batch, or a scheduled message."""
+
+    @property
+    def tenant_id(self) -> UUID:
+        """The tenant."""
+        ...
+
+    @property
+    def environment(self) -> str:
+        """The number's environment."""
+        ...
+
+    @property
+    def phone_number_id(self) -> str:
+        """The number."""
+        ...
+
+
+def number_of(sent: OfNumber) -> Sender:
+    """The number as it is now; one that is gone reads as disconnected."""
     return sender(
-        tenant_id=held.tenant_id, environment=held.environment, from_=held.phone_number_id
+        tenant_id=sent.tenant_id, environment=sent.environment, from_=sent.phone_number_id
     ) or Sender(
-        phone_number_id=held.phone_number_id,
+        phone_number_id=sent.phone_number_id,
         waba_id="",
         token="",
-        environment=held.environment,
+        environment=sent.environment,
         connection_state="disconnected",
         connection_detail="account_removed",
         digits="",

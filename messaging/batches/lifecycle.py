@@ -6,6 +6,7 @@ runner (`runner.py`) is woken after the commit; when that signal is lost, beat f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -75,10 +76,13 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
         [(idx, bytes(item.template)) for idx, item in enumerate(body.messages) if item.is_template],
         waba_id=number.waba_id,
     )
+    send_at = body.moment()
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,
         phone_number_id=number.phone_number_id,
+        send_at=send_at,
+        waiting_for=Batch.WaitingFor.SCHEDULED if send_at else None,
         client_ref=client_ref,
         total=len(body.messages),
         rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
@@ -113,6 +117,29 @@ def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[
     batch = own.filter(pk=key).first() if key is not None else None
     if batch is None:
         raise NotFound("There is no such batch.")
+    return batch
+
+
+def reschedule(
+    *,
+    tenant_id: UUID,
+    environment: str,
+    batch_id: str,
+    send_at: datetime | None,
+    within: frozenset[str] | None = None,
+) -> Batch:
+    """Give a batch that has not begun another time; None sends it now. Raises NotFound, or Conflict when it began."""
+    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
+    with transaction.atomic():
+        batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
+        if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
+            status = batch.status if batch.status != Batch.Status.QUEUED else "being sent"
+            raise Conflict(f"This batch is {status}.", details={"status": batch.status})
+        batch.send_at = send_at
+        batch.waiting_for = Batch.WaitingFor.SCHEDULED if send_at else None
+        batch.waiting_since = None
+        batch.save(update_fields=["send_at", "waiting_for", "waiting_since"])
+        transaction.on_commit(wake, robust=True)
     return batch
 
 

@@ -1,4 +1,5 @@
-"""The batch runner: one in each process with the role `batches`, for all batches that the process holds.
+"""The batch runner: one in each process with the role `batches`, for all batches that the process holds and all
+scheduled messages whose time has come.
 
 It runs from the process's start on (`gateway/__main__.py`): an event loop for the messages, threads for the database
 and for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
@@ -23,6 +24,7 @@ from gateway.monitoring import tracing
 from gateway.upstream.calls import AsyncPool
 from messaging.batches import held_batch
 from messaging.batches.held_batch import Held
+from messaging.batches.scheduled import ScheduledSends
 from messaging.batches.sender import BatchRun
 
 log = structlog.get_logger(__name__)
@@ -33,6 +35,7 @@ MESSAGES_AT_ONCE = 768
 """In one process: below the 1,024 files that a process may usually open."""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
+"""How often a runner looks for scheduled messages and, while it runs batches, for further ones."""
 QUIET_POLL_SECONDS = 5.0
 """How often a runner that runs nothing looks by itself: a number is connected again, or another runner has crashed."""
 LINGER_SECONDS = 300.0
@@ -119,19 +122,21 @@ class Runner:
         await self.registration.start()
         try:
             async with AsyncPool(limit=MESSAGES_AT_ONCE) as pool:
-                ran_at = time.monotonic()
+                scheduled = ScheduledSends(self, pool)
+                ran_at, claims_at = time.monotonic(), 0.0
                 while True:
+                    was_woken = self.woken.is_set()
                     self.woken.clear()
-                    self._start(await self._claim(), pool)
-                    if self.running:
+                    batch_is_due = await scheduled.look()
+                    if was_woken or batch_is_due or self.running or time.monotonic() >= claims_at:
+                        self._start(await self._claim(), pool)
+                        has_suspects = self.dead_workers.has_suspects
+                        claims_at = time.monotonic() + (POLL_SECONDS if has_suspects else QUIET_POLL_SECONDS)
+                    if self.running or scheduled.is_busy:
                         ran_at = time.monotonic()
-                        await self._until_woken(POLL_SECONDS)
                     elif self.stopping or (time.monotonic() - ran_at >= LINGER_SECONDS and _leave(self)):
                         return
-                    else:
-                        await self._until_woken(
-                            POLL_SECONDS if self.dead_workers.has_suspects else QUIET_POLL_SECONDS
-                        )
+                    await self._until_woken(POLL_SECONDS)
         finally:
             await self.registration.close()
             for executor in self.database:

@@ -82,7 +82,10 @@ Value = TypeVar("Value")
 
 
 class ProcessResources(Protocol):
-    """What the batches of one process share."""
+    """What the batches and the scheduled messages of one process share."""
+
+    woken: asyncio.Event
+    """Set to have the runner look at once."""
 
     slots: asyncio.Semaphore
     """One for each message that the process may have under way."""
@@ -289,7 +292,7 @@ class BatchRun:
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment
-            self.token_question = asyncio.create_task(asyncio.to_thread(_question_token, number))
+            self.token_question = asyncio.create_task(asyncio.to_thread(question_token, number))
 
     async def _token_answer(self) -> None:
         """Nothing more goes out while the token is in question; then the number is as the answer left it."""
@@ -354,22 +357,27 @@ class BatchRun:
             await self._renew()
 
     async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
-        """A call of the database, tried until the database takes it."""
-        while True:
-            try:
-                return await self.process.in_database(self.lane, call, *values)
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                log.warning("batch_waits_for_database", error=type(error).__name__)
-                await asyncio.sleep(RETRY_SECONDS)
+        return await until_done(self.process, self.lane, call, *values)
+
+
+async def until_done(process: ProcessResources, lane: int, call: Callable[..., Value], *values: Any) -> Value:
+    """A call of the database, tried until the database takes it."""
+    while True:
+        try:
+            return await process.in_database(lane, call, *values)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            log.warning("batch_waits_for_database", error=type(error).__name__)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 def _take_next(held: Held, first: int, count: int) -> held_batch.Taken:
     return held_batch.take(held, first=first, count=count)
 
 
-def _question_token(number: Sender) -> None:
+def question_token(number: Sender) -> None:
+    """Ask whether a token still works that the upstream refused. For a thread of its own."""
     try:
         tokens.question(waba_id=number.waba_id, token=number.token)
     except DATABASE_UNAVAILABLE as error:

@@ -12,14 +12,16 @@ from rest_framework.viewsets import GenericViewSet
 
 from gateway.api import limits, query
 from gateway.api.authentication import caller_of, scope_of
-from gateway.api.json import UnreadJSON
+from gateway.api.json import JSONParser, UnreadJSON
 from gateway.api.limits import API_BODY_BYTES, large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
 from gateway.api.viewsets import DeclaredQuery
 from gateway.roles import KeyScope
 from messaging.batches import body, lifecycle
 from messaging.batches.outcomes import Outcomes, outcomes_of
 from messaging.models import Batch, BatchItem
+from messaging.sending import schedule
 from messaging.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
 
 
@@ -34,6 +36,13 @@ class BatchOutcomesOut(serializers.Serializer[Outcomes]):
     read = serializers.IntegerField(source="statuses.read", help_text="Read.")
     failed = serializers.IntegerField(
         source="statuses.failed", help_text="Refused at once, or reported as failed later."
+    )
+
+
+class BatchTimeIn(serializers.Serializer[dict[str, Any]]):
+    send_at = serializers.CharField(
+        allow_null=True,
+        help_text="The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null is now.",
     )
 
 
@@ -62,7 +71,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
     scope = KeyScope.MESSAGES
-    limited_actions = frozenset({"create", "list", "retrieve", "items", "cancel", "retry"})
+    limited_actions = frozenset({"create", "list", "retrieve", "partial_update", "items", "cancel", "retry"})
     parser_classes = [UnreadJSON]
     pagination_class = InOrder
 
@@ -159,6 +168,27 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
         return lifecycle.find(**_scope(request), batch_id=batch_id)
+
+
+@limited_by(API_BODY_BYTES)
+class BatchView(BatchesView):
+    """One batch."""
+
+    parser_classes = [JSONParser]
+
+    @extend_schema(
+        operation_id="reschedule_batch",
+        summary="Change the time of a batch",
+        description="While none of its messages was sent; 409 then. `null` sends it now.",
+        tags=["Messages"],
+        request=BatchTimeIn,
+        responses=BatchOut,
+    )
+    def partial_update(self, request: Request, batch_id: str) -> Response:
+        given = checked(BatchTimeIn(data=request.data))
+        send_at = schedule.moment_of(given["send_at"]) if given["send_at"] is not None else None
+        batch = lifecycle.reschedule(**_scope(request), batch_id=batch_id, send_at=send_at)
+        return Response(BatchOut(batch).data)
 
 
 def _scope(request: Request) -> dict[str, Any]:

@@ -144,7 +144,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
         path=request.path,
         raw=request.raw,
     )
-    opened = await (runtime.read(_opening(request, use)) if use else _opening_without_key(runtime, request))
+    opened = await (runtime.read(opening(request, use)) if use else _opening_without_key(runtime, request))
     if isinstance(opened, ServiceError):
         raise opened
     if isinstance(opened, Reply):
@@ -250,7 +250,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
     return _unusable(number) or number
 
 
-def _opening(request: SendRequest, use: KeyUse) -> Statements[Sender | Reply | ServiceError]:
+def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
     """The number to send from under a key that is owned now, or what the caller is answered instead.
 
     An earlier use of the key comes before every other judgement (decision "Messages").
@@ -268,9 +268,9 @@ def _opening(request: SendRequest, use: KeyUse) -> Statements[Sender | Reply | S
         else:
             problem = _unusable(number)
     if problem is not None:
-        return (yield from idempotency.earlier(use)) or problem
+        return ((yield from idempotency.earlier(use)) if use else None) or problem
     assert number is not None  # noqa: S101 - one that is missing is a problem
-    return (yield from idempotency.beginning(use)) or number
+    return ((yield from idempotency.beginning(use)) if use else None) or number
 
 
 def _unknown_sender(request: SendRequest) -> Statements[InvalidRequest]:

@@ -88,9 +88,15 @@ def check_sender(body: dict[str, Any]) -> str:
     return str(body["from"]).strip()
 
 
+SEND_AT = "send_at"
+NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/scheduled."
+
+
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """What is wrong with a caller's message, if anything."""
+    """What is wrong with a caller's message, if anything. One that names a time would go out at once."""
     problems = missing_sender(body) | missing_of_message(body)
+    if SEND_AT in body:
+        problems[SEND_AT] = NOT_SCHEDULED
     return InvalidRequest.of(**problems) if problems else None
 
 
@@ -243,15 +249,16 @@ def outbound_event(
 def outcome_unknown(details: dict[str, Any]) -> bytes:
     """The response recorded when the upstream's answer is unknown (decision "Batches")."""
     message = "The upstream's answer is not known: watch for a message.status event before sending again."
-    return _service_error(OUTCOME_UNKNOWN, message, details)
+    return service_error(OUTCOME_UNKNOWN, message, details)
 
 
 def not_sent(details: dict[str, Any]) -> bytes:
     """The response recorded when the upstream could not be reached, so that nothing went out."""
-    return _service_error(MetaUnreachable.code, "WhatsApp could not be reached. Nothing was sent.", details)
+    return service_error(MetaUnreachable.code, "WhatsApp could not be reached. Nothing was sent.", details)
 
 
-def _service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
+def service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
+    """The response recorded when the service itself says why a message was not sent."""
     error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
 

@@ -7,6 +7,7 @@ belongs to `world.tenant`, and `body` is what gets a request past validation as 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 from django.urls import get_resolver
@@ -20,7 +21,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.roles import KeyScope
 from messaging.message_templates import mirror
-from messaging.models import Batch
+from messaging.models import Batch, ScheduledMessage
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import lifecycle
@@ -147,6 +148,17 @@ def _batch(world: World) -> Ids:
         tenant=world.tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80
     )
     return {"batch_id": batch.public_id}
+
+
+def _scheduled(world: World) -> Ids:
+    message = ScheduledMessage.objects.create(
+        tenant_id=world.tenant.id,
+        environment="live",
+        phone_number_id="1",
+        send_at=now() + timedelta(hours=1),
+        body=b"{}",
+    )
+    return {"scheduled_id": message.public_id}
 
 
 def _message(world: World) -> Ids:
@@ -318,8 +330,14 @@ ROWS: dict[str, Row] = {
     "POST /v1/messages/batch": Row(),
     "GET /v1/messages/batch/{batch_id}": Row(_batch),
     "GET /v1/messages/batch/{batch_id}/items": Row(_batch),
+    "PATCH /v1/messages/batch/{batch_id}": Row(_batch),
     "POST /v1/messages/batch/{batch_id}/cancel": Row(_batch),
     "POST /v1/messages/batch/{batch_id}/retry": Row(_batch),
+    "GET /v1/messages/scheduled": Row(),
+    "POST /v1/messages/scheduled": Row(),
+    "GET /v1/messages/scheduled/{scheduled_id}": Row(_scheduled),
+    "PATCH /v1/messages/scheduled/{scheduled_id}": Row(_scheduled),
+    "POST /v1/messages/scheduled/{scheduled_id}/cancel": Row(_scheduled),
     "DELETE /v1/numbers/{phone_number_id}": Row(_number),
     "DELETE /v1/accounts/{waba_id}": Row(_account),
     "GET /v1/templates": Row(),

@@ -27,6 +27,7 @@ from gateway.upstream.notifications.normalise import FIELDS
 from messaging import csv_batches, form_files, idempotency, pacing
 from messaging.batches import body
 from messaging.batches import lifecycle as batch_lifecycle
+from messaging.sending import schedule
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
 from tenants import audit, device_login, serializers
@@ -230,6 +231,7 @@ def test_the_limits_are_the_codes() -> None:
         f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "
         f"{batch_lifecycle.MOST_WAITING_BYTES // mib:,} MiB together"
     )
+    assert limits["scheduled messages"] == f"{schedule.MOST_SCHEDULED:,} in each environment"
     assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
     assert limits["sandbox numbers"] == str(control.MOST_NUMBERS)
     assert limits["sandbox tenants"] == str(tenant_lifecycle.MOST_SANDBOX_TENANTS)

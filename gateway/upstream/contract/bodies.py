@@ -62,17 +62,22 @@ def schemas() -> Json:
     """Every schema of the upstream's bodies by its name."""
     made: Json = {name: opened(schema) for name, schema in _SOURCE["schemas"].items()}
     address = made.pop("MessageAddress")
-    messages, items = {}, {}
+    messages, scheduled, items = {}, {}, {}
     for kind, content in MESSAGE_TYPES.items():
         messages[kind] = f"{kind.capitalize()}Message"
+        scheduled[kind] = f"Scheduled{kind.capitalize()}Message"
         items[kind] = f"Batch{kind.capitalize()}Message"
         made[messages[kind]] = _message(kind, content, address, required=["from", "type", kind])
+        later = _message(kind, content, address, required=["from", "type", kind, "send_at"])
+        later["properties"]["send_at"] = _SOURCE["send_at"]
+        made[scheduled[kind]] = later
         item = _message(kind, content, address, required=["type", kind])
         item["properties"]["message_ref"] = _SOURCE["message_ref"]
         made[items[kind]] = item
     made["OutgoingMessage"] = discriminated(
         messages, "A message: the member named like `type` holds its content. Unknown members pass through."
     )
+    made["LaterMessage"] = discriminated(scheduled, "A message and its time. Unknown members pass through.")
     made["BatchMessage"] = discriminated(
         items, "A message of a batch. `from` may be left out; another number than the batch's is refused."
     )

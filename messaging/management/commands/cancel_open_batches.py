@@ -1,23 +1,28 @@
-"""`manage.py cancel_open_batches`: after a restore, batches that were open must not send their messages again."""
+"""`manage.py cancel_open_batches`: after a restore, what was open must not send its messages again."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand
+from django.db.models import Q
 
 from gateway.api.errors import Conflict
+from gateway.clock import now
 from messaging.batches import lifecycle
-from messaging.models import Batch
+from messaging.models import Batch, ScheduledMessage
 
 
 class Command(BaseCommand):
     help = (
-        "After a restore, or a fail-over that lost commits, and before a batches worker starts: cancel every open "
-        "batch of every tenant. Messages that the database does not know to be sent would go out twice."
+        "After a restore, or a fail-over that lost commits, and before a batches worker starts: cancel every batch and "
+        "every scheduled message of every tenant whose time has come. Messages that the database does not know to be "
+        "sent would go out twice."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0
-        for batch in Batch.objects.filter(status=Batch.Status.QUEUED).iterator():
+        moment = now()
+        has_come = Q(send_at=None) | Q(send_at__lte=moment)
+        for batch in Batch.objects.filter(has_come, status=Batch.Status.QUEUED).iterator():
             try:
                 lifecycle.cancel(
                     tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.public_id
@@ -25,4 +30,15 @@ class Command(BaseCommand):
                 count += 1
             except Conflict:
                 continue  # it ended meanwhile
-        self.stdout.write(f"{count} batches cancelled.")
+        open_messages = ScheduledMessage.objects.filter(
+            status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING],
+            send_at__lte=moment,
+        )
+        messages = open_messages.update(
+            status=ScheduledMessage.Status.CANCELLED,
+            ended_at=moment,
+            body=b"",
+            claim=None,
+            claimed_until=None,
+        )
+        self.stdout.write(f"{count} batches and {messages} scheduled messages cancelled.")

@@ -969,7 +969,11 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change the time of a batch
+         * @description While none of its messages was sent; 409 then. `null` sends it now.
+         */
+        patch: operations["reschedule_batch"];
         trace?: never;
     };
     "/v1/messages/batch/{batch_id}/cancel": {
@@ -1046,6 +1050,74 @@ export interface paths {
          * @description Optionally shows the typing indicator until the answer is sent.
          */
         post: operations["mark_message_read"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/scheduled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List scheduled messages
+         * @description Newest first.
+         */
+        get: operations["list_scheduled_messages"];
+        put?: never;
+        /**
+         * Schedule a message
+         * @description The body is that of a send plus `send_at`. It is sent at that time and not before, and once.
+         */
+        post: operations["schedule_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/scheduled/{scheduled_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a scheduled message
+         * @description Whether it waits, and what became of it.
+         */
+        get: operations["get_scheduled_message"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change the time of a scheduled message
+         * @description While it waits; 409 once it is on its way.
+         */
+        patch: operations["reschedule_message"];
+        trace?: never;
+    };
+    "/v1/messages/scheduled/{scheduled_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a scheduled message
+         * @description While it waits; 409 once it is on its way.
+         */
+        post: operations["cancel_scheduled_message"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3134,10 +3206,15 @@ export interface components {
             /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            /**
+             * Format: date-time
+             * @description Nothing of it is sent before; null for a batch that was given no time.
+             */
+            send_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3322,10 +3399,15 @@ export interface components {
             /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            /**
+             * Format: date-time
+             * @description Nothing of it is sent before; null for a batch that was given no time.
+             */
+            send_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3683,6 +3765,10 @@ export interface components {
             message_ref?: string;
         } & {
             [key: string]: unknown;
+        };
+        BatchTimeRequest: {
+            /** @description The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null is now. */
+            send_at?: string | null;
         };
         BatchVideoMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
@@ -4163,10 +4249,15 @@ export interface components {
             /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            /**
+             * Format: date-time
+             * @description Nothing of it is sent before; null for a batch that was given no time.
+             */
+            send_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -6321,6 +6412,8 @@ export interface components {
              */
             created_at: string;
         };
+        /** @description A message and its time. Unknown members pass through. */
+        LaterMessage: components["schemas"]["ScheduledTextMessage"] | components["schemas"]["ScheduledImageMessage"] | components["schemas"]["ScheduledVideoMessage"] | components["schemas"]["ScheduledAudioMessage"] | components["schemas"]["ScheduledDocumentMessage"] | components["schemas"]["ScheduledStickerMessage"] | components["schemas"]["ScheduledLocationMessage"] | components["schemas"]["ScheduledContactsMessage"] | components["schemas"]["ScheduledReactionMessage"] | components["schemas"]["ScheduledInteractiveMessage"] | components["schemas"]["ScheduledTemplateMessage"];
         Ledger: {
             /**
              * Format: date
@@ -6617,6 +6710,11 @@ export interface components {
             from: string;
             /** @description Your name of the batch. A repeated one returns the batch that has it, whatever the messages are. */
             client_ref?: string;
+            /**
+             * Format: date-time
+             * @description Send it from this time on and not before, ISO 8601 with an offset, at most 90 days ahead.
+             */
+            send_at?: string;
             /** @description The messages. */
             messages: components["schemas"]["BatchMessage"][];
         };
@@ -7867,10 +7965,15 @@ export interface components {
             /** @description Your name of the batch; null when you gave none. */
             client_ref?: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended.
+             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | null;
+            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            /**
+             * Format: date-time
+             * @description Nothing of it is sent before; null for a batch that was given no time.
+             */
+            send_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -8103,6 +8206,445 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string;
         };
+        /** @description As `schedule.shown` makes it. */
+        Scheduled: {
+            /** @description The scheduled message: `sch_` and 26 characters. */
+            id: string;
+            /**
+             * @description How far it is: it waits, is on its way, or has ended. `scheduled`: waits for its time; `sending`: is on its way; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or it could not be sent; `cancelled`: was cancelled.
+             * @enum {string}
+             */
+            status: "scheduled" | "sending" | "accepted" | "failed" | "cancelled";
+            /**
+             * Format: date-time
+             * @description It is not sent before.
+             */
+            send_at: string;
+            /** @description The number that sends it. */
+            phone_number_id: string;
+            /** @description The status of WhatsApp's answer; null without one. */
+            http_status: number | null;
+            /** @description WhatsApp's id of the message that was sent. */
+            wamid: string | null;
+            /** @description WhatsApp's answer, or the error that says why it was not sent; null until it has ended. */
+            readonly response: {
+                [key: string]: unknown;
+            } | null;
+            /** @description Its event `message.outbound`: `evt_` and 26 characters. */
+            event_id: string | null;
+            /**
+             * Format: date-time
+             * @description When it was sent.
+             */
+            sent_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it was scheduled.
+             */
+            created_at: string;
+        };
+        ScheduledAudioMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "audio";
+            /** @description The audio of the message. */
+            audio: components["schemas"]["AudioContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledContactsMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "contacts";
+            /** @description The customers that it is about, in WhatsApp's own form. */
+            contacts: components["schemas"]["ContactCards"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledDocumentMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "document";
+            /** @description The document of the message. */
+            document: components["schemas"]["DocumentContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledImageMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "image";
+            /** @description The image of the message. */
+            image: components["schemas"]["ImageContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledInteractiveMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "interactive";
+            /** @description The interactive content of the message. */
+            interactive: components["schemas"]["InteractiveContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledList: {
+            /** @description The entries, in their order. */
+            data: components["schemas"]["Scheduled"][];
+            /** @description The `cursor` of the next page; null on the last one. */
+            next_cursor: string | null;
+        };
+        ScheduledLocationMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "location";
+            /** @description A place. */
+            location: components["schemas"]["LocationContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledReactionMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "reaction";
+            /** @description A reaction to a message. */
+            reaction: components["schemas"]["ReactionContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledStickerMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "sticker";
+            /** @description The sticker of the message. */
+            sticker: components["schemas"]["StickerContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledTemplateMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "template";
+            /** @description The template of the message. */
+            template: components["schemas"]["TemplateContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledTextMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "text";
+            /** @description The text. */
+            text: components["schemas"]["TextContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ScheduledVideoMessage: {
+            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            from: string;
+            /** @description The customer's phone number. */
+            to?: string;
+            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            recipient?: string;
+            /**
+             * @description Added when it is missing.
+             * @constant
+             */
+            messaging_product?: "whatsapp";
+            /** @description `individual` unless it says `group`. */
+            recipient_type?: string;
+            /** @description The message that this one answers. */
+            context?: components["schemas"]["QuotedMessage"];
+            /** @description Up to 512 characters that come back in every status of this message. */
+            biz_opaque_callback_data?: string;
+            /** @description The customer's identity hash; another one refuses the message. */
+            recipient_identity_key_hash?: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "video";
+            /** @description The video of the message. */
+            video: components["schemas"]["VideoContent"];
+            /**
+             * Format: date-time
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @example 2026-12-01T09:00:00+05:30
+             */
+            send_at: string;
+        } & {
+            [key: string]: unknown;
+        };
         Seller: {
             /** @description Its name. */
             name: string;
@@ -8112,6 +8654,10 @@ export interface components {
             address: string;
             /** @description The state of India in the tax office's two digits, such as `29`. */
             state_code: string;
+        };
+        SendAtRequest: {
+            /** @description The new time: ISO 8601 with an offset, in the future, at most 90 days ahead. */
+            send_at?: string;
         };
         /**
          * @description WhatsApp took the message; whether it arrives is told by `message.status` events.
@@ -13617,6 +14163,7 @@ export interface operations {
                      *           "rate_per_sec": 1,
                      *           "client_ref": "november-news",
                      *           "waiting_for": "number_not_connected",
+                     *           "send_at": "2026-11-01T07:06:41.120Z",
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "started_at": "2026-11-01T07:06:41.120Z",
                      *           "completed_at": "2026-11-01T07:06:41.120Z"
@@ -13698,6 +14245,7 @@ export interface operations {
                      *       "rate_per_sec": 1,
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -13727,6 +14275,7 @@ export interface operations {
                      *       "rate_per_sec": 1,
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -13797,6 +14346,7 @@ export interface operations {
                      *       "rate_per_sec": 1,
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -13818,6 +14368,77 @@ export interface operations {
             404: components["responses"]["NotFoundOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    reschedule_batch: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The batch: `bat_` and 26 characters. */
+                batch_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "send_at": "2026-11-01T07:06:41.120Z"
+                 *     }
+                 */
+                "application/json": components["schemas"]["BatchTimeRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "queued",
+                     *       "total": 1,
+                     *       "accepted": 1,
+                     *       "failed": 1,
+                     *       "rate_per_sec": 1,
+                     *       "client_ref": "november-news",
+                     *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "started_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Batch"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
             431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
@@ -13862,6 +14483,7 @@ export interface operations {
                      *       "rate_per_sec": 1,
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z"
@@ -13994,6 +14616,7 @@ export interface operations {
                      *       "rate_per_sec": 1,
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z"
@@ -14052,6 +14675,332 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["UpstreamSuccess"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    list_scheduled_messages: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous result. */
+                cursor?: string;
+                /** @description How many entries a page has, 1 to 200. */
+                limit?: number;
+                /** @description Entries with this status. `accepted`: WhatsApp took it; `cancelled`: was cancelled; `failed`: WhatsApp refused it or it could not be sent; `scheduled`: waits for its time; `sending`: is on its way. */
+                status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending";
+            };
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "text",
+                     *           "status": "scheduled",
+                     *           "send_at": "2026-11-01T07:06:41.120Z",
+                     *           "phone_number_id": "200300400500600",
+                     *           "http_status": 200,
+                     *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *           "response": {},
+                     *           "event_id": "evt_01M6AYX330E008000000000001",
+                     *           "sent_at": "2026-11-01T07:06:41.120Z",
+                     *           "created_at": "2026-11-01T07:06:41.120Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ScheduledList"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    schedule_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description 1 to 255 visible ASCII characters; a repeat with the same key within 24 hours gets the first answer and sends nothing. */
+                "Idempotency-Key"?: string;
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "from": "text",
+                 *       "type": "text",
+                 *       "text": {
+                 *         "body": "text"
+                 *       },
+                 *       "send_at": "2026-12-01T09:00:00+05:30"
+                 *     }
+                 */
+                "application/json": components["schemas"]["LaterMessage"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "scheduled",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "phone_number_id": "200300400500600",
+                     *       "http_status": 200,
+                     *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *       "response": {},
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "sent_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Scheduled"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    get_scheduled_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The scheduled message: `sch_` and 26 characters. */
+                scheduled_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "scheduled",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "phone_number_id": "200300400500600",
+                     *       "http_status": 200,
+                     *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *       "response": {},
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "sent_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Scheduled"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    reschedule_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The scheduled message: `sch_` and 26 characters. */
+                scheduled_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "send_at": "2026-11-01T07:06:41.120Z"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SendAtRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "scheduled",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "phone_number_id": "200300400500600",
+                     *       "http_status": 200,
+                     *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *       "response": {},
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "sent_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Scheduled"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    cancel_scheduled_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The scheduled message: `sch_` and 26 characters. */
+                scheduled_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "status": "scheduled",
+                     *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "phone_number_id": "200300400500600",
+                     *       "http_status": 200,
+                     *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                     *       "response": {},
+                     *       "event_id": "evt_01M6AYX330E008000000000001",
+                     *       "sent_at": "2026-11-01T07:06:41.120Z",
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Scheduled"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];

@@ -301,6 +301,11 @@ export class Messages extends Resource {
     return this.json({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}` }, options);
   }
 
+  /** Change the time of a batch. While none of its messages was sent; 409 then. `null` sends it now. */
+  rescheduleBatch(batchId: string, body?: Schemas["BatchTimeRequest"], options: RequestOptions = {}): Promise<Schemas["Batch"]> {
+    return this.json({ method: "PATCH", path: `/v1/messages/batch/${encodeURIComponent(batchId)}`, body }, options);
+  }
+
   /** Cancel a batch. Items that were not sent become `skipped`; those on their way finish. */
   cancelBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/cancel` }, options);
@@ -319,6 +324,31 @@ export class Messages extends Resource {
   /** Mark a message as read. Optionally shows the typing indicator until the answer is sent. */
   markRead(body: Schemas["ReadMark"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: "/v1/messages/read", body }, options);
+  }
+
+  /** List scheduled messages. Newest first. */
+  listScheduled(query: { status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
+    return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
+  }
+
+  /** Schedule a message. The body is that of a send plus `send_at`. It is sent at that time and not before, and once. */
+  schedule(body: Schemas["LaterMessage"], options: KeyedOptions = {}): Promise<Schemas["Scheduled"]> {
+    return this.json({ method: "POST", path: "/v1/messages/scheduled", body, keyed: true }, options);
+  }
+
+  /** Get a scheduled message. Whether it waits, and what became of it. */
+  getScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
+    return this.json({ method: "GET", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}` }, options);
+  }
+
+  /** Change the time of a scheduled message. While it waits; 409 once it is on its way. */
+  reschedule(scheduledId: string, body?: Schemas["SendAtRequest"], options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
+    return this.json({ method: "PATCH", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}`, body }, options);
+  }
+
+  /** Cancel a scheduled message. While it waits; 409 once it is on its way. */
+  cancelScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
+    return this.json({ method: "POST", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}/cancel` }, options);
   }
 
   /** Get a customer of a number. By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, and the ids that are known. A customer that never wrote and was never written to is answered with nulls. */

@@ -918,6 +918,27 @@ class Messages(Resource):
         )
         return answer
 
+    def reschedule_batch(
+        self,
+        batch_id: str,
+        body: types.BatchTimeRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.Batch:
+        """Change the time of a batch.
+
+        While none of its messages was sent; 409 then. `null` sends it now.
+        """
+        answer: types.Batch = self._json(
+            Call(
+                "PATCH",
+                self._path("/v1/messages/batch/{batch_id}", batch_id=batch_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     def cancel_batch(self, batch_id: str) -> types.Batch:
         """Cancel a batch.
 
@@ -977,6 +998,94 @@ class Messages(Resource):
                 "/v1/messages/read",
                 body=body,
                 extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_scheduled(
+        self,
+        *,
+        status: Literal["accepted", "cancelled", "failed", "scheduled", "sending"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.Scheduled]:
+        """List scheduled messages.
+
+        Newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/messages/scheduled",
+                query={"status": status, "limit": limit},
+            )
+        )
+
+    def schedule(
+        self,
+        body: types.LaterMessage,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> types.Scheduled:
+        """Schedule a message.
+
+        The body is that of a send plus `send_at`. It is sent at that time and not before, and once.
+        """
+        answer: types.Scheduled = self._json(
+            Call(
+                "POST",
+                "/v1/messages/scheduled",
+                body=body,
+                extra_body=extra_body,
+                keyed=True,
+                idempotency_key=idempotency_key,
+            )
+        )
+        return answer
+
+    def get_scheduled(self, scheduled_id: str) -> types.Scheduled:
+        """Get a scheduled message.
+
+        Whether it waits, and what became of it.
+        """
+        answer: types.Scheduled = self._json(
+            Call(
+                "GET",
+                self._path("/v1/messages/scheduled/{scheduled_id}", scheduled_id=scheduled_id),
+            )
+        )
+        return answer
+
+    def reschedule(
+        self,
+        scheduled_id: str,
+        body: types.SendAtRequest | None = None,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.Scheduled:
+        """Change the time of a scheduled message.
+
+        While it waits; 409 once it is on its way.
+        """
+        answer: types.Scheduled = self._json(
+            Call(
+                "PATCH",
+                self._path("/v1/messages/scheduled/{scheduled_id}", scheduled_id=scheduled_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def cancel_scheduled(self, scheduled_id: str) -> types.Scheduled:
+        """Cancel a scheduled message.
+
+        While it waits; 409 once it is on its way.
+        """
+        answer: types.Scheduled = self._json(
+            Call(
+                "POST",
+                self._path("/v1/messages/scheduled/{scheduled_id}/cancel", scheduled_id=scheduled_id),
             )
         )
         return answer

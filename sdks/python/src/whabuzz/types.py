@@ -241,7 +241,10 @@ class Batch(TypedDict):
     failed: NotRequired[int]
     rate_per_sec: int
     client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -299,6 +302,10 @@ class BatchOutcomes(TypedDict):
 class BatchPlace(TypedDict):
     batch_id: str | None
     idx: int
+
+
+class BatchTimeRequest(TypedDict, closed=True):
+    send_at: NotRequired[str | None]
 
 
 class BatchWarning(TypedDict):
@@ -451,7 +458,10 @@ class CreatedBatch(TypedDict):
     failed: NotRequired[int]
     rate_per_sec: int
     client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -1697,7 +1707,10 @@ class RepeatedBatch(TypedDict):
     failed: NotRequired[int]
     rate_per_sec: int
     client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -1852,11 +1865,127 @@ class SampleRequest(TypedDict):
     waba_id: NotRequired[str]
 
 
+class Scheduled(TypedDict):
+    """
+    As `schedule.shown` makes it.
+    """
+
+    id: str
+    status: Literal["scheduled", "sending", "accepted", "failed", "cancelled"]
+    send_at: str
+    phone_number_id: str
+    http_status: int | None
+    wamid: str | None
+    response: dict[str, Any] | None
+    event_id: str | None
+    sent_at: str | None
+    created_at: str
+
+
+ScheduledAudioMessage = TypedDict(
+    "ScheduledAudioMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["audio"],
+        "audio": AudioContent,
+        "send_at": str,
+    },
+)
+
+
+ScheduledDocumentMessage = TypedDict(
+    "ScheduledDocumentMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["document"],
+        "document": DocumentContent,
+        "send_at": str,
+    },
+)
+
+
+ScheduledImageMessage = TypedDict(
+    "ScheduledImageMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["image"],
+        "image": ImageContent,
+        "send_at": str,
+    },
+)
+
+
+class ScheduledList(TypedDict):
+    data: list[Scheduled]
+    next_cursor: str | None
+
+
+ScheduledLocationMessage = TypedDict(
+    "ScheduledLocationMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["location"],
+        "location": LocationContent,
+        "send_at": str,
+    },
+)
+
+
+ScheduledReactionMessage = TypedDict(
+    "ScheduledReactionMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["reaction"],
+        "reaction": ReactionContent,
+        "send_at": str,
+    },
+)
+
+
 class Seller(TypedDict):
     name: str
     gstin: str
     address: str
     state_code: str
+
+
+class SendAtRequest(TypedDict, closed=True):
+    send_at: NotRequired[str]
 
 
 class Contact(TypedDict):
@@ -2701,7 +2830,10 @@ class BatchDetails(TypedDict):
     failed: NotRequired[int]
     rate_per_sec: int
     client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[Literal["number_not_connected", "number_released", "tenant_suspended"] | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -3590,6 +3722,78 @@ class Payment(TypedDict):
     expires_at: str
 
 
+ScheduledContactsMessage = TypedDict(
+    "ScheduledContactsMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["contacts"],
+        "contacts": ContactCards,
+        "send_at": str,
+    },
+)
+
+
+ScheduledStickerMessage = TypedDict(
+    "ScheduledStickerMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["sticker"],
+        "sticker": StickerContent,
+        "send_at": str,
+    },
+)
+
+
+ScheduledTextMessage = TypedDict(
+    "ScheduledTextMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["text"],
+        "text": TextContent,
+        "send_at": str,
+    },
+)
+
+
+ScheduledVideoMessage = TypedDict(
+    "ScheduledVideoMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["video"],
+        "video": VideoContent,
+        "send_at": str,
+    },
+)
+
+
 class TemplateParameter(TypedDict):
     type: str
     text: NotRequired[str]
@@ -3724,6 +3928,24 @@ class MessageInboundEvent(TypedDict):
     raw_path: str | None
 
 
+ScheduledInteractiveMessage = TypedDict(
+    "ScheduledInteractiveMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["interactive"],
+        "interactive": InteractiveContent,
+        "send_at": str,
+    },
+)
+
+
 class TemplateComponentValues(TypedDict):
     """
     The values of one component of the template.
@@ -3847,6 +4069,24 @@ OutgoingMessage: TypeAlias = (
 )
 
 
+ScheduledTemplateMessage = TypedDict(
+    "ScheduledTemplateMessage",
+    {
+        "from": str,
+        "to": NotRequired[str],
+        "recipient": NotRequired[str],
+        "messaging_product": NotRequired[Literal["whatsapp"]],
+        "recipient_type": NotRequired[str],
+        "context": NotRequired[QuotedMessage],
+        "biz_opaque_callback_data": NotRequired[str],
+        "recipient_identity_key_hash": NotRequired[str],
+        "type": Literal["template"],
+        "template": TemplateContent,
+        "send_at": str,
+    },
+)
+
+
 BatchMessage: TypeAlias = (
     BatchTextMessage
     | BatchImageMessage
@@ -3862,11 +4102,27 @@ BatchMessage: TypeAlias = (
 )
 
 
+LaterMessage: TypeAlias = (
+    ScheduledTextMessage
+    | ScheduledImageMessage
+    | ScheduledVideoMessage
+    | ScheduledAudioMessage
+    | ScheduledDocumentMessage
+    | ScheduledStickerMessage
+    | ScheduledLocationMessage
+    | ScheduledContactsMessage
+    | ScheduledReactionMessage
+    | ScheduledInteractiveMessage
+    | ScheduledTemplateMessage
+)
+
+
 MessageBatch = TypedDict(
     "MessageBatch",
     {
         "from": str,
         "client_ref": NotRequired[str],
+        "send_at": NotRequired[str],
         "messages": list[BatchMessage],
     },
     closed=True,

@@ -1,0 +1,349 @@
+"""Scheduled messages whose time has come: claim → wait for the number's turn → send → record.
+
+Part of the batch runner (`messaging/batches/runner.py`), which looks every second. A message is claimed before it is
+sent and never claimed again, so it is sent at most once. A claim without a result runs out, and the message ends with
+the outcome unknown. One that cannot go at its time waits for PATIENCE, then it fails. No number holds up another: each
+has a task of its own and a bounded number of claims.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+
+from gateway import ids
+from gateway.api.errors import MetaUnreachable
+from gateway.clock import now
+from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.upstream.calls import (
+    THROUGHPUT,
+    AppSecretRefused,
+    AsyncPool,
+    UpstreamUnreachable,
+    classify,
+)
+from messaging.batches import held_batch
+from messaging.batches.sender import ProcessResources, question_token, until_done
+from messaging.pacing import Pacer, rate_of
+from messaging.sending import flow
+from messaging.sending.outbound import not_sent, outbound_event, outcome_unknown, service_error
+from phone_numbers.lookup import Sender
+from tenants import checklist
+from tenants.tenant_status import SERVED
+from webhooks.events.publish import publish
+
+log = structlog.get_logger(__name__)
+
+PATIENCE = timedelta(minutes=15)
+"""How long after its time a message may still go, when its number or its tenant could not send."""
+CLAIM_SECONDS = 300.0
+"""Until a claim runs out: far longer than a send takes with all its waits."""
+SAFE_SECONDS = 200.0
+"""After its claim a message is not sent any more, but given back."""
+CLAIMED_AT_ONCE = 64
+"""Of one number in one process."""
+REACH_SECONDS = 30.0
+"""How long a message waits for an upstream that cannot be reached."""
+RETRY_SECONDS = 0.5
+
+_LANE = 1
+
+Value = TypeVar("Value")
+
+_DUE = """
+SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled' AND send_at <= now()),
+       EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
+       EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
+"""
+# In the order of their times. `hindrance` says why one that waited too long could not go.
+_CLAIM = f"""
+UPDATE messaging_scheduledmessage m
+SET status = 'sending', claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
+FROM (
+    SELECT s.id, h.hindrance
+    FROM messaging_scheduledmessage s
+        JOIN tenants_tenant t ON t.id = s.tenant_id
+        LEFT JOIN numbers_phonenumber n
+            ON n.phone_number_id = s.phone_number_id AND n.tenant_id = s.tenant_id AND n.environment = s.environment,
+        LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="s")} THEN 'tenant_suspended'
+                             WHEN n.id IS NULL THEN 'number_released'
+                             WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS h (hindrance)
+    WHERE s.status = 'scheduled' AND s.send_at <= now() AND s.phone_number_id <> ALL(%(busy)s::text[])
+      AND (h.hindrance IS NULL OR s.send_at < now() - make_interval(secs => %(patience)s))
+    ORDER BY s.send_at LIMIT %(limit)s
+    FOR NO KEY UPDATE OF s SKIP LOCKED
+) AS due
+WHERE m.id = due.id
+RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, due.hindrance,
+    m.send_at < now() - make_interval(secs => %(patience)s)
+"""  # noqa: S608 - only a condition is formatted in
+_CLAIM_INTERRUPTED = """
+UPDATE messaging_scheduledmessage m
+SET claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
+FROM (
+    SELECT id FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()
+    LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+) AS interrupted
+WHERE m.id = interrupted.id
+RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, 'interrupted', true
+"""
+_RECORD = """
+UPDATE messaging_scheduledmessage
+SET status = %(status)s, http_status = %(http_status)s, wamid = %(wamid)s, response = %(response)s,
+    event_id = %(event_id)s, sent_at = %(sent_at)s, ended_at = now(), body = '', claim = NULL, claimed_until = NULL
+WHERE id = %(id)s AND status = 'sending' AND claim = %(claim)s
+RETURNING id
+"""
+_RELEASE = """
+UPDATE messaging_scheduledmessage SET status = 'scheduled', claim = NULL, claimed_until = NULL
+WHERE id = %s AND status = 'sending' AND claim = %s
+"""
+_HINDRANCES = {
+    "tenant_suspended": "The business could not send at this message's time.",
+    "number_released": "The number was released before this message's time.",
+    "number_not_connected": "The number was not connected at this message's time.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claimed message. `hindrance` is why it is not sent, if it is not."""
+
+    id: UUID
+    tenant_id: UUID
+    environment: str
+    phone_number_id: str
+    body: bytes
+    claim: UUID
+    hindrance: str | None
+    is_late: bool
+    """Whether it waited for PATIENCE: it is not put off again."""
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.SCHEDULED, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a message. `response` is JSON."""
+
+    response: bytes
+    accepted: bool = False
+    http_status: int | None = None
+    sent_at: datetime | None = None
+    upstream_ms: float | None = None
+
+
+class ScheduledSends:
+    """The scheduled messages that one process sends."""
+
+    def __init__(self, process: ProcessResources, pool: AsyncPool) -> None:
+        self._process, self._pool = process, pool
+        self._of_number: dict[str, asyncio.Task[None]] = {}
+        self._pacers: dict[str, Pacer] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are under way."""
+        return bool(self._of_number)
+
+    async def look(self) -> bool:
+        """Start what is due. Returns whether the time of a batch has come."""
+        if self._process.stopping:
+            return False
+        try:
+            is_due, is_interrupted, batch_is_due = await self._process.in_database(_LANE, due)
+            claimed: list[Claimed] = []
+            if is_interrupted:
+                claimed += await self._process.in_database(_LANE, claim_interrupted)
+            while is_due:
+                more = await self._process.in_database(_LANE, claim, [*self._of_number])
+                self._start(more)
+                is_due = bool(more)
+            self._start(claimed)
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("scheduled_not_claimed", error=type(error).__name__)
+            return False
+        return batch_is_due
+
+    def _start(self, claimed: list[Claimed]) -> None:
+        groups: dict[str, list[Claimed]] = {}
+        for message in claimed:
+            groups.setdefault(message.phone_number_id, []).append(message)
+        for phone_number_id, messages in groups.items():
+            before = self._of_number.get(phone_number_id)
+            task = asyncio.create_task(self._send_all(messages, before))
+            self._of_number[phone_number_id] = task
+            task.add_done_callback(partial(self._ended, phone_number_id))
+
+    def _ended(self, phone_number_id: str, task: "asyncio.Task[None]") -> None:
+        if self._of_number.get(phone_number_id) is task:
+            del self._of_number[phone_number_id]
+        if (pacer := self._pacers.get(phone_number_id)) is not None and pacer.share() == 1.0:
+            del self._pacers[phone_number_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its messages stay claimed; they end as interrupted when the claims run out.
+            log.error("scheduled_send_crashed", exc_info=error)
+        self._process.woken.set()
+
+    async def _send_all(self, messages: list[Claimed], before: "asyncio.Task[None] | None") -> None:
+        """Send messages of one number, in the order of their ids, at its pace."""
+        if before is not None:
+            await asyncio.wait([before])
+        safe_until = time.monotonic() + SAFE_SECONDS
+        number: Sender = await self._until_done(held_batch.number_of, messages[0])
+        pacer = self._pacers.setdefault(
+            number.phone_number_id, Pacer(phone_number_id=number.phone_number_id, rate=1)
+        )
+        pacer.rate = rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence)
+        turns: list[float] = []
+        sends: list[asyncio.Task[None]] = []
+        try:
+            for message in messages:
+                if message.hindrance is None:
+                    if not turns:
+                        loop = asyncio.get_running_loop()
+                        turns = await loop.run_in_executor(self._process.turns, pacer.turns)
+                    await asyncio.sleep(max(0.0, turns.pop(0) - time.monotonic()))
+                    await self._process.slots.acquire()
+                sends.append(asyncio.create_task(self._send(message, number, pacer, safe_until)))
+        finally:
+            if sends:
+                await asyncio.wait(sends)
+        for send in sends:
+            send.result()
+
+    async def _send(self, message: Claimed, number: Sender, pacer: Pacer, safe_until: float) -> None:
+        if message.hindrance is not None:
+            await self._until_done(record, message, number, _hindered(message))
+            return
+        try:
+            result = await self._sent(message, number, pacer, safe_until)
+        finally:
+            self._process.slots.release()
+        if result is None:
+            await self._until_done(release, message)
+        else:
+            await self._until_done(record, message, number, result)
+
+    async def _sent(self, message: Claimed, number: Sender, pacer: Pacer, safe_until: float) -> Result | None:
+        """Send a message once. None when it certainly did not go out and may go later."""
+        until = time.monotonic() + REACH_SECONDS
+        while True:
+            if self._process.stopping or time.monotonic() > safe_until:
+                return None
+            sent_at = now()
+            try:
+                answer = await self._pool.send(flow.message_call(number, message.body))
+                verdict = classify(answer)
+                break
+            except UpstreamUnreachable as error:
+                details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
+                if not error.is_unsent:
+                    return Result(outcome_unknown(details), sent_at=sent_at)
+                if time.monotonic() >= until:
+                    return Result(not_sent(details), sent_at=sent_at)
+            except AppSecretRefused:
+                return Result(answer.body, http_status=answer.status, sent_at=sent_at, upstream_ms=answer.ms)
+            except MetaUnreachable as error:
+                unusable = {**(error.details or {}), "reason": "unusable_answer"}
+                return Result(
+                    outcome_unknown(unusable), http_status=unusable.get("upstream_status"), sent_at=sent_at
+                )
+            await asyncio.sleep(RETRY_SECONDS)
+        if verdict.code == THROUGHPUT or answer.status == 429:
+            pacer.throttled()
+            if not message.is_late:
+                return None
+        if verdict.token_problem:
+            await asyncio.to_thread(question_token, number)
+        return Result(answer.body, verdict.ok, answer.status, sent_at, answer.ms)
+
+    async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
+        return await until_done(self._process, _LANE, call, *values)
+
+
+def due() -> tuple[bool, bool, bool]:
+    """Whether a message is due, whether one was interrupted, whether the time of a batch has come."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE)
+        row: tuple[bool, bool, bool] = cursor.fetchone()
+    return row
+
+
+def claim(busy: list[str]) -> list[Claimed]:
+    """Claim messages whose time has come, of numbers that are not `busy`."""
+    return _claimed(_CLAIM, busy=busy, patience=PATIENCE.total_seconds())
+
+
+def claim_interrupted() -> list[Claimed]:
+    """Claim messages whose claim ran out without a result."""
+    return _claimed(_CLAIM_INTERRUPTED)
+
+
+def _claimed(statement: str, **parameters: Any) -> list[Claimed]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            statement, {"claim": uuid4(), "seconds": CLAIM_SECONDS, "limit": CLAIMED_AT_ONCE, **parameters}
+        )
+        rows = [
+            Claimed(key, tenant_id, environment, phone_number_id, bytes(body), token, hindrance, is_late)
+            for key, tenant_id, environment, phone_number_id, body, token, hindrance, is_late in cursor
+        ]
+    return sorted(rows, key=lambda message: message.id)
+
+
+def record(message: Claimed, number: Sender, result: Result) -> None:
+    """Store what came of a message with its event, in one transaction; nothing when the claim is another's by now."""
+    event = outbound_event(
+        number=number,
+        sent=message.body,
+        response=result.response,
+        http_status=result.http_status,
+        dedupe_key=f"out:{message.public_id}",
+        id=ids.uuid7(),
+        upstream_ms=result.upstream_ms,
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            _RECORD,
+            {
+                "id": message.id,
+                "claim": message.claim,
+                "status": "accepted" if result.accepted else "failed",
+                "http_status": result.http_status,
+                "wamid": event.wamid,
+                "response": result.response,
+                "event_id": event.id,
+                "sent_at": result.sent_at,
+            },
+        )
+        if cursor.fetchone() is None:
+            log.warning("scheduled_claim_lost", scheduled_id=message.public_id)
+            return
+        publish(tenant_id=message.tenant_id, events=[event])
+        if result.accepted:
+            checklist.mark(tenant_id=message.tenant_id, step="test_message_sent")
+
+
+def release(message: Claimed) -> None:
+    """Give a message back that certainly was not sent: it is due at once."""
+    with connection.cursor() as cursor:
+        cursor.execute(_RELEASE, [message.id, message.claim])
+
+
+def _hindered(message: Claimed) -> Result:
+    """The result of a message that is not sent."""
+    if message.hindrance == "interrupted":
+        return Result(outcome_unknown({"reason": "interrupted"}))
+    assert message.hindrance is not None  # noqa: S101 - asked by the caller
+    return Result(service_error(message.hindrance, _HINDRANCES[message.hindrance], {}))

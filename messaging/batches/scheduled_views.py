@@ -1,0 +1,146 @@
+"""`/v1/messages/scheduled*`: single messages that were given a `send_at`."""
+
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api import query
+from gateway.api.authentication import caller_of, scope_of
+from gateway.api.json import object_of
+from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
+from gateway.api.viewsets import ResourceViewSet
+from gateway.roles import KeyScope
+from messaging import idempotency
+from messaging.models import ScheduledMessage
+from messaging.sending import schedule
+from messaging.sending.flow import SendRequest
+
+
+class ScheduledOut(serializers.Serializer[dict[str, Any]]):
+    """As `schedule.shown` makes it."""
+
+    id = serializers.CharField(help_text="The scheduled message: `sch_` and 26 characters.")
+    status = serializers.ChoiceField(
+        ScheduledMessage.Status.choices, help_text="How far it is: it waits, is on its way, or has ended."
+    )
+    send_at = serializers.DateTimeField(help_text="It is not sent before.")
+    phone_number_id = serializers.CharField(help_text="The number that sends it.")
+    http_status = serializers.IntegerField(
+        allow_null=True, help_text="The status of WhatsApp's answer; null without one."
+    )
+    wamid = serializers.CharField(allow_null=True, help_text="WhatsApp's id of the message that was sent.")
+    response = serializers.SerializerMethodField(
+        help_text="WhatsApp's answer, or the error that says why it was not sent; null until it has ended."
+    )
+    event_id = serializers.CharField(
+        allow_null=True, help_text="Its event `message.outbound`: `evt_` and 26 characters."
+    )
+    sent_at = serializers.DateTimeField(allow_null=True, help_text="When it was sent.")
+    created_at = serializers.DateTimeField(help_text="When it was scheduled.")
+
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_response(self, _: Any) -> None:
+        """Its schema alone: the answer is spliced in as it is stored."""
+
+
+class SendAtIn(serializers.Serializer[dict[str, Any]]):
+    send_at = serializers.CharField(
+        help_text="The new time: ISO 8601 with an offset, in the future, at most 90 days ahead."
+    )
+
+
+class ScheduledView(ResourceViewSet):
+    """Messages that wait for their time, and what became of them."""
+
+    scope = KeyScope.MESSAGES
+    limited_actions = frozenset({"create", "list", "retrieve", "partial_update", "cancel"})
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="schedule_message",
+        summary="Schedule a message",
+        description="The body is that of a send plus `send_at`. It is sent at that time and not before, and once.",
+        tags=["Messages"],
+        parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
+        request=OpenApiTypes.OBJECT,
+        responses={202: ScheduledOut},
+    )
+    def create(self, request: Request) -> HttpResponse:
+        raw = request._request.body or b"{}"
+        reach = _reach(request)
+        reply = schedule.create(
+            SendRequest(
+                tenant_id=reach["tenant_id"],
+                environment=reach["environment"],
+                phone_number_ids=reach["within"],
+                path=request.path,
+                raw=raw,
+                body=object_of(request),
+                idempotency_key=request.headers.get(idempotency.HEADER),
+                request_id=getattr(request, "request_id", None),
+            )
+        )
+        return reply.as_response()
+
+    @extend_schema(
+        operation_id="list_scheduled_messages",
+        summary="List scheduled messages",
+        description="Newest first.",
+        tags=["Messages"],
+        parameters=[OpenApiParameter("status", str, enum=ScheduledMessage.Status.values)],
+        responses=ScheduledOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        rows = schedule.messages(**_reach(request))
+        if status := query.choice(request, "status", ScheduledMessage.Status.values):
+            rows = rows.filter(status=status)
+        paginator = NewestFirst()
+        page = paginator.paginate_queryset(rows, request)
+        return paginator.get_paginated_response([schedule.shown(row) for row in page])
+
+    @extend_schema(
+        operation_id="get_scheduled_message",
+        summary="Get a scheduled message",
+        description="Whether it waits, and what became of it.",
+        tags=["Messages"],
+        responses=ScheduledOut,
+    )
+    def retrieve(self, request: Request, scheduled_id: str) -> Response:
+        return Response(schedule.shown(self._find(request, scheduled_id)))
+
+    @extend_schema(
+        operation_id="reschedule_message",
+        summary="Change the time of a scheduled message",
+        description="While it waits; 409 once it is on its way.",
+        tags=["Messages"],
+        request=SendAtIn,
+        responses=ScheduledOut,
+    )
+    def partial_update(self, request: Request, scheduled_id: str) -> Response:
+        given = checked(SendAtIn(data=request.data))
+        message = self._find(request, scheduled_id)
+        return Response(schedule.shown(schedule.change(message, schedule.moment_of(given["send_at"]))))
+
+    @extend_schema(
+        operation_id="cancel_scheduled_message",
+        summary="Cancel a scheduled message",
+        description="While it waits; 409 once it is on its way.",
+        tags=["Messages"],
+        request=None,
+        responses=ScheduledOut,
+    )
+    def cancel(self, request: Request, scheduled_id: str) -> Response:
+        return Response(schedule.shown(schedule.cancel(self._find(request, scheduled_id))))
+
+    def _find(self, request: Request, scheduled_id: str) -> ScheduledMessage:
+        return schedule.find(**_reach(request), scheduled_id=scheduled_id)
+
+
+def _reach(request: Request) -> dict[str, Any]:
+    return {**scope_of(request), "within": caller_of(request).phone_number_ids}

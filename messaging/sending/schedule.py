@@ -1,0 +1,169 @@
+"""Scheduled messages as callers see them: schedule, find, change, cancel.
+
+A message is stored instead of sent. All that a send checks before its call is checked at once, and the idempotency key
+keeps the answer, in one transaction. The batch runner sends it at its time (`messaging/batches/scheduled.py`).
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils.dateparse import parse_datetime
+
+from gateway import ids
+from gateway.api.errors import Conflict, InvalidRequest, NotFound, RateLimited, Reply, ServiceError
+from gateway.clock import isoformat, now
+from gateway.database.statements import run
+from messaging import idempotency
+from messaging.models import ScheduledMessage
+from messaging.sending import flow, outbound
+from messaging.sending.flow import SendRequest
+from phone_numbers.lookup import Sender
+from tenants.models import Tenant
+
+MEMBER = outbound.SEND_AT
+MOST_AHEAD = timedelta(days=90)
+MOST_SCHEDULED = 10_000
+"""Messages of a tenant in one environment that wait for their time; for more there are batches."""
+FULL_RETRY_SECONDS = 60
+
+Status = ScheduledMessage.Status
+
+
+def moment_of(value: Any) -> datetime:
+    """The `send_at` of a body: ISO 8601 with an offset, in the future, at most 90 days ahead. Raises InvalidRequest."""
+    try:
+        moment = parse_datetime(value) if isinstance(value, str) else None
+        if moment is None or moment.tzinfo is None:
+            raise ValueError
+        ahead = moment - now()
+    except (ValueError, OverflowError):
+        raise _invalid(
+            "Must be an ISO 8601 date-time with an offset, as 2026-12-01T09:00:00+05:30."
+        ) from None
+    if ahead <= timedelta(0):
+        raise _invalid("Must be in the future. Leave it out to send at once.")
+    if ahead > MOST_AHEAD:
+        raise _invalid(f"Must be at most {MOST_AHEAD.days} days ahead.")
+    return moment
+
+
+def _invalid(problem: str) -> InvalidRequest:
+    return InvalidRequest.of(**{MEMBER: problem})
+
+
+def create(request: SendRequest) -> Reply:
+    """Store a message for its time; the answer is the 202 that its key keeps.
+
+    What a send checks before its call is checked here. Raises ServiceError: nothing was stored.
+    """
+    use = idempotency.key_use(
+        request.idempotency_key,
+        tenant_id=request.tenant_id,
+        environment=request.environment,
+        path=request.path,
+        raw=request.raw,
+    )
+    send_at = request.body.get(MEMBER)
+    message = {name: value for name, value in request.body.items() if name != MEMBER}
+    with transaction.atomic():
+        opened = run(flow.opening(replace(request, body=message), use))
+        if isinstance(opened, ServiceError):
+            raise opened
+        if isinstance(opened, Reply):
+            return opened
+        stored = _store(opened, request, message, moment_of(send_at))
+        reply = Reply(202, {"Content-Type": "application/json"}, orjson.dumps(shown(stored)))
+        if use is not None:
+            run(idempotency.completing(use, reply))
+    return reply
+
+
+def _store(
+    number: Sender, request: SendRequest, message: dict[str, Any], send_at: datetime
+) -> ScheduledMessage:
+    """Store a message within the limit. The tenant is locked: of two at the limit one waits for the other."""
+    Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.tenant_id)
+    waiting = ScheduledMessage.objects.for_tenant(request.tenant_id).filter(
+        environment=number.environment, status=Status.SCHEDULED
+    )
+    if waiting.count() >= MOST_SCHEDULED:
+        raise RateLimited(
+            f"{MOST_SCHEDULED:,} scheduled messages wait for their time; no more may.",
+            hint="Send what has one time as a batch with `send_at`, or cancel some: GET /v1/messages/scheduled.",
+            details={"limit": MOST_SCHEDULED},
+            headers={"Retry-After": str(FULL_RETRY_SECONDS)},
+        )
+    return ScheduledMessage.objects.create(
+        tenant_id=request.tenant_id,
+        environment=number.environment,
+        phone_number_id=number.phone_number_id,
+        send_at=send_at,
+        body=outbound.outgoing(outbound.without(request.raw, MEMBER), message),
+    )
+
+
+def shown(message: ScheduledMessage) -> dict[str, Any]:
+    """A scheduled message as the API answers with it."""
+    return {
+        "id": message.public_id,
+        "status": message.status,
+        "send_at": isoformat(message.send_at),
+        "phone_number_id": message.phone_number_id,
+        "http_status": message.http_status,
+        "wamid": message.wamid,
+        "response": orjson.Fragment(bytes(message.response)) if message.response is not None else None,
+        "event_id": ids.encode(ids.EVENT, message.event_id) if message.event_id else None,
+        "sent_at": isoformat(message.sent_at) if message.sent_at else None,
+        "created_at": isoformat(message.created_at),
+    }
+
+
+def messages(
+    *, tenant_id: UUID, environment: str, within: frozenset[str] | None = None
+) -> QuerySet[ScheduledMessage]:
+    """A tenant's scheduled messages of one environment, and of the numbers in `within`."""
+    own = ScheduledMessage.objects.for_tenant(tenant_id).filter(environment=environment).defer("body")
+    return own if within is None else own.filter(phone_number_id__in=within)
+
+
+def find(
+    *, tenant_id: UUID, environment: str, scheduled_id: str, within: frozenset[str] | None = None
+) -> ScheduledMessage:
+    """A tenant's scheduled message by its public id. Raises NotFound."""
+    key = ids.decode(ids.SCHEDULED, scheduled_id)
+    own = messages(tenant_id=tenant_id, environment=environment, within=within)
+    message = own.filter(pk=key).first() if key is not None else None
+    if message is None:
+        raise NotFound("There is no such scheduled message.")
+    return message
+
+
+def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
+    """Give a message that waits another time. Raises Conflict when it is under way or has ended."""
+    with transaction.atomic():
+        waiting = _waiting(message)
+        waiting.send_at = send_at
+        waiting.save(update_fields=["send_at"])
+    return waiting
+
+
+def cancel(message: ScheduledMessage) -> ScheduledMessage:
+    """End a message that waits without sending it. Raises Conflict when it is under way or has ended."""
+    with transaction.atomic():
+        waiting = _waiting(message)
+        waiting.status, waiting.ended_at, waiting.body = Status.CANCELLED, now(), b""
+        waiting.save(update_fields=["status", "ended_at", "body"])
+    return waiting
+
+
+def _waiting(message: ScheduledMessage) -> ScheduledMessage:
+    """The message, locked. Raises Conflict unless it waits for its time."""
+    locked = ScheduledMessage.objects.select_for_update(no_key=True).get(pk=message.pk)
+    if locked.status != Status.SCHEDULED:
+        raise Conflict(f"This message is {locked.status}.", details={"status": locked.status})
+    return locked

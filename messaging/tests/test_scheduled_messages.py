@@ -1,0 +1,476 @@
+"""`send_at`: messages and batches that are sent at a later time, never early and never twice."""
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from gateway import ids
+from gateway.clock import isoformat, now
+from messaging import retention
+from messaging.batches import held_batch, runner, scheduled
+from messaging.models import Batch, ScheduledMessage
+from messaging.sending import schedule
+from messaging.tests.conftest import connected_number
+from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator
+from webhooks.models import Event, EventPayload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PATH = "/v1/messages/scheduled"
+CUSTOMER = "+919812345678"
+HOUR = timedelta(hours=1)
+UNKNOWN_ID = "sch_01M6AYX330E008000000000001"
+
+
+@pytest.fixture(autouse=True)
+def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run the runner themselves."""
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+
+
+def text(number: PhoneNumber, **more: Any) -> dict[str, Any]:
+    return {
+        "from": number.phone_number_id,
+        "to": CUSTOMER,
+        "type": "text",
+        "text": {"body": "Hello"},
+        **more,
+    }
+
+
+def in_an_hour() -> str:
+    return (now() + HOUR).isoformat()
+
+
+def schedule_one(api: Api, number: PhoneNumber, **more: Any) -> str:
+    answer = api.post(PATH, text(number, send_at=in_an_hour(), **more))
+    assert answer.status_code == 202, answer.content
+    return str(answer.json()["id"])
+
+
+def let_time_come(age: timedelta = timedelta(seconds=1)) -> None:
+    """Make all that is scheduled due for `age`."""
+    ScheduledMessage.objects.filter(status="scheduled").update(send_at=now() - age)
+    Batch.objects.filter(waiting_for="scheduled").update(send_at=now() - age)
+
+
+def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
+    """The messages that the upstream received of a number, oldest first."""
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
+    return [row for row in reversed(rows) if row["path"].endswith("/messages")]
+
+
+def test_it_is_sent_once_at_its_time_and_says_what_came_of_it(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    send_at = now() + HOUR
+    answer = api.post(PATH, text(number, send_at=send_at.isoformat()))
+    assert answer.status_code == 202
+    waiting = answer.json()
+    assert (waiting["status"], waiting["send_at"]) == ("scheduled", isoformat(send_at))
+    path = f"{PATH}/{waiting['id']}"
+    assert api.get(path).json() == waiting
+    runner.run()
+    assert received(simulator, number) == []
+
+    let_time_come()
+    runner.run()
+    runner.run()
+    (sent,) = received(simulator, number)
+    assert orjson.loads(sent["body"]) == {
+        "messaging_product": "whatsapp",
+        "to": CUSTOMER,
+        "type": "text",
+        "text": {"body": "Hello"},
+    }
+    after = api.get(path).json()
+    assert (after["status"], after["http_status"]) == ("accepted", 200)
+    assert after["wamid"] == after["response"]["messages"][0]["id"]
+    event = Event.objects.get(type="message.outbound")
+    assert (ids.encode(ids.EVENT, event.id), event.wamid) == (after["event_id"], after["wamid"])
+    assert bytes(ScheduledMessage.objects.get().body) == b""
+    tenant.refresh_from_db()
+    assert tenant.test_message_sent
+
+
+def test_a_running_service_sends_it_when_its_time_comes_and_not_before(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 3.0)
+    send_at = now() + timedelta(seconds=1.5)
+    assert api.post(PATH, text(number, send_at=send_at.isoformat())).status_code == 202
+    runner.run()
+    (sent,) = received(simulator, number)
+    assert sent["at"] >= send_at.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("send_at", "problem"),
+    [
+        ("tomorrow", "ISO 8601"),
+        ("2999-12-01T09:00:00", "offset"),
+        ("2999-12-01", "ISO 8601"),
+        (1_900_000_000, "ISO 8601"),
+        (None, "ISO 8601"),
+        ("2020-01-01T00:00:00Z", "future"),
+        ("2999-01-01T00:00:00Z", "90 days"),
+        ("9999-12-31T23:59:59-14:00", "90 days"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_and_leaves_the_key_free(
+    api: Api, number: PhoneNumber, send_at: Any, problem: str
+) -> None:
+    key = {"Idempotency-Key": "appointment-17"}
+    error = assert_error(api.post(PATH, text(number, send_at=send_at), **key), 400, "invalid_request")
+    assert problem in error["details"]["fields"]["send_at"][0]
+    assert not ScheduledMessage.objects.exists()
+    assert api.post(PATH, text(number, send_at=in_an_hour()), **key).status_code == 202
+
+
+def test_a_keyed_repeat_schedules_nothing_more(api: Api, number: PhoneNumber) -> None:
+    key, body = {"Idempotency-Key": "appointment-17"}, text(number, send_at=in_an_hour())
+    first = api.post(PATH, body, **key)
+    repeat = api.post(PATH, body, **key)
+    assert (repeat.status_code, repeat.content) == (202, first.content)
+    assert repeat["Idempotent-Replayed"] == "true"
+    assert_error(api.post(PATH, {**body, "to": "+919812345679"}, **key), 422, "idempotency_conflict")
+    assert ScheduledMessage.objects.count() == 1
+
+
+def test_all_that_a_send_checks_is_checked_at_once(
+    api: Api, tenant: Tenant, number: PhoneNumber, account: Any
+) -> None:
+    body = text(number, send_at=in_an_hour())
+    assert_error(api.post(PATH, {**body, "type": ""}), 400, "invalid_request")
+    assert_error(api.post(PATH, {**body, "from": "123"}), 400, "invalid_request")
+    PhoneNumber.objects.update(connection_state="disconnected")
+    assert_error(api.post(PATH, body), 409, "number_not_connected")
+    assert not ScheduledMessage.objects.exists()
+
+
+def test_a_send_that_names_a_time_does_not_go_out_at_once(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    body = text(number, send_at=in_an_hour())
+    error = assert_error(api.post("/v1/messages", body), 400, "invalid_request")
+    assert PATH in error["details"]["fields"]["send_at"][0]
+    batch = {"from": body.pop("from"), "messages": [body]}
+    error = assert_error(api.post("/v1/messages/batch", batch), 400, "invalid_request")
+    assert "beside" in error["details"]["fields"]["messages[0].send_at"][0]
+    assert received(simulator, number) == []
+
+
+def test_its_time_can_be_changed_and_it_can_be_cancelled_while_it_waits(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    later = now() + 2 * HOUR
+    assert api.patch(path, {"send_at": later.isoformat()}).json()["send_at"] == isoformat(later)
+    error = assert_error(api.patch(path, {"time": later.isoformat()}), 400, "invalid_request")
+    assert "send_at" in str(error["details"]["fields"])
+    assert_error(api.patch(path, {"send_at": "2020-01-01T00:00:00Z"}), 400, "invalid_request")
+    assert api.post(f"{path}/cancel").json()["status"] == "cancelled"
+    let_time_come()
+    runner.run()
+    assert received(simulator, number) == []
+    for refused in (api.post(f"{path}/cancel"), api.patch(path, {"send_at": in_an_hour()})):
+        assert assert_error(refused, 409, "conflict")["details"] == {"status": "cancelled"}
+
+
+def test_one_that_is_under_way_is_neither_changed_nor_cancelled(api: Api, number: PhoneNumber) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    let_time_come()
+    assert len(scheduled.claim([])) == 1
+    for refused in (api.post(f"{path}/cancel"), api.patch(path, {"send_at": in_an_hour()})):
+        assert assert_error(refused, 409, "conflict")["details"] == {"status": "sending"}
+
+
+def test_lists_and_single_ones_are_those_of_the_keys_reach(
+    api: Api, other_api: Api, tenant: Tenant, number: PhoneNumber
+) -> None:
+    own = [schedule_one(api, number) for _ in range(3)]
+    api.post(f"{PATH}/{own[1]}/cancel")
+    assert [row["id"] for row in api.get(PATH).json()["data"]] == own[::-1]
+    assert [row["id"] for row in api.get(f"{PATH}?status=cancelled").json()["data"]] == [own[1]]
+    page = api.get(f"{PATH}?limit=2").json()
+    rest = api.get(f"{PATH}?limit=2&cursor={page['next_cursor']}").json()
+    assert [row["id"] for row in page["data"] + rest["data"]] == own[::-1]
+    limited = api_keys.create(
+        tenant=tenant, name="one number", environment="live", phone_number_ids=["200300400500600"]
+    )
+    test = api_keys.create(tenant=tenant, name="test", environment="test")
+    for stranger in (other_api, Api(limited.key), Api(test.key)):
+        assert stranger.get(PATH).json()["data"] == []
+        path = f"{PATH}/{own[0]}"
+        assert_error(stranger.get(path), 404, "not_found")
+        assert_error(stranger.patch(path, {"send_at": in_an_hour()}), 404, "not_found")
+        assert_error(stranger.post(f"{path}/cancel"), 404, "not_found")
+    assert api.get(f"{PATH}/{own[0]}").json()["status"] == "scheduled"
+    assert_error(api.get(f"{PATH}/{UNKNOWN_ID}"), 404, "not_found")
+
+
+def test_two_runners_at_once_send_it_once(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        schedule_one(api, number)
+    let_time_come()
+    meeting = threading.Barrier(2)
+
+    def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+        if statement == scheduled._CLAIM:
+            meeting.wait(timeout=10)
+        return execute(statement, *rest)
+
+    def claim(_: int) -> list[Any]:
+        try:
+            with connection.execute_wrapper(meet):
+                return scheduled.claim([])
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        claimed = list(itertools.chain(*pool.map(claim, range(2))))
+    assert len({message.id for message in claimed}) == len(claimed) == 3
+
+
+def test_one_that_was_interrupted_is_reported_and_never_sent_again(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """A process claimed it and was killed: whether it was sent, nobody knows."""
+    path = f"{PATH}/{schedule_one(api, number)}"
+    let_time_come()
+    (claimed,) = scheduled.claim([])
+    runner.run()
+    assert api.get(path).json()["status"] == "sending"
+    ScheduledMessage.objects.update(claimed_until=now() - timedelta(seconds=1))
+    runner.run()
+    after = api.get(path).json()
+    assert (after["status"], after["response"]["error"]["code"]) == ("failed", "outcome_unknown")
+    event = Event.objects.get(type="message.outbound")
+    assert orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))["response"] == after["response"]
+    assert received(simulator, number) == []
+    # The killed process was only slow: its result comes too late and changes nothing.
+    scheduled.record(claimed, held_batch.number_of(claimed), scheduled.Result(b"{}", accepted=True))
+    assert api.get(path).json() == after
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("hindrance", "values"),
+    [
+        ("number_not_connected", {"connection_state": "disconnected"}),
+        ("tenant_suspended", {}),
+        ("number_released", None),
+    ],
+)
+def test_one_that_cannot_go_waits_a_quarter_of_an_hour_and_then_fails(
+    api: Api,
+    tenant: Tenant,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    hindrance: str,
+    values: dict[str, Any] | None,
+) -> None:
+    schedule_one(api, number)
+    if values is None:
+        PhoneNumber.objects.all().delete()
+    elif values:
+        PhoneNumber.objects.update(**values)
+    else:
+        Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    let_time_come(scheduled.PATIENCE - timedelta(seconds=60))
+    runner.run()
+    assert ScheduledMessage.objects.get().status == "scheduled"
+    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    runner.run()
+    failed = ScheduledMessage.objects.get()
+    assert failed.status == "failed"
+    assert orjson.loads(bytes(failed.response or b""))["error"]["code"] == hindrance
+    assert Event.objects.filter(type="message.outbound").count() == 1
+    assert received(simulator, number) == []
+
+
+def test_one_that_could_not_go_goes_as_soon_as_it_can(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    schedule_one(api, number)
+    PhoneNumber.objects.update(connection_state="disconnected")
+    let_time_come()
+    runner.run()
+    PhoneNumber.objects.update(connection_state="connected")
+    runner.run()
+    assert len(received(simulator, number)) == 1
+
+
+def test_a_throttled_one_goes_later(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    rule = {"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1}
+    simulator.control("PUT", "faults", [rule])
+    let_time_come()
+    runner.run()
+    assert api.get(path).json()["status"] == "accepted"
+    assert len(received(simulator, number)) == 2
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+def test_a_refusal_of_whatsapp_is_its_end(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
+    path = f"{PATH}/{schedule_one(api, number, type='nonsense')}"
+    let_time_come()
+    runner.run()
+    after = api.get(path).json()
+    assert (after["status"], after["http_status"], after["wamid"]) == ("failed", 400, None)
+    assert after["response"]["error"]["code"]
+
+
+def test_a_number_with_many_does_not_hold_up_another(
+    api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """Claims of a number that is busy are bounded; the next number's message is claimed meanwhile."""
+    other = connected_number(tenant, simulator.account())
+    moment, body = now() - HOUR, b'{"to":"919812345678","type":"text","text":{"body":"x"}}'
+    ScheduledMessage.objects.bulk_create(
+        ScheduledMessage(
+            tenant_id=tenant.id,
+            environment="live",
+            phone_number_id=number.phone_number_id,
+            send_at=moment,
+            body=body,
+        )
+        for _ in range(scheduled.CLAIMED_AT_ONCE + 5)
+    )
+    schedule_one(api, other)
+    ScheduledMessage.objects.filter(phone_number_id=other.phone_number_id).update(send_at=now())
+    first = scheduled.claim([])
+    assert {message.phone_number_id for message in first} == {number.phone_number_id}
+    assert len(first) == scheduled.CLAIMED_AT_ONCE
+    (next_one,) = scheduled.claim([number.phone_number_id])
+    assert next_one.phone_number_id == other.phone_number_id
+
+
+def test_ended_ones_go_with_the_retention_and_name_nobody_once_expunged(
+    api: Api, tenant: Tenant, number: PhoneNumber
+) -> None:
+    schedule_one(api, number)
+    waits = schedule_one(api, number)
+    first = ScheduledMessage.objects.earliest("id")
+    ScheduledMessage.objects.filter(pk=first.pk).update(send_at=now())
+    runner.run()
+    ended = ScheduledMessage.objects.get(status="accepted")
+    retention.expunge(tenant_id=tenant.id, wa_id=CUSTOMER[1:])
+    ended.refresh_from_db()
+    assert (ended.wamid, ended.response) == (None, None)
+    ScheduledMessage.objects.filter(pk=ended.pk).update(
+        ended_at=now() - timedelta(days=tenant.retention_days, hours=1)
+    )
+    assert retention.forget_scheduled_messages() == 1
+    assert ScheduledMessage.objects.get().public_id == waits
+
+
+class TestBatches:
+    @staticmethod
+    def create(api: Api, number: PhoneNumber, send_at: datetime | None = None, **more: Any) -> Any:
+        messages = [
+            {"to": CUSTOMER, "type": "text", "text": {"body": f"Hello {place}"}} for place in range(2)
+        ]
+        if send_at is not None:
+            more["send_at"] = send_at.isoformat()
+        return api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": messages, **more})
+
+    def test_it_waits_for_its_time_and_lets_newer_ones_go_first(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        send_at = now() + HOUR
+        answer = self.create(api, number, send_at)
+        assert answer.status_code == 202
+        assert (answer.json()["waiting_for"], answer.json()["send_at"]) == ("scheduled", isoformat(send_at))
+        path = f"/v1/messages/batch/{answer.json()['id']}"
+        newer = self.create(api, number).json()["id"]
+        runner.run()
+        assert api.get(f"/v1/messages/batch/{newer}").json()["status"] == "completed"
+        assert api.get(path).json()["waiting_for"] == "scheduled"
+        assert len(received(simulator, number)) == 2
+        let_time_come()
+        runner.run()
+        after = api.get(path).json()
+        assert (after["status"], after["accepted"], after["waiting_for"]) == ("completed", 2, None)
+        assert len(received(simulator, number)) == 4
+
+    def test_waiting_for_its_time_uses_up_no_patience(self, api: Api, number: PhoneNumber) -> None:
+        """Only what hinders a batch ends it after 24 hours."""
+        batch_id = self.create(api, number, now() + HOUR).json()["id"]
+        PhoneNumber.objects.update(connection_state="disconnected")
+        runner.run()
+        assert Batch.objects.get().waiting_since is None
+        let_time_come()
+        before = now()
+        runner.run()
+        batch = Batch.objects.get()
+        assert (batch.public_id, batch.waiting_for) == (batch_id, "number_not_connected")
+        assert batch.waiting_since is not None
+        assert batch.waiting_since >= before
+
+    def test_its_time_is_changed_until_it_begins(
+        self, api: Api, other_api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        path = f"/v1/messages/batch/{self.create(api, number, now() + HOUR).json()['id']}"
+        later = now() + 2 * HOUR
+        assert api.patch(path, {"send_at": later.isoformat()}).json()["send_at"] == isoformat(later)
+        assert_error(api.patch(path, {"send_at": "soon"}), 400, "invalid_request")
+        assert_error(api.patch(path, {}), 400, "invalid_request")
+        assert_error(other_api.patch(path, {"send_at": None}), 404, "not_found")
+        at_once = api.patch(path, {"send_at": None}).json()
+        assert (at_once["send_at"], at_once["waiting_for"]) == (None, None)
+        runner.run()
+        assert len(received(simulator, number)) == 2
+        assert_error(api.patch(path, {"send_at": in_an_hour()}), 409, "conflict")
+
+    def test_a_restarted_job_finds_its_batch_after_its_time(self, api: Api, number: PhoneNumber) -> None:
+        send_at = now() + HOUR
+        first = self.create(api, number, send_at, client_ref="reminders")
+        let_time_come()
+        again = self.create(api, number, now() - HOUR, client_ref="reminders")
+        assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+        assert again.json()["same_messages"] is True
+        assert_error(self.create(api, number, now() - HOUR), 400, "invalid_request")
+
+
+def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    for send_at in (None, now() + HOUR):
+        assert TestBatches.create(api, number, send_at).status_code == 202
+    due = schedule_one(api, number)
+    ScheduledMessage.objects.update(send_at=now())
+    waits = schedule_one(api, number)
+    call_command("cancel_open_batches")
+    assert [*Batch.objects.order_by("id").values_list("status", flat=True)] == ["cancelled", "queued"]
+    states = {row["id"]: row["status"] for row in api.get(PATH).json()["data"]}
+    assert states == {due: "cancelled", waits: "scheduled"}
+    runner.run()
+    assert received(simulator, number) == []
+
+
+def test_scheduled_ones_have_a_limit(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "MOST_SCHEDULED", 2)
+    for _ in range(2):
+        schedule_one(api, number)
+    key = {"Idempotency-Key": "one-more"}
+    body = text(number, send_at=in_an_hour())
+    refused = api.post(PATH, body, **key)
+    assert assert_error(refused, 429, "rate_limited")["details"] == {"limit": 2}
+    assert refused["Retry-After"]
+    ScheduledMessage.objects.update(status="cancelled")
+    assert api.post(PATH, body, **key).status_code == 202
