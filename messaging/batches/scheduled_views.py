@@ -123,8 +123,8 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut,
     )
     def partial_update(self, request: Request, scheduled_id: str) -> Response:
-        given = checked(SendAtIn(data=request.data))
         message = self._find(request, scheduled_id)
+        given = checked(SendAtIn(data=request.data))
         return Response(schedule.shown(schedule.change(message, schedule.moment_of(given["send_at"]))))
 
     @extend_schema(

@@ -185,6 +185,7 @@ class BatchView(BatchesView):
         responses=BatchOut,
     )
     def partial_update(self, request: Request, batch_id: str) -> Response:
+        self._batch(request, batch_id)
         given = checked(BatchTimeIn(data=request.data))
         send_at = schedule.moment_of(given["send_at"]) if given["send_at"] is not None else None
         batch = lifecycle.reschedule(**_scope(request), batch_id=batch_id, send_at=send_at)
