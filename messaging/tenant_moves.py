@@ -93,6 +93,8 @@ LEFT_BEHIND: Mapping[str, str] = {
     "django_content_type": "each cell has its own",
     "django_session": "people log in again",
     "messaging_keptnotification": "notifications of nobody",
+    "tenants_appconnection": "its client is registered in this cell: members connect their apps again",
+    "tenants_connectedappclient": "clients register themselves in each cell",
     "tenants_emaildomainrule": "rules of this cell's staff",
     "tenants_mailattachment": "mails are sent by the cell that wrote them",
     "tenants_outboundmail": "mails are sent by the cell that wrote them",
