@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -182,6 +183,7 @@ def test_its_time_can_be_changed_and_it_can_be_cancelled_while_it_waits(
     assert "send_at" in str(error["details"]["fields"])
     assert_error(api.patch(path, {"send_at": "2020-01-01T00:00:00Z"}), 400, "invalid_request")
     assert api.post(f"{path}/cancel").json()["status"] == "cancelled"
+    assert bytes(ScheduledMessage.objects.get().body) == b"", "what it said is forgotten"
     let_time_come()
     runner.run()
     assert received(simulator, number) == []
@@ -320,10 +322,119 @@ def test_a_throttled_one_goes_later(api: Api, number: PhoneNumber, simulator: Ru
     rule = {"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1}
     simulator.control("PUT", "faults", [rule])
     let_time_come()
-    runner.run()
+    while api.get(path).json()["status"] == "scheduled":
+        runner.run()
     assert api.get(path).json()["status"] == "accepted"
     assert len(received(simulator, number)) == 2
     assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"action": "reset", "when": "after"}, "connection_error"),
+        ({"action": "hang"}, "timeout"),
+        ({"action": "html", "status": 502}, "unusable_answer"),
+    ],
+)
+def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    settings: Any,
+    fault: dict[str, Any],
+    reason: str,
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 2_000
+    path = f"{PATH}/{schedule_one(api, number)}"
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, **fault})
+    let_time_come()
+    runner.run()
+    simulator.faults()
+    runner.run()
+    after = api.get(path).json()
+    error = after["response"]["error"]
+    assert (after["status"], error["code"], error["details"]["reason"]) == (
+        "failed",
+        "outcome_unknown",
+        reason,
+    )
+    assert len(received(simulator, number)) == 1
+
+
+def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
+    api: Api, number: PhoneNumber
+) -> None:
+    """A process that was stopped for long gives back what another one sends by now."""
+    schedule_one(api, number)
+    let_time_come()
+    (former,) = scheduled.claim([])
+    ScheduledMessage.objects.update(status="scheduled")
+    (now_claimed,) = scheduled.claim([])
+    scheduled.release(former)
+    row = ScheduledMessage.objects.get()
+    assert (row.status, row.claim) == ("sending", now_claimed.claim)
+    scheduled.release(now_claimed)
+    assert len(scheduled.claim([])) == 1
+
+
+def test_what_was_claimed_long_ago_is_given_back_unsent(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim may run out while the call is on its way, and another process would report it as interrupted."""
+    schedule_one(api, number)
+    looked_up = []
+    number_of = held_batch.number_of
+
+    def slow_at_first(message: Any) -> Any:
+        looked_up.append(len(received(simulator, number)))
+        if len(looked_up) == 1:
+            time.sleep(2 * safe)  # the stall's own length
+        return number_of(message)
+
+    safe = 0.5
+    monkeypatch.setattr(scheduled, "SAFE_SECONDS", safe)
+    monkeypatch.setattr(held_batch, "number_of", slow_at_first)
+    let_time_come()
+    while ScheduledMessage.objects.get().status == "scheduled":
+        runner.run()
+    assert len(looked_up) >= 2
+    assert set(looked_up) == {0}, "it was claimed again without being sent"
+    assert len(received(simulator, number)) == 1
+
+
+def test_one_of_a_number_that_is_another_tenants_by_now_is_not_sent(
+    api: Api, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    schedule_one(api, number)
+    PhoneNumber.objects.update(tenant=other_tenant)
+    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    runner.run()
+    failed = ScheduledMessage.objects.get()
+    assert orjson.loads(bytes(failed.response or b""))["error"]["code"] == "number_released"
+    assert received(simulator, number) == []
+
+
+def test_a_throttled_one_that_has_waited_too_long_fails(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1})
+    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    runner.run()
+    after = api.get(path).json()
+    assert (after["status"], after["http_status"]) == ("failed", 400)
+    assert len(received(simulator, number)) == 1
+
+
+def test_a_refused_token_is_questioned(api: Api, number: PhoneNumber) -> None:
+    number.account.access_token = "revoked"
+    number.account.save()
+    schedule_one(api, number)
+    let_time_come()
+    runner.run()
+    number.refresh_from_db()
+    assert number.connection_state != "connected"
 
 
 def test_a_refusal_of_whatsapp_is_its_end(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
