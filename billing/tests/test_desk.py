@@ -1,7 +1,7 @@
 """The finance desk: a second person above an amount a day, and months that stay closed."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -97,6 +97,27 @@ class TestSecondPerson:
         credit(first, invoice, "100")
         assert CreditNote.objects.count() == 5, "and another business"
 
+    @pytest.mark.parametrize(
+        ("first", "later", "waits"),
+        [
+            (ist(2026, 12, 2, 23, 59), ist(2026, 12, 3), False),
+            (ist(2026, 12, 3), ist(2026, 12, 3, 23, 59), True),
+        ],
+    )
+    def test_a_day_is_indias(self, payer: Tenant, first: datetime, later: datetime, waits: bool) -> None:
+        for at in (first, later):
+            second_person.act(
+                lambda _: "done",
+                act="credit",
+                target_id=payer.id,
+                tenant_id=payer.id,
+                values={},
+                amount_paise=6_000,
+                at=at.astimezone(UTC),
+                actor_user_id=1,
+            )
+        assert StaffAct.objects.filter(status="waiting").exists() is waits
+
     def test_what_has_no_amount_counts_the_whole_invoice(self, invoice: Invoice) -> None:
         url = reverse("admin:billing_invoice_write_off", args=[invoice.pk])
         person("first").post(url, {**SUBMITTED, "reason": "Closed"})
@@ -111,7 +132,8 @@ class TestSecondPerson:
         credit(first, invoice, "600")
         assert b"not credited yet" in decide(second).content
         assert StaffAct.objects.get().status == "waiting"
-        decide(second, "decline")
+        decide(first, "decline")
+        assert StaffAct.objects.get().status == "declined", "who asked may take it back"
 
     @pytest.mark.django_db(transaction=True)
     def test_two_who_approve_at_once_do_it_once(self, invoice: Invoice) -> None:
