@@ -216,11 +216,15 @@ class TestChange:
         assert len(receiver.wait_for(1)) == 1
         assert len(receiver.pings) == 1, "a verified endpoint is not pinged again"
 
-    def test_a_passed_ping_does_not_end_a_pause(self, api: Api, endpoint: dict[str, Any]) -> None:
+    def test_a_passed_ping_does_not_end_a_pause(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
         assert api.patch(path, {"status": "paused"}).status_code == 200
         verified = api.post(f"{path}/verify")
         assert (verified.status_code, verified.json()["status"]) == (200, "paused")
+        changed = api.patch(path, {"url": receiver.url + "/new"})
+        assert (changed.status_code, changed.json()["status"]) == (200, "paused")
         assert api.get(path).json()["status"] == "paused"
 
     @pytest.mark.parametrize("status", ["disabled", "pending"])
