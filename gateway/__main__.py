@@ -141,8 +141,6 @@ def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[
     """The web role's server, which listens from its call on until a signal stops it."""
     from django.conf import settings
 
-    # Imported before the process listens, not while its first caller waits.
-    import_module("messaging.agents.protocol")
     application, listener = import_module("web.application"), import_module("web.listener")
     port = port or settings.PORT
     front = application.Application(loops)

@@ -1,5 +1,6 @@
 """Every answer of the API: error shape, headers, limits, version, rate limit, lists."""
 
+import subprocess
 import sys
 import time
 from typing import Any
@@ -11,7 +12,6 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
 
-from gateway import __main__
 from gateway.api import limits
 from gateway.api.authentication import TENANT_HEADER
 from gateway.api.health_views import database_answers
@@ -292,7 +292,7 @@ def test_a_moment_before_1970_in_any_offset_is_400(
         assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [name]
 
 
-def test_what_agents_call_is_imported_before_a_web_process_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "messaging.agents.protocol", raising=False)
-    __main__._web_server("127.0.0.1", 0, loops=[])
-    assert "messaging.agents.protocol" in sys.modules
+def test_a_web_process_starts_without_the_package_of_agents() -> None:
+    start = "from gateway import __main__, urls; __main__._web_server('127.0.0.1', 0, loops=[])"
+    program = f"import django, sys; django.setup(); {start}; sys.exit('mcp_types' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,7 +1,6 @@
 """The Model Context Protocol by its official package, one HTTP exchange at a time and without sessions.
 
-Importing it takes much memory and CPU. Web processes of Django do so before they listen,
-once in their parent; nothing else that knows the URLs imports it.
+Importing it takes much memory and CPU: a process does so at the first call of an agent.
 """
 
 import asyncio

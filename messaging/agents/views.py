@@ -10,6 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
+from gateway import process_limits
 from gateway.api import call_log
 from gateway.api.authentication import TENANT_HEADER, Caller, caller_of, check_role, check_tenant_caller
 from gateway.api.errors import (
@@ -38,8 +39,9 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
         if error.status == 401:
             response["WWW-Authenticate"] = _challenge(request)
         return response
-    from messaging.agents import protocol
-
+    # Most processes answer no agent. With the collector on, it would hold up everybody's requests for seconds.
+    with process_limits.without_collector():
+        from messaging.agents import protocol
     answered = protocol.exchange(request, api)
     # The protocol's package runs the tools in a context of its own.
     call_log.add_upstream_ms(api.upstream_ms)
