@@ -11,16 +11,12 @@ from django.db.models.functions import TruncMonth
 
 from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.models import BillingSnapshot
+from billing.pricing.money import plain
 from billing.pricing.periods import Period, ist_date
 from gateway.csv_cells import as_text
 from tenants.lifecycle import IST
 
 Account, Act = LedgerPosting.Account, LedgerEntry.Act
-
-
-def _rupees(paise: int) -> str:
-    sign, paise = ("-", -paise) if paise < 0 else ("", paise)
-    return f"{sign}{paise // 100}.{paise % 100:02d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +171,8 @@ def ledger_rows(period: Period) -> Iterator[list[str]]:
             as_text(row.entry.key),
             row.entry.get_act_display(),
             row.get_account_display(),
-            _rupees(max(0, row.amount_paise)),
-            _rupees(max(0, -row.amount_paise)),
+            plain(max(0, row.amount_paise)),
+            plain(max(0, -row.amount_paise)),
             as_text(row.entry.tenant.name) if row.entry.tenant else "",
             row.invoice.number if row.invoice else "",
             as_text(row.entry.text),
@@ -215,7 +211,7 @@ def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
     """The statement as CSV, its heading first."""
     yield ["Date", "What", "Document", "Amount", "Owed"]
     for line in statement(tenant_id):
-        amounts = (_rupees(line.amount_paise), _rupees(line.owed_paise))
+        amounts = (plain(line.amount_paise), plain(line.owed_paise))
         yield [f"{ist_date(line.at):%d-%m-%Y}", line.act, as_text(line.text), *amounts]
 
 

@@ -1,4 +1,4 @@
-"""System checks of the billing settings; those of production only while billing is on (docs/billing.md)."""
+"""System checks of the billing settings; those of production only while billing is on (docs/billing-operations.md)."""
 
 import re
 from typing import Any

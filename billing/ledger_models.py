@@ -7,6 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
+from billing.pricing.money import rupees
 from gateway.ids import uuid7
 from tenants.models import Tenant
 
@@ -161,4 +162,4 @@ class StaffAct(models.Model):
         indexes: ClassVar = [models.Index(fields=["tenant", "asked_at"], name="staff_acts_of_a_day")]
 
     def __str__(self) -> str:
-        return f"{self.act} {self.amount_paise}"
+        return f"{self.act.replace('_', ' ')}, {rupees(self.amount_paise)}"

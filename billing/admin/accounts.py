@@ -58,7 +58,6 @@ class BillingProfileAdmin(TenantRowsAdmin):
         "shown_country",
         "is_sez",
     )
-    readonly_fields = ("owner", "kind_of_tax_id", "state", "shown_country")
     kind_of_tax_id = worded("tax_id_type")
 
     @display(description="State", ordering="state_code")
@@ -122,7 +121,6 @@ class BillingSnapshotAdmin(TenantRowsAdmin):
     list_display = ("month", "owner", "active_numbers", "total", "taken_at")
     list_filter = (("period", MonthFilter),)
     fields = ("month", "owner", "active_numbers", "shown_numbers", "shown_terms", "total", "taken_at")
-    readonly_fields = ("month", "owner", "shown_numbers", "shown_terms", "total")
     total = amount_in_rupees("Total", "total_paise")
 
     @display(description="Month", ordering="period")
@@ -213,7 +211,6 @@ class PlanVersionAdmin(TenantRowsAdmin):
         "created_at",
         "creator",
     )
-    readonly_fields = ("whose", "since", "until", "first", "further", "creator")
     first = amount_in_rupees("First price", "first_number_paise")
     further = amount_in_rupees("Each further number", "additional_number_paise")
     creator = person("created_by")
@@ -246,9 +243,6 @@ class PlanVersionAdmin(TenantRowsAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return super().get_fields(request, obj) if obj else TermsForm.Meta.fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return super().get_readonly_fields(request, obj) if obj else ()
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"starts": str(Period.of(now()).next), "gst_percent": 18}

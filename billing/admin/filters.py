@@ -1,6 +1,6 @@
 """Filters of billing's lists: the months and states that the rows have, by their names."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib.admin import AllValuesFieldListFilter
@@ -9,28 +9,22 @@ from billing.templatetags.money import month_name
 from tenants.signup.tax_ids import STATES
 
 
-class MonthFilter(AllValuesFieldListFilter):
-    """Months such as `2026-11`, as November 2026."""
+def named(title: str, name_of: Callable[[str], str]) -> type[AllValuesFieldListFilter]:
+    """A filter over the values of a column, each by its name."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.title = "month"
+    class Named(AllValuesFieldListFilter):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.title = title
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
-        everything, *months = super().choices(changelist)
-        yield everything
-        for choice in months:
-            yield {**choice, "display": month_name(str(choice["display"]))}
+        def choices(self, changelist: Any) -> Iterator[Any]:
+            everything, *values = super().choices(changelist)
+            yield everything
+            for choice in values:
+                yield {**choice, "display": name_of(str(choice["display"]))}
+
+    return Named
 
 
-class StateFilter(AllValuesFieldListFilter):
-    """Codes of states, as their names."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.title = "state"
-
-    def choices(self, changelist: Any) -> Iterator[Any]:
-        for choice in super().choices(changelist):
-            code = str(choice["display"])
-            yield {**choice, "display": STATES.get(code, code)}
+MonthFilter = named("month", month_name)
+StateFilter = named("state", lambda code: STATES.get(code, code))

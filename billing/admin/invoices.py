@@ -122,25 +122,6 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         "ack_at",
         "irn_cancelled_at",
     )
-    readonly_fields = (
-        "paper_link",
-        "shown_lines",
-        "payments",
-        "notes",
-        "booked",
-        "owner",
-        "month",
-        "supply",
-        "shown_status",
-        "total",
-        "paid",
-        "deducted",
-        "credited",
-        "due",
-        "balance",
-        "billed_to",
-        "sold_by",
-    )
     supply = worded("supply_type", "Supply")
     paid = amount_in_rupees("Paid", "amount_paid_paise")
     deducted = amount_in_rupees("Of that TDS", "tds_paise")
@@ -360,7 +341,6 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         "ack_no",
         "ack_at",
     )
-    readonly_fields = ("total", "taxable", "tax", "issuer")
     issuer = person("issued_by")
     total = amount_in_rupees("Total", "total_paise")
     taxable = amount_in_rupees("Taxable value", "taxable_paise")

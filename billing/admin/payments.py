@@ -43,7 +43,6 @@ class MandateAdmin(TenantRowsAdmin):
     list_display = ("shown_id", "owner", "method", "status", "cap", "instrument", "created_at")
     list_filter = ("status", "method")
     fields = ("owner", "method", "status", "cap", "instrument", "replaces", "expires_at", "created_at")
-    readonly_fields = ("owner", "cap", "created_at")
     cap = amount_in_rupees("Limit", "max_amount_paise")
 
 
@@ -75,7 +74,6 @@ class PaymentAttemptAdmin(MoneyActsAdmin, ReadOnlyAdmin):
         "refusal",
     )
     actions_detail = ("refund", "returned")
-    readonly_fields = ("shown_status", "amount", "refunded", "shown_provider", "refusal")
     shown_provider = worded("provider")
     shown_status = status_label(ATTEMPT_LABELS)
     amount = amount_in_rupees("Amount", "amount_paise")
@@ -108,7 +106,6 @@ class RefundAdmin(ReadOnlyAdmin):
         "requester",
         "refusal",
     )
-    readonly_fields = ("amount", "shown_status", "requester", "refusal")
     requester = person("requested_by")
     shown_status = status_label(REFUND_LABELS)
     amount = amount_in_rupees("Amount", "amount_paise")
@@ -126,7 +123,6 @@ class ProviderEventAdmin(ReadOnlyAdmin):
     search_help_text = "The provider's event ID"
     ordering = ("-id",)
     fields = ("shown_provider", "event_id", "type", "received_at", "processed_at")
-    readonly_fields = ("shown_provider",)
     shown_provider = worded("provider")
 
 
@@ -150,7 +146,6 @@ class SettledItemAdmin(ReadOnlyAdmin):
         "utr",
         "settled_at",
     )
-    readonly_fields = ("ours", "amount", "fee", "tax", "net")
     amount = amount_in_rupees("Amount", "amount_paise")
     fee = amount_in_rupees("Fee with GST", "fee_paise")
     tax = amount_in_rupees("GST of the fee", "tax_paise")
@@ -186,7 +181,6 @@ class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
         "decider",
         "decided_at",
     )
-    readonly_fields = ("what", "row", "owner", "amount", "told", "shown_status", "asker", "decider")
     actions_detail = ("approve", "decline")
     amount = amount_in_rupees("Amount", "amount_paise")
     shown_status = status_label(ACT_LABELS)

@@ -10,15 +10,15 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Sum
 
-from billing import ledger, restriction
+from billing import ledger
 from billing.invoices.invoice_numbers import take_number
-from billing.models import CreditNote, CreditNoteLine, Invoice, PaymentAttempt
-from billing.payments import bank_transfers, payment_links
+from billing.models import CreditNote, CreditNoteLine, Invoice
+from billing.payments import bank_transfers, corrections
+from billing.payments.corrections import correcting
 from billing.pricing import gst
 from billing.pricing.money import rupees
 from billing.pricing.periods import last_credit
 from gateway.api.errors import Conflict, InvalidRequest
-from tenants import audit
 
 CANCELLED_WITHIN = timedelta(hours=24)
 """How long the portal cancels a registration (CGST rule 48, schema INV-01)."""
@@ -31,13 +31,8 @@ def issue(
 
     Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is in flight.
     """
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
-        invoice = ledger.locked(invoice_id)
-        note = write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
-        ledger.set_off(invoice.tenant_id, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-    return note
+    with correcting(invoice_id, at) as invoice:
+        return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
 
 
 def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
@@ -46,31 +41,24 @@ def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | 
 
     Raises Conflict for one that is not registered, or longer than a day, and what `issue` raises.
     """
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
-        invoice = ledger.locked(invoice_id)
+    with correcting(invoice_id, at) as invoice:
         if invoice.ack_at is None or at > invoice.ack_at + CANCELLED_WITHIN or invoice.credited_paise:
             raise Conflict(
                 "Only a registration of the last 24 hours, with nothing credited, can be cancelled."
             )
         Invoice.objects.filter(pk=invoice_id).update(irn_cancelled_at=at)
-        note = write(
+        return write(
             invoice, total_paise=invoice.total_paise, reason=reason, at=at, actor_user_id=actor_user_id
         )
-        ledger.set_off(invoice.tenant_id, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-    return note
 
 
 def write(
     invoice: Invoice, *, total_paise: int, reason: str, at: datetime, actor_user_id: int | None
 ) -> CreditNote:
-    """Write a credit note of a locked invoice and book it, within `ledger.account`. Raises as `issue` does."""
+    """Write a credit note of a locked invoice and book it, within `correcting`. Raises InvalidRequest as `issue`."""
     left = invoice.total_paise - invoice.credited_paise
     if not 0 < total_paise <= left:
         raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(left)}, which is not credited yet.")
-    if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
-        raise Conflict("A payment of this invoice is in flight: wait for its result.")
     credited = invoice.credit_notes.aggregate(taxable=Sum("taxable_paise"), tax=Sum("tax_paise"))
     tax_paise = gst.credited_tax(
         total_paise=total_paise,
@@ -99,14 +87,8 @@ def write(
     ledger.book_credit(note, invoice)
     bank_transfers.lessen_tds(invoice, note.taxable_paise, at)
     ledger.settle(invoice, at)
-    audit.record(
-        action="billing.credit",
-        target_type="invoice",
-        target_id=invoice.public_id,
-        tenant_id=invoice.tenant_id,
-        actor_user_id=actor_user_id,
-        details={"credit_note": number, "total_paise": total_paise, "reason": reason},
-    )
+    details = {"credit_note": number, "total_paise": total_paise, "reason": reason}
+    corrections.record(invoice, "billing.credit", actor_user_id, **details)
     return note
 
 

@@ -11,8 +11,8 @@ from billing.isolation import each
 from billing.mails import messages
 from billing.mails.mail_once import mail_once
 from billing.models import CreditNote, Invoice
+from billing.payments import corrections
 from gateway.api.errors import Conflict
-from tenants import audit
 from tenants.mail import Attachment
 
 SINCE = timedelta(days=3)
@@ -61,13 +61,7 @@ def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
     attachment = _pdf(invoice)
     with transaction.atomic():
         messages.invoice_issued(invoice, attachment)
-        audit.record(
-            action="billing.sent_again",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-        )
+        corrections.record(invoice, "billing.sent_again", actor_user_id)
 
 
 def _send_note(note: CreditNote, at: datetime) -> bool:

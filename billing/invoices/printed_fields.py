@@ -15,7 +15,7 @@ from billing.buyers import countries
 from billing.invoices import payment_state
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
-from billing.pricing.money import SMALLEST_PAISE, in_words, rounded_share, rupees
+from billing.pricing.money import SMALLEST_PAISE, in_words, plain, rounded_share, rupees
 from billing.pricing.periods import Period, indian_date, ist_date
 from billing.pricing.plan import CURRENCY
 from gateway.clock import now
@@ -38,9 +38,6 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
     ]
     if invoice.replaces is not None:
         facts.append(("Replaces", f"{invoice.replaces.number} of {_date(invoice.replaces.issued_at)}"))
-    if invoice.irn:
-        facts.append(("IRN", invoice.irn))
-        facts.append(("Acknowledgement", f"{invoice.ack_no} of {_date(invoice.ack_at)}"))
     payment = payment_state.of(invoice, now())
     tds = invoice.tds_paise
     settled = [
@@ -50,18 +47,13 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
         ("Due", invoice.amount_due_paise),
     ]
     return {
+        **_of_both(invoice, invoice),
         "title": "Tax invoice",
-        "number": invoice.number,
-        "issued_on": _numbers(invoice.issued_at),
         "status": payment.code,
         "badge": "" if as_issued else payment.text,
-        "endorsement": invoice.endorsement,
-        **_seller(invoice),
         "payment": _payment(invoice, as_issued=as_issued),
         "buyer_title": "Billed to",
-        "buyer": _buyer(invoice),
-        "country": invoice.buyer.get("country", "IN"),
-        "facts": facts,
+        "facts": [*facts, *_registration(invoice)],
         "columns": ["Description", "SAC", "Numbers", "Price per month", "Amount"],
         "lines": [
             {
@@ -86,7 +78,6 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
             for note in (() if as_issued else invoice.credit_notes_in_order)
         ],
         "footer": "Message fees are paid to the messaging platform directly and are not part of this invoice.",
-        "qr": qr_code(invoice.signed_qr),
         "annex": [
             {
                 "number": number["display_phone_number"] or number["phone_number_id"],
@@ -103,28 +94,19 @@ def of_credit_note(note: CreditNote) -> Document:
     """A credit note, with the invoice that it corrects."""
     invoice = note.invoice
     return {
+        **_of_both(note, invoice),
         "title": "Credit note",
-        "number": note.number,
-        "issued_on": _numbers(note.issued_at),
         "status": "credit",
         "badge": "",
-        "endorsement": invoice.endorsement,
-        **_seller(invoice),
         "payment": None,
         "buyer_title": "Credited to",
-        "buyer": _buyer(invoice),
-        "country": invoice.buyer.get("country", "IN"),
         "facts": [
             ("Date", _date(note.issued_at)),
             ("Corrects invoice", invoice.number),
             ("Invoice date", _date(invoice.issued_at)),
             ("Billing month", _month(invoice)),
             ("Place of supply", invoice.place_of_supply),
-            *(
-                [("IRN", note.irn), ("Acknowledgement", f"{note.ack_no} of {_date(note.ack_at)}")]
-                if note.irn
-                else []
-            ),
+            *_registration(note),
         ],
         "columns": ["Description", "SAC", "Amount"],
         "lines": [
@@ -141,9 +123,27 @@ def of_credit_note(note: CreditNote) -> Document:
         "words": f"Amount in words: {in_words(note.total_paise)}",
         "notes": [f"Reason: {note.reason}"],
         "footer": "",
-        "qr": qr_code(note.signed_qr),
         "annex": [],
     }
+
+
+def _of_both(document: Invoice | CreditNote, invoice: Invoice) -> Document:
+    """What an invoice and a credit note of it print alike."""
+    return {
+        **_seller(invoice),
+        "number": document.number,
+        "issued_on": _numbers(document.issued_at),
+        "endorsement": invoice.endorsement,
+        "buyer": _buyer(invoice),
+        "country": invoice.buyer.get("country", "IN"),
+        "qr": qr_code(document.signed_qr),
+    }
+
+
+def _registration(document: Invoice | CreditNote) -> list[tuple[str, str]]:
+    if document.irn is None:
+        return []
+    return [("IRN", document.irn), ("Acknowledgement", f"{document.ack_no} of {_date(document.ack_at)}")]
 
 
 def _buyer(invoice: Invoice) -> list[str]:
@@ -199,7 +199,7 @@ def upi_qr(invoice: Invoice, paise: int) -> str | None:
     facts = {
         "pa": invoice.seller["upi_id"],
         "pn": invoice.seller["name"],
-        "am": f"{paise // 100}.{paise % 100:02d}",
+        "am": plain(paise),
         "cu": CURRENCY,
         "tn": invoice.number,
     }

@@ -7,13 +7,12 @@ pays the new invoice; what was credited before, for another reason, is credited 
 from datetime import datetime
 from uuid import UUID
 
-from billing import ledger, restriction
 from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingSnapshot, Invoice
-from billing.payments import payment_links
+from billing.payments import corrections
+from billing.payments.corrections import correcting
 from gateway.api.errors import Conflict
-from tenants import audit
 
 
 def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> Invoice:
@@ -21,10 +20,8 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
 
     Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
     """
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
+    with correcting(invoice_id, at) as invoice:
         snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
-        invoice = ledger.locked(invoice_id)
         before = invoice.credited_paise
         left = invoice.total_paise - before
         if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
@@ -41,16 +38,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
                 at=at,
                 actor_user_id=actor_user_id,
             )
-        ledger.set_off(invoice.tenant_id, at)
         Invoice.objects.filter(pk=invoice.pk).update(status=Invoice.Status.VOID, paid_at=None)
-        new.refresh_from_db()
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        audit.record(
-            action="billing.replace",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-            details={"replaced_by": new.number, "reason": reason},
-        )
+        corrections.record(invoice, "billing.replace", actor_user_id, replaced_by=new.number, reason=reason)
+    new.refresh_from_db()
     return new

@@ -9,13 +9,13 @@ from django.db.models import Sum
 from billing import ledger, restriction
 from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt
 from billing.payment_models import ATTEMPT
-from billing.payments import payment_links
+from billing.payments import corrections
+from billing.payments.corrections import correcting
 from billing.payments.provider import ProviderUnreachable
 from billing.pricing.money import rounded_share, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
-from tenants import audit
 
 TDS_PERCENT = 10
 """The highest rate at which a buyer deducts tax of such a service."""
@@ -32,14 +32,13 @@ def record(
     Raises InvalidRequest for a reference that was recorded before, Conflict while another payment is in flight.
     """
     reference = " ".join(reference.split()).upper()
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
-        invoice = _unencumbered(invoice_id)
+    with correcting(invoice_id, at) as invoice:
         if not 0 < amount_paise <= MOST_PAISE:
             raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(MOST_PAISE)}.")
         attempt = _insert(invoice, amount_paise, reference, at)
         _book(attempt, invoice, at)
-        _record(invoice, "billing.payment", actor_user_id, amount_paise, reference=reference)
+        details = {"amount_paise": amount_paise, "reference": reference}
+        corrections.record(invoice, "billing.payment", actor_user_id, **details)
     return attempt
 
 
@@ -63,7 +62,10 @@ def give_back(
         attempt.refunded_paise += amount_paise
         attempt.save(update_fields=["refunded_paise"])
         _book(attempt, invoice, at)
-        _record(invoice, "billing.refund", actor_user_id, amount_paise, reference=reference)
+        ledger.set_off(invoice.tenant_id, at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        details = {"amount_paise": amount_paise, "reference": reference}
+        corrections.record(invoice, "billing.refund", actor_user_id, **details)
     return attempt
 
 
@@ -77,17 +79,15 @@ def record_tds(
     Raises InvalidRequest and Conflict.
     """
     certificate = certificate.strip().upper()
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
-        invoice = _unencumbered(invoice_id)
+    with correcting(invoice_id, at) as invoice:
         most = _share(invoice, TDS_PERCENT)
         if not bool(certificate) <= amount_paise <= most:
             raise InvalidRequest.of(amount=f"At most {rupees(most)}: {TDS_PERCENT} % of the taxable value.")
         if _is_certified(invoice):
             raise Conflict("The certificate of this invoice was recorded already.")
         deduct(invoice, amount_paise, at, certificate)
-        _follow(invoice, at)
-        _record(invoice, "billing.tds", actor_user_id, amount_paise, certificate=certificate)
+        details = {"amount_paise": amount_paise, "certificate": certificate}
+        corrections.record(invoice, "billing.tds", actor_user_id, **details)
 
 
 def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str = "") -> None:
@@ -102,8 +102,7 @@ def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str =
     elif amount_paise:
         attempt = _captured(invoice, PaymentAttempt.Kind.TDS, amount_paise, certificate, at)
     if attempt is not None:
-        ledger.book_attempt(attempt, invoice, at)
-        ledger.settle(invoice, at)
+        _book(attempt, invoice, at)
 
 
 def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
@@ -121,10 +120,8 @@ def follow_declaration(tenant_id: UUID, at: datetime) -> None:
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
     for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
         try:
-            payment_links.end_link(invoice=unpaid, at=at)
-            with ledger.account(tenant_id):
-                deduct_declared(_unencumbered(unpaid.pk), percent, at)
-                restriction.refresh(tenant_id=tenant_id, at=at)
+            with correcting(unpaid.pk, at) as invoice:
+                deduct_declared(invoice, percent, at)
         except (Conflict, ProviderUnreachable):
             continue
 
@@ -158,48 +155,19 @@ def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int
 
     Raises Conflict when nothing is due or a payment is in flight.
     """
-    payment_links.end_link(invoice=Invoice.objects.get(pk=invoice_id), at=at)
-    with ledger.account(Invoice.objects.get(pk=invoice_id).tenant_id):
-        invoice = _unencumbered(invoice_id)
+    with correcting(invoice_id, at) as invoice:
         left = ledger.open_paise(invoice)
         if left <= 0:
             raise Conflict("Nothing is due of this invoice.")
         ledger.write_off(invoice, left, at, reason)
         ledger.settle(invoice, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        _record(invoice, "billing.write_off", actor_user_id, left, reason=reason)
+        corrections.record(invoice, "billing.write_off", actor_user_id, amount_paise=left, reason=reason)
     return left
 
 
-def _unencumbered(invoice_id: UUID) -> Invoice:
-    """An invoice, locked, that no payment is in flight for. Raises Conflict."""
-    invoice = ledger.locked(invoice_id)
-    if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
-        raise Conflict("A payment of this invoice is in flight: wait for its result.")
-    return invoice
-
-
 def _book(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
-    """Book an attempt, and let its invoice, the tenant's others and its restriction follow."""
     ledger.book_attempt(attempt, invoice, at)
     ledger.settle(invoice, at)
-    _follow(invoice, at)
-
-
-def _follow(invoice: Invoice, at: datetime) -> None:
-    ledger.set_off(invoice.tenant_id, at)
-    restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-
-
-def _record(invoice: Invoice, action: str, actor_user_id: int | None, amount_paise: int, **more: str) -> None:
-    audit.record(
-        action=action,
-        target_type="invoice",
-        target_id=invoice.public_id,
-        tenant_id=invoice.tenant_id,
-        actor_user_id=actor_user_id,
-        details={"amount_paise": amount_paise, **more},
-    )
 
 
 def _captured(invoice: Invoice, kind: str, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:

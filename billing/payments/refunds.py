@@ -15,7 +15,7 @@ from billing import ledger
 from billing.isolation import each
 from billing.models import PaymentAttempt, Refund
 from billing.payment_models import REFUND
-from billing.payments import refreshing
+from billing.payments import corrections, refreshing
 from billing.payments.provider import (
     ProviderRefused,
     ProviderRefusesService,
@@ -27,7 +27,6 @@ from billing.pricing.money import SMALLEST_PAISE, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
-from tenants import audit
 
 log = structlog.get_logger(__name__)
 
@@ -61,14 +60,8 @@ def pay_back(
                 amount=f"From {rupees(SMALLEST_PAISE)} to {rupees(max(0, most))} can be paid back."
             )
         refund = _insert(attempt, amount_paise, at, actor_user_id)
-        audit.record(
-            action="billing.refund",
-            target_type="invoice",
-            target_id=invoice.public_id,
-            tenant_id=invoice.tenant_id,
-            actor_user_id=actor_user_id,
-            details={"refund": refund.public_id, "attempt": attempt.public_id, "amount_paise": amount_paise},
-        )
+        paid = {"refund": refund.public_id, "attempt": attempt.public_id, "amount_paise": amount_paise}
+        corrections.record(invoice, "billing.refund", actor_user_id, **paid)
     try:
         refresh(refund.id, at)
     except ProviderUnreachable as error:

@@ -1,7 +1,7 @@
 """GST on an invoice: place of supply, which taxes, and the form of invoice numbers. The rate is the terms'. Pure.
 
 Sources: IGST Act section 12(2), CGST rules 46(b) and 46(f), CGST Act section 8 of the IGST Act for supplies to a
-special economic zone. docs/billing.md lists what an accountant has to confirm.
+special economic zone. docs/accounting.md lists what an accountant has to confirm.
 """
 
 import re

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from babel.numbers import format_currency
 from num2words import num2words
 
 SMALLEST_PAISE = 100
@@ -15,15 +16,12 @@ def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
 
 def rupees(amount_paise: int) -> str:
     """An amount for people: `₹12,34,567.50`, grouped by lakh and crore, always two decimals."""
-    sign, amount_paise = ("-", -amount_paise) if amount_paise < 0 else ("", amount_paise)
-    whole, paise = divmod(amount_paise, 100)
-    digits = str(whole)
-    groups = [digits[-3:]]
-    rest = digits[:-3]
-    while rest:
-        groups.insert(0, rest[-2:])
-        rest = rest[:-2]
-    return f"{sign}₹{','.join(groups)}.{paise:02d}"
+    return str(format_currency(Decimal(amount_paise) / 100, "INR", locale="en_IN"))
+
+
+def plain(amount_paise: int) -> str:
+    """An amount for programs, in rupees: `-1234567.50`."""
+    return f"{Decimal(amount_paise) / 100:.2f}"
 
 
 def in_words(amount_paise: int) -> str:

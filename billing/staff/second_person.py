@@ -84,14 +84,13 @@ def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
 
 
 def _decide(act_id: UUID, status: Status, action: str, at: datetime, actor_user_id: int | None) -> StaffAct:
+    row = StaffAct.objects.get(pk=act_id)
+    if status != Status.DECLINED and row.asked_by == actor_user_id:
+        raise Conflict("Another person has to approve what you asked for.")
     with transaction.atomic():
-        row = StaffAct.objects.select_for_update(of=("self",)).get(pk=act_id)
-        if row.status != Status.WAITING:
+        waiting = StaffAct.objects.filter(pk=act_id, status=Status.WAITING)
+        if not waiting.update(status=status, decided_by=actor_user_id, decided_at=at):
             raise Conflict("This was decided already.")
-        if status != Status.DECLINED and row.asked_by == actor_user_id:
-            raise Conflict("Another person has to approve what you asked for.")
-        row.status, row.decided_by, row.decided_at = status, actor_user_id, at
-        row.save(update_fields=["status", "decided_by", "decided_at"])
         _record(row, action, actor_user_id)
     return row
 

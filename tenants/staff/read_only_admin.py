@@ -143,6 +143,10 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        only_shown = obj is not None and not self.has_change_permission(request, obj)
+        return (only_shown and self.fields) or super().get_readonly_fields(request, obj)
+
 
 class TenantRowsAdmin(ReadOnlyAdmin):
     """A table whose rows belong to a tenant each."""

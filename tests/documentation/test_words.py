@@ -14,8 +14,8 @@ OPERATORS = re.compile(
     r"manage\.py|(?<=`)make \w+|Valkey|Postgres|Prometheus|Celery|/v1/admin|"
     r"\bgateway_[a-z]+_[a-z_]+|\btests/\w|\bstaff\b"
 )
-OF_WHO_RUNS_IT = {"quickstart", "simulator", "billing"}
-"""Their readers run the service themselves, or the add-on that they choose."""
+OF_WHO_RUNS_IT = {"quickstart", "simulator"}
+"""Their readers run the service themselves."""
 MAY = {
     "reminders": {"Celery"},
     "frameworks": {"Celery"},

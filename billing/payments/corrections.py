@@ -1,0 +1,42 @@
+"""Corrections by hand: what staff do to an invoice after its live link ended, with an audit entry."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from billing import ledger, restriction
+from billing.models import Invoice, PaymentAttempt
+from billing.payments import payment_links
+from gateway.api.errors import Conflict
+from tenants import audit
+
+
+@contextmanager
+def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
+    """An invoice, locked within its tenant's ledger; at the end the tenant's balance and restriction follow.
+
+    Raises Conflict while a payment of it is in flight, ProviderUnreachable when its link cannot be ended.
+    """
+    invoice = Invoice.objects.get(pk=invoice_id)
+    payment_links.end_link(invoice=invoice, at=at)
+    with ledger.account(invoice.tenant_id):
+        invoice = ledger.locked(invoice_id)
+        if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
+            raise Conflict("A payment of this invoice is in flight: wait for its result.")
+        yield invoice
+        ledger.set_off(invoice.tenant_id, at)
+        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+
+
+def record(invoice: Invoice, action: str, actor_user_id: int | None, **details: Any) -> None:
+    """The audit entry of an act on an invoice."""
+    audit.record(
+        action=action,
+        target_type="invoice",
+        target_id=invoice.public_id,
+        tenant_id=invoice.tenant_id,
+        actor_user_id=actor_user_id,
+        details=details,
+    )
