@@ -10,6 +10,7 @@ class BillingConfig(AppConfig):
     name = "billing"
     verbose_name = "Billing"
     left_behind: ClassVar[Mapping[str, str]] = {
+        "billing_closedmonth": "each cell closes the months of its own books",
         "billing_invoiceseries": "each cell has series of its own",
         "billing_providerevent": "notices of the payment provider to this cell",
         "billing_providertrouble": "this cell's connection to the payment provider",
