@@ -131,7 +131,8 @@ class TestSecondPerson:
         assert b"not credited yet" in credit(first, invoice, "0.001").content or not StaffAct.objects.exists()
         credit(first, invoice, "600")
         assert b"not credited yet" in decide(second).content
-        assert StaffAct.objects.get().status == "waiting"
+        act = StaffAct.objects.get()
+        assert (act.status, act.decided_by, act.decided_at) == ("waiting", None, None)
         decide(first, "decline")
         assert StaffAct.objects.get().status == "declined", "who asked may take it back"
 

@@ -399,24 +399,30 @@ def test_a_business_lists_and_ends_its_own_connections(
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("form", "error"),
     [
-        {},
-        {"grant_type": "password", "client_id": "x"},
-        {"grant_type": "authorization_code", "client_id": "x"},
-        {"grant_type": "authorization_code", "client_id": "x", "code": "a\0", "redirect_uri": "x"},
-        {"grant_type": "refresh_token", "client_id": "x", "refresh_token": "wbr_"},
-        {
-            "grant_type": "refresh_token",
-            "client_id": "x",
-            "refresh_token": "x",
-            "resource": "https://o.example",
-        },
+        ({}, "invalid_request"),
+        ({"grant_type": "password", "client_id": "x"}, "unsupported_grant_type"),
+        ({"grant_type": "authorization_code", "client_id": "x"}, "invalid_request"),
+        (
+            {"grant_type": "authorization_code", "client_id": "x", "code": "a\0", "redirect_uri": "x"},
+            "invalid_request",
+        ),
+        ({"grant_type": "refresh_token", "client_id": "x", "refresh_token": "wbr_"}, "invalid_grant"),
+        (
+            {
+                "grant_type": "refresh_token",
+                "client_id": "x",
+                "refresh_token": "x",
+                "resource": "https://o.example",
+            },
+            "invalid_target",
+        ),
     ],
 )
-def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str]) -> None:
+def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str], error: str) -> None:
     answer = post("/oauth/token", **form)
-    assert answer.status_code == 400
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
     assert set(answer.json()) == {"error", "error_description"}
     assert Client().get("/oauth/token").status_code == 405
     twice = Client().post(
