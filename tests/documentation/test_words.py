@@ -17,6 +17,8 @@ OPERATORS = re.compile(
 OF_WHO_RUNS_IT = {"quickstart", "simulator"}
 """Their readers run the service themselves."""
 MAY = {
+    # It names settings that are gone to who runs a gateway.
+    "changelog": {"DELIVERY_CONCURRENCY"},
     "reminders": {"Celery"},
     "frameworks": {"Celery"},
     "answering": {"make run"},
