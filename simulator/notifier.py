@@ -73,7 +73,8 @@ class Notifier:
     async def start(self) -> None:
         """Open the connections and begin posting."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            # Names are looked up anew for each connection: a service that was made anew has another address.
+            connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )

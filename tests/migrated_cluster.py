@@ -51,7 +51,7 @@ def digest(day: str) -> str:
     The day is in it because the partitions of a database begin with the day on which it was migrated.
     """
     digest = hashlib.sha256(day.encode())
-    for path in sorted({*_sources(), ROOT / "requirements.txt"}):
+    for path in sorted({*_sources(), *ROOT.glob("requirements*.txt")}):
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

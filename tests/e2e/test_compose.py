@@ -40,7 +40,27 @@ def test_each_volume_lies_in_a_folder_that_the_image_made_for_its_user() -> None
 
 def test_every_health_check_asks_for_readiness_by_address() -> None:
     found = composed.services(documented_settings())
-    assert "http://127.0.0.1:8000/v1/health/ready" in found["gateway"]["healthcheck"]["test"][-1]
+    for name in ("gateway", "gateway-2"):
+        assert "http://127.0.0.1:8000/v1/health/ready" in found[name]["healthcheck"]["test"][-1]
+
+
+def test_no_container_may_more_than_it_needs() -> None:
+    for name, service in composed.services(documented_settings()).items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        if service["image"] == "messaging-gateway":
+            assert "cap_add" not in service, name
+            assert "mem_limit" in service, name
+
+
+def test_the_two_web_containers_differ_in_their_journals_alone() -> None:
+    found = composed.services(documented_settings())
+    first, second = dict(found["gateway"]), dict(found["gateway-2"])
+    assert (first.pop("volumes"), second.pop("volumes")) == (["data:/data"], ["data-2:/data"])
+    assert first == second
+    assert first["networks"]["default"]["aliases"] == ["web"]
 
 
 def test_split_roles_are_all_roles() -> None:

@@ -166,6 +166,7 @@ class Composed:
         for name, port in (("gateway", 8000), ("simulator", 8100)):
             for host in (name, "0.0.0.0", "127.0.0.1"):
                 self._places[f"{host}:{port}"] = f"127.0.0.1:{self.ports[name]}"
+        self._places["web:8000"] = self._places["gateway:8000"]
         self._places["127.0.0.1:443"] = f"127.0.0.1:{self.ports['proxy']}"
         self._places |= {"--port=8000": f"--port={self.ports['gateway']}", "0.0.0.0": "127.0.0.1"}
         for folder in image_folders():

@@ -23,7 +23,7 @@ class Proxy:
         text = (ROOT / "deploy/nginx.conf").read_text()
         for written, here in (
             # The address needs no look-up here, and nginx before 1.27.3 knows none of a server.
-            ("server gateway:8000 resolve;", f"server 127.0.0.1:{gateway};"),
+            ("server web:8000 resolve ", f"server 127.0.0.1:{gateway} "),
             ("${NGINX_LOCAL_RESOLVERS}", "127.0.0.1"),
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
             ("/tmp/nginx.pid", f"{directory}/pid"),

@@ -1,0 +1,55 @@
+"""`manage.py migrate --wait`: a database that is still starting is waited for, one that stays away ends the command."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
+
+from gateway.management.commands import migrate
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tests' database under the name `late`, at an address where nothing listens."""
+    settings = connection.settings_dict
+    options = {**settings["OPTIONS"], "host": str(tmp_path)}
+    connections.databases["late"] = {**settings, "HOST": str(tmp_path), "OPTIONS": options}
+    made = connections["late"] = connections.create_connection("late")
+
+    def connect() -> None:
+        """As Django's own, which in tests refuses a database that the test's class did not name."""
+        with made.wrap_database_errors:
+            if made.connection is None:
+                made.connect()
+
+    monkeypatch.setattr(made, "ensure_connection", connect)
+    yield
+    made.close()
+    del connections["late"], connections.databases["late"]
+
+
+def test_migrate_waits_for_a_database_that_is_starting(
+    late: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited = []
+
+    def starts_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        connections["late"].settings_dict.update(
+            {name: connection.settings_dict[name] for name in ("HOST", "OPTIONS")}
+        )
+
+    monkeypatch.setattr("gateway.management.commands.migrate.time.sleep", starts_meanwhile)
+    call_command("migrate", "--plan", database="late", wait=30)
+    assert waited == [migrate.LOOK_SECONDS]
+    assert "No planned migration operations" in capsys.readouterr().out
+
+
+def test_migrate_ends_when_the_database_stays_away(late: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.management.commands.migrate.time.sleep", lambda _: None)
+    with pytest.raises(CommandError, match=r"did not answer within 0\.1 seconds"):
+        call_command("migrate", "--plan", database="late", wait=0.1)
