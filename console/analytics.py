@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import orjson
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,6 +14,8 @@ from django.utils.safestring import SafeString
 
 from console.visit import Visit
 from gateway.clock import now
+from messaging.models import MessageTemplate
+from phone_numbers.models import PhoneNumber
 from tenants.labels import milliseconds
 from webhooks.figures import reading
 from webhooks.figures.reading import Sums
@@ -20,15 +23,37 @@ from webhooks.figures.reading import Sums
 DAYS = (7, 30, 90)
 PLOT_HEIGHT = 120
 BAR_WIDTH = 5
+MOST_TEMPLATES = 200
+"""Names in the filter: the first by the alphabet."""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
-    """How many days are shown."""
+    """How many days are shown, and of which messages: deliveries are those of all."""
 
     days = forms.TypedChoiceField(
         label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
     )
+    phone_number_id = forms.ChoiceField(label="Number", required=False)
+    template = forms.ChoiceField(label="Template", required=False)
+
+    def __init__(self, visit: Visit, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        numbers = [(row.phone_number_id, row.display_phone_number or row.phone_number_id) for row in own]
+        templates = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        names = templates.order_by("name").values_list("name", flat=True).distinct()[:MOST_TEMPLATES]
+        cast("forms.ChoiceField", self.fields["phone_number_id"]).choices = [("", "All"), *numbers]
+        cast("forms.ChoiceField", self.fields["template"]).choices = [
+            ("", "All"),
+            *((name, name) for name in names),
+        ]
+
+    def wanted(self) -> tuple[int, dict[str, str]]:
+        """How many days, and the number and the template as far as they are chosen."""
+        chosen = self.cleaned_data if self.is_valid() else {}
+        narrowed = {name: chosen[name] for name in ("phone_number_id", "template") if chosen.get(name)}
+        return chosen.get("days", DAYS[0]), narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +102,17 @@ def _webhooks(day: Day) -> dict[str, int]:
     return {"delivered": day.webhooks_delivered, "failed": day.webhooks_failed}
 
 
+def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit: str = "") -> str:
+    """A plot's values as `chart.js` reads them."""
+    return orjson.dumps(
+        {
+            "days": [int(day.start.timestamp()) for day in days],
+            "series": [{"name": name, "values": values} for name, values in series.items()],
+            "unit": unit,
+        }
+    ).decode()
+
+
 class Plot:
     """A bar chart by day, oldest first, with one bar a day for each count."""
 
@@ -86,6 +122,7 @@ class Plot:
         self.most = max(1, *(max(counts(day).values()) for day in days))
         self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
         self.first, self.last = days[0].start, days[-1].start
+        self.chart = _chart(days, {kind: [counts(day)[kind] for day in days] for kind in self.kinds})
         self.bars = [bar for place, day in enumerate(days) for bar in self._bars(place * DAY_WIDTH, day)]
 
     def _bars(self, left: int, day: Day) -> Iterator[Bar]:
@@ -101,6 +138,7 @@ class TimePlot:
     def __init__(self, days: Sequence[Day]) -> None:
         times = [day.p95_ms for day in days if day.p95_ms is not None]
         self.most = max(times, default=0)
+        self.chart = _chart(days, {"time": [day.p95_ms for day in days]}, " ms")
         self.width, self.height = len(days) * DAY_WIDTH, PLOT_HEIGHT
         self.points = [
             Point(
@@ -115,15 +153,16 @@ class TimePlot:
 
 def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Figures by day, in UTC, of the range that was chosen."""
-    form = RangeForm(request.GET or None)
-    days = form.cleaned_data["days"] if form.is_valid() else DAYS[0]
-    found = _read(visit, days)
+    form = RangeForm(visit, request.GET or None)
+    days, narrowed = form.wanted()
+    found = _read(visit, days, narrowed)
     by_day = _days(found.messages, found.webhooks, now(), days)
     return render(
         request,
         "console/webhooks/figures.html",
         {
-            "form": form if form.is_bound else RangeForm(initial={"days": days}),
+            "form": form if form.is_bound else RangeForm(visit, initial={"days": days}),
+            "filtered": bool(narrowed),
             "rows": by_day[::-1],
             "plots": [("Messages", Plot(by_day, _messages)), ("Webhook deliveries", Plot(by_day, _webhooks))],
             "times": TimePlot(by_day),
@@ -145,7 +184,7 @@ def last_days(visit: Visit) -> SafeString | None:
     )
 
 
-def _read(visit: Visit, days: int) -> reading.Figures:
+def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> reading.Figures:
     end = now()
     return reading.read(
         tenant_id=visit.tenant.id,
@@ -154,7 +193,7 @@ def _read(visit: Visit, days: int) -> reading.Figures:
         end=end,
         interval="day",
         groups=(),
-        equal={},
+        equal=equal or {},
     )
 
 

@@ -1,6 +1,6 @@
 """Pages of messages: the list, and one message with its explanation and its timeline."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from console.json_text import indented
 from console.number_forms import shown_numbers
 from console.visit import Visit, or_404
 from gateway import ids
+from gateway.database.bounded_walk import Page as BoundedPage
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
 from messaging.message_log import detail
@@ -114,16 +115,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Messages, newest first, with a filter."""
     form = MessageFilter(request.GET)
     wanted = lists.filled_fields(form)
-    columns = {"batch": "batch_id"}
-    equal = {columns.get(name, name): value for name, value in wanted.items() if name != "status"}
-    page = message_search.search(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
-        equal=equal,
-        status=wanted.get("status"),
-        before=lists.before(request),
-        limit=lists.ROWS_PER_PAGE,
-    )
+    page = search_page(visit, wanted, before=lists.before(request), limit=lists.ROWS_PER_PAGE)
     return render(
         request,
         "console/messaging/messages.html",
@@ -134,6 +126,21 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "page": lists.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
         },
+    )
+
+
+def search_page(
+    visit: Visit, wanted: Mapping[str, Any], *, before: UUID | None, limit: int
+) -> BoundedPage[Message]:
+    """A page of messages by the filled fields of the filter, newest first."""
+    columns = {"batch": "batch_id"}
+    return message_search.search(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        equal={columns.get(name, name): value for name, value in wanted.items() if name != "status"},
+        status=wanted.get("status"),
+        before=before,
+        limit=limit,
     )
 
 

@@ -89,6 +89,8 @@ class Entry:
 
     section: Section
     title: str
+    icon: str
+    """A symbol of `icons.svg`."""
     url_name: str
     path: str
     area: Area | None = None
@@ -98,8 +100,8 @@ class Entry:
 class Page:
     """A row of the table in `urls.py`: the path below `/console`, the view, the route's name, the area, the methods.
 
-    The view gets the request, the visit and the parts of the path. `heading` is the section and the title of the entry
-    in the navigation. `environment` is the one that the page is always in, whichever the person looks at.
+    The view gets the request, the visit and the parts of the path. `heading` is the section, the title and the icon
+    of the entry in the navigation. `environment` is the one that the page is always in, whichever the person looks at.
     """
 
     path: str
@@ -107,7 +109,7 @@ class Page:
     name: str
     area: Area
     methods: tuple[str, ...]
-    heading: tuple[Section, str] | None = None
+    heading: tuple[Section, str, str] | None = None
     environment: str | None = None
 
     @property

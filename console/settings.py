@@ -57,7 +57,7 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     shown = [
         (
             row,
-            _actor(row, people),
+            who(row, people),
             action_words(row.action),
             label(row.target_type),
             changes(row.details, visit.zone),
@@ -78,7 +78,7 @@ def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
     return former | dict(User.objects.filter(tenant=visit.tenant, pk__in=ids).values_list("pk", "email"))
 
 
-def _actor(row: AuditEntry, people: dict[int, str]) -> str:
+def who(row: AuditEntry, people: dict[int, str]) -> str:
     """Who did it, as the business may know it: its own people by address, staff as our team."""
     if key := row.details.get("acting_key"):
         return f"API key {key}…"

@@ -489,6 +489,7 @@ CELERY_BEAT_SCHEDULE = {
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
+    "exports": {"task": "console.tasks.write_exports", "schedule": 60.0},
     "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 3600.0},
     "connected-apps": {"task": "tenants.tasks.forget_connected_apps", "schedule": 3600.0},
     "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},

@@ -561,3 +561,47 @@ class AppConnection(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class Export(models.Model):
+    """A file of rows that a person asked for and that is written in the background (`console/exports.py`)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
+    kind = models.CharField(max_length=20)
+    query = models.TextField()
+    """The filter, as the query string of the page."""
+    rows = models.PositiveIntegerField(null=True)
+    """How many it has; null until it is written."""
+    leased_until = models.DateTimeField(null=True)
+    """Until when a worker writes it; null while none does."""
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["user"], condition=models.Q(rows__isnull=True), name="one_open_export_of_a_person"
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="export_by_age")]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class ExportPart(models.Model):
+    """A piece of an export: some thousand lines of CSV, compressed."""
+
+    export = models.ForeignKey(Export, on_delete=models.CASCADE, related_name="parts")
+    place = models.PositiveIntegerField()
+    content = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["export", "place"], name="export_parts_in_order")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.export_id} {self.place}"

@@ -25,7 +25,9 @@ _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(m
 
 
 @register.simple_tag(takes_context=True)
-def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = False) -> SafeString | str:
+def moment(
+    context: dict[str, Any], at: datetime | str | None, relative: bool = False, seconds: bool = False
+) -> SafeString | str:
     """A `<time>` in the visit's zone, which it names; with `relative` also how far away it is; a dash for None.
 
     A text is a moment in ISO 8601.
@@ -40,7 +42,7 @@ def moment(context: dict[str, Any], at: datetime | str | None, relative: bool = 
         '<time datetime="{}" title="{} UTC">{} {}{}</time>',
         f"{at:%Y-%m-%dT%H:%M:%SZ}",
         f"{at:%Y-%m-%d %H:%M:%S}",
-        f"{shown.day} {shown:%b %Y, %H:%M}",
+        f"{shown.day} {shown:%b %Y, %H:%M:%S}" if seconds else f"{shown.day} {shown:%b %Y, %H:%M}",
         visit.zone_name,
         f" ({away(at)})" if relative else "",
     )

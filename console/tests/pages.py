@@ -11,7 +11,7 @@ from typing import Any, Literal
 from django.urls import get_resolver
 
 from messaging import csv_batches
-from tenants.models import Invitation, User
+from tenants.models import Export, Invitation, User
 from tenants.tests.connected_apps import connection_of
 from tests.api_contract.authorisation import ROWS, World
 
@@ -98,6 +98,17 @@ def _conversation(world: World) -> dict[str, Any]:
     return {"number_id": make(world)["phone_number_id"], "customer_id": "919812345678"}
 
 
+def _export(kind: str) -> Callable[[World], Mapping[str, Any]]:
+    def made(world: World) -> dict[str, Any]:
+        asker = User.objects.create_user(f"asker-{User.objects.count()}@traders.example", tenant=world.tenant)
+        export = Export.objects.create(
+            tenant=world.tenant, user=asker, environment="live", kind=kind, query="", rows=0
+        )
+        return {"export_id": export.pk}
+
+    return made
+
+
 def _does(area: Area, of: str | None = None, **body: str) -> Page:
     """A page that only takes a POST, of an active business."""
     return Page(area, reads=False, changes=True, of=of, body=body)
@@ -117,6 +128,9 @@ PAGES: dict[str, Page] = {
     "console_connected_app_disconnect": Page(
         "integration", reads=False, changes=True, make=_connected_app, changed_while=ALWAYS
     ),
+    "console_export_start": Page("own", reads=False, changes=True, changed_while=ALWAYS),
+    "console_export": Page("integration", make=_export("messages")),
+    "console_audit_export": Page("settings", make=_export("audit")),
     "console_device": Page("integration", changes=True),
     "console_team": Page("settings", changes=True),
     "console_team_role": Page(
@@ -156,6 +170,10 @@ PAGES: dict[str, Page] = {
     "console_conversation_messages": Page("conversations", make=_conversation),
     "console_conversation_variables": Page("conversations", make=_conversation),
     "console_conversation_file": Page("conversations"),
+    "console_messages_csv": Page("integration"),
+    "console_figures_csv": Page("integration"),
+    "console_requests_csv": Page("integration"),
+    "console_audit_csv": Page("settings"),
     "console_figures": Page("integration"),
     "console_ledger": Page("integration"),
     "console_live": Page("integration"),

@@ -57,6 +57,8 @@ def _console_paths(world: World) -> list[str]:
 
 
 def _is_page(answer: Any) -> bool:
+    if answer.streaming:
+        return False
     return answer.status_code == 200 and bool(answer.content.lstrip().startswith(b"<!doctype html>"))
 
 

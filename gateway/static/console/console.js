@@ -191,6 +191,13 @@ for (const dialog of document.querySelectorAll("dialog[open]")) {
     document.querySelector(dialog.dataset.focus)?.focus();
   });
 }
+// A press anywhere on a row opens its page, but for what can be pressed itself and for text that is being selected.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest(".rows tbody tr")?.querySelector("td:first-child > a");
+  if (!link || event.target.closest("a, button, input, select, label, summary") || !getSelection().isCollapsed) return;
+  if (event.ctrlKey || event.metaKey) open(link.href);
+  else link.click();
+});
 // A link with a dialog of its own opens that instead of its page; Escape, its button and the space beside it close it.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-opens]");

@@ -1,0 +1,332 @@
+"""Exports: the rows of a list as CSV, at once or, above `MOST_AT_ONCE` rows, in the background by a mail with a link.
+
+A file holds no texts of messages. Whoever may read a list may export it and download its files, which are deleted after
+`KEPT`.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.contrib import messages
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+
+from console import lists
+from console.analytics import RangeForm
+from console.messages import MessageFilter, search_page
+from console.request_log import RequestFilter
+from console.settings import people_by_id, who
+from console.visit import Visit
+from gateway import ids
+from gateway.clock import now
+from gateway.csv_cells import as_text
+from gateway.request_log import views as request_log
+from gateway.roles import Area
+from gateway.task_queue import enqueue
+from tenants import mail
+from tenants.labels import action_words, changes
+from tenants.models import AuditEntry, Export, ExportPart
+from webhooks.figures import reading
+
+MOST_AT_ONCE = 10_000
+"""Rows that are answered at once."""
+MOST_ROWS = 1_000_000
+"""Rows of a file: the newest."""
+KEPT = timedelta(days=7)
+LEASE = timedelta(minutes=5)
+"""Of a worker that writes a file, from one part to the next."""
+ROWS_OF_A_PART = 5_000
+PAGE = 1_000
+
+Rows = Iterator[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A list that can be exported: who may, the columns, and its rows by a filter, newest first."""
+
+    title: str
+    area: Area
+    columns: tuple[str, ...]
+    rows: Callable[[Visit, QueryDict], Rows]
+
+
+def _messages(visit: Visit, query: QueryDict) -> Rows:
+    wanted = lists.filled_fields(MessageFilter(query))
+    before = None
+    while True:
+        page = search_page(visit, wanted, before=before, limit=PAGE)
+        for row in page.rows:
+            yield (
+                _moment(visit, row.created_at),
+                row.direction,
+                row.wa_id or row.user_id,
+                row.phone_number_id,
+                row.status,
+                row.error_code,
+                row.type,
+                row.template,
+                row.template_language,
+                *(
+                    _moment(visit, at)
+                    for at in (row.accepted_at, row.sent_at, row.delivered_at, row.read_at, row.failed_at)
+                ),
+                ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
+                row.wamid,
+            )
+        if (before := page.before) is None:
+            return
+
+
+def _requests(visit: Visit, query: QueryDict) -> Rows:
+    wanted = lists.filled_fields(RequestFilter(query))
+    before = None
+    while True:
+        page = request_log.search(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            equal=wanted,
+            before=before,
+            limit=PAGE,
+        )
+        for call in page.rows:
+            yield (
+                _moment(visit, call.created_at),
+                call.method,
+                call.route,
+                call.status,
+                call.error_code,
+                call.key_prefix,
+                round(call.own_ms, 1),
+                round(call.upstream_ms, 1),
+                call.public_id,
+            )
+        if (before := page.before) is None:
+            return
+
+
+def _analytics(visit: Visit, query: QueryDict) -> Rows:
+    days, narrowed = RangeForm(visit, query).wanted()
+    end = now()
+    found = reading.read(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        begin=end - timedelta(days=days - 1),
+        end=end,
+        interval="day",
+        groups=("phone_number_id", "template"),
+        equal=narrowed,
+    )
+    for sums in sorted(found.messages, key=lambda each: each.start, reverse=True):
+        counts = [sums.counts.get(name, 0) for name in ("received", "sent", "delivered", "read", "failed")]
+        yield f"{sums.start:%Y-%m-%d}", sums.group["phone_number_id"], sums.group["template"], *counts
+
+
+def _audit(visit: Visit, query: QueryDict) -> Rows:
+    before = 2**63 - 1
+    entries = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")
+    while page := list(entries.filter(id__lt=before)[:PAGE]):
+        before = page[-1].pk
+        people = people_by_id(visit, [row.actor_user_id for row in page if row.actor_user_id is not None])
+        for row in page:
+            yield (
+                _moment(visit, row.created_at),
+                who(row, people),
+                action_words(row.action),
+                row.target_type,
+                row.target_id,
+                "; ".join(changes(row.details, visit.zone)),
+            )
+
+
+KINDS = {
+    "messages": Kind(
+        "Messages",
+        Area.INTEGRATION,
+        (
+            *("time", "direction", "customer", "phone_number_id", "status", "error_code", "type", "template"),
+            *("language", "accepted_at", "sent_at", "delivered_at", "read_at", "failed_at", "batch"),
+            "message_id",
+        ),
+        _messages,
+    ),
+    "requests": Kind(
+        "Request log",
+        Area.INTEGRATION,
+        ("time", "method", "route", "status", "error_code", "key", "gateway_ms", "meta_ms", "request_id"),
+        _requests,
+    ),
+    "figures": Kind(
+        "Figures",
+        Area.INTEGRATION,
+        ("day_utc", "phone_number_id", "template", "received", "sent", "delivered", "read", "failed"),
+        _analytics,
+    ),
+    "audit": Kind(
+        "Audit log", Area.SETTINGS, ("time", "who", "did", "target", "target_id", "change"), _audit
+    ),
+}
+
+
+def _moment(visit: Visit, at: datetime | None) -> str | None:
+    """ISO 8601 in the zone of the person."""
+    return at.astimezone(visit.zone).isoformat(timespec="seconds") if at else None
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(
+        ["" if cell is None else as_text(cell) if isinstance(cell, str) else cell for cell in row]
+        for row in rows
+    )
+    return text.getvalue().encode()
+
+
+# --- Pages.
+
+
+def messages_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The messages that the list's filter finds."""
+    return _at_once(request, visit, "messages")
+
+
+def requests_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The calls that the request log's filter finds."""
+    return _at_once(request, visit, "requests")
+
+
+def analytics_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The counts of each day by number and template."""
+    return _at_once(request, visit, "figures")
+
+
+def audit_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The audit log."""
+    return _at_once(request, visit, "audit")
+
+
+def _at_once(request: HttpRequest, visit: Visit, name: str) -> HttpResponse:
+    """The file; a page that offers to write it in the background when it is long."""
+    kind = KINDS[name]
+    rows = list(islice(kind.rows(visit, request.GET), MOST_AT_ONCE + 1))
+    if len(rows) > MOST_AT_ONCE:
+        context = {"name": name, "kind": kind, "query": request.GET.urlencode(), "at_once": MOST_AT_ONCE}
+        return render(request, "console/export.html", context | {"most": MOST_ROWS, "days": KEPT.days})
+    answer = HttpResponse(_lines([kind.columns, *rows]), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
+    return answer
+
+
+def start(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Write a file in the background: its link comes by mail."""
+    kind = KINDS.get(name := request.POST.get("kind", ""))
+    if kind is None or not visit.may_read(kind.area):
+        messages.error(request, "Your role does not open this list.")
+        return redirect("console")
+    try:
+        with transaction.atomic():
+            export = Export.objects.create(
+                tenant=visit.tenant,
+                user=visit.user,
+                environment=visit.environment,
+                kind=name,
+                query=request.POST.get("query", "")[:2000],
+            )
+    except IntegrityError:
+        messages.error(request, "A file of yours is being written. Ask for the next one once its mail came.")
+    else:
+        enqueue("console.tasks.write_export", export_id=str(export.pk))
+        messages.success(
+            request, f"We write the file and send a link to {visit.user.email} when it is ready."
+        )
+    return redirect("console")
+
+
+def download(request: HttpRequest, visit: Visit, export_id: UUID) -> HttpResponseBase:
+    """A file of messages, calls or counts that was written in the background."""
+    return _file(visit, export_id, Area.INTEGRATION)
+
+
+def download_audit(request: HttpRequest, visit: Visit, export_id: UUID) -> HttpResponseBase:
+    """A file of the audit log that was written in the background."""
+    return _file(visit, export_id, Area.SETTINGS)
+
+
+def _file(visit: Visit, export_id: UUID, area: Area) -> HttpResponseBase:
+    kinds = [name for name, kind in KINDS.items() if kind.area == area]
+    own = Export.objects.filter(tenant=visit.tenant, kind__in=kinds, rows__isnull=False)
+    export = get_object_or_404(own, pk=export_id)
+    parts = ExportPart.objects.filter(export=export).order_by("place").values_list("pk", flat=True)
+    answer = StreamingHttpResponse(_unpacked(list(parts)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{export.kind}.csv"'
+    return answer
+
+
+def _unpacked(parts: list[int]) -> Iterator[bytes]:
+    for key in parts:
+        yield gzip.decompress(ExportPart.objects.values_list("content", flat=True).get(pk=key))
+
+
+# --- Files that are written in the background.
+
+
+def write_waiting() -> None:
+    """Write the files that no worker writes, and delete old ones. Called every minute by beat."""
+    Export.objects.filter(created_at__lt=now() - KEPT).delete()
+    for key in Export.objects.filter(_idle(), rows__isnull=True).order_by("id").values_list("pk", flat=True):
+        write(key)
+
+
+def write(export_id: UUID) -> None:
+    """Write a file from its beginning and mail its link, unless another worker writes it or did."""
+    lease = now() + LEASE
+    own = Export.objects.filter(pk=export_id, rows__isnull=True)
+    if not own.filter(_idle()).update(leased_until=lease):
+        return
+    export = Export.objects.select_related("tenant", "user").get(pk=export_id)
+    export.parts.all().delete()
+    visit = Visit(export.user, export.tenant, export.environment, ZoneInfo(export.user.time_zone))
+    kind = KINDS[export.kind]
+    rows = islice(kind.rows(visit, QueryDict(export.query)), MOST_ROWS)
+    total = 0
+    for place, some in enumerate(_parts(kind, rows)):
+        with transaction.atomic():
+            # The fence: a worker whose lease went to another writes nothing more.
+            held, lease = lease, now() + LEASE
+            if not own.filter(leased_until=held).update(leased_until=lease):
+                return
+            ExportPart.objects.create(export=export, place=place, content=gzip.compress(_lines(some)))
+        total += len(some)
+    with transaction.atomic():
+        if own.filter(leased_until=lease).update(rows=total - 1):
+            mail.send(to=export.user.email, template="export_ready", context=_facts(export, kind, total - 1))
+
+
+def _idle() -> Q:
+    return Q(leased_until__isnull=True) | Q(leased_until__lt=now())
+
+
+def _parts(kind: Kind, rows: Rows) -> Iterator[list[Sequence[object]]]:
+    """The lines of a file, part by part; the first names the columns."""
+    yield [kind.columns]
+    while some := list(islice(rows, ROWS_OF_A_PART)):
+        yield some
+
+
+def _facts(export: Export, kind: Kind, rows: int) -> dict[str, Any]:
+    """What the mail says."""
+    page = "console_audit_export" if kind.area == Area.SETTINGS else "console_export"
+    link = settings.APP_URL + reverse(page, args=[export.pk])
+    return {"tenant": export.tenant, "title": kind.title, "rows": rows, "link": link, "days": KEPT.days}

@@ -1,0 +1,42 @@
+"""The page of a person's own settings: name, time zone and theme. Staff without a business have it too."""
+
+from typing import cast
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from console.visit import TIME_ZONES
+from tenants.models import User
+
+
+class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its stubs alone
+    """What is the person's own."""
+
+    time_zone = forms.ChoiceField(
+        label="Time zone",
+        choices=[(name, name.partition("/")[2].replace("_", " ") or name) for name in TIME_ZONES],
+        help_text="Times on all pages are shown in it.",
+    )
+
+    class Meta:
+        model = User
+        fields = ("name", "time_zone", "theme")
+        help_texts = {"name": "Your colleagues see it beside your address."}
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def person(request: HttpRequest) -> HttpResponse:
+    """The settings of the person who is logged in."""
+    form = PersonForm(request.POST or None, instance=cast("User", request.user))
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        messages.success(request, "Saved.")
+        return redirect("person")
+    return render(request, "console/person.html", {"form": form}, status=400 if form.errors else 200)
