@@ -96,9 +96,12 @@ LEFT_BEHIND: Mapping[str, str] = {
     "tenants_appconnection": "its client is registered in this cell: members connect their apps again",
     "tenants_connectedappclient": "clients register themselves in each cell",
     "tenants_emaildomainrule": "rules of this cell's staff",
+    "tenants_export": "files of a week: they are asked for again",
+    "tenants_exportpart": "pieces of those files",
     "tenants_mailattachment": "mails are sent by the cell that wrote them",
     "tenants_outboundmail": "mails are sent by the cell that wrote them",
     "tenants_platformapp": "a platform's tenants do not move",
+    "tenants_tenantnote": "what this cell's staff noted, by name",
 }
 
 
