@@ -43,7 +43,6 @@ SHOWN_TO_SUPPORT = frozenset(
         "_batch_progress",
         "_batches",
         "_billing",
-        "_credit_note",
         "_deliveries",
         "_delivery",
         "_endpoint",
