@@ -95,6 +95,10 @@ async def _flush_metrics() -> None:
             await asyncio.to_thread(metrics.flush)
 
 
+TENANT_SHARE = 0.5
+"""Share of a dispatcher's capacity that one tenant may hold."""
+
+
 class _Dispatcher:
     def __init__(self) -> None:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
@@ -107,7 +111,7 @@ class _Dispatcher:
         self.bodies = BodyMemory()
         """The bodies of what is claimed."""
         self.caps = InFlightCaps(
-            capacity=self.capacity, of_tenant=max(1, self.capacity // 2), bodies=self.bodies
+            capacity=self.capacity, of_tenant=max(1, int(self.capacity * TENANT_SHARE)), bodies=self.bodies
         )
         self.registration = Registration()
         self.claimer = Claimer(self.caps, self.registration)

@@ -203,6 +203,7 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 2
+    monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
     stopping = threading.Event()
     monkeypatch.setattr(dispatcher, "_stopping", stopping)
 
@@ -242,6 +243,7 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 1
     settings.DELIVERY_LEASE_SECONDS = 6
+    monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
     # No other sender takes the place of the one that waits.
     monkeypatch.setattr(caps, "SLOW_FACTOR", 0)
 

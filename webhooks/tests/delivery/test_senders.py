@@ -9,7 +9,7 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import caps, senders
+from webhooks.delivery import caps, dispatcher, senders
 from webhooks.delivery.caps import BodyMemory, InFlight, InFlightCaps, Room
 from webhooks.delivery.senders import Senders, Sending
 from webhooks.models import Delivery
@@ -164,6 +164,7 @@ def test_endpoints_that_hang_keep_no_sender_from_another_tenants_endpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 2
+    monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
     monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
     for _ in range(3):
         copied(endpoint["id"], tenant, f"{receiver.url}/hanging")
