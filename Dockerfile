@@ -34,7 +34,7 @@ RUN python -m pip --python /venv/bin/python install --no-cache-dir --no-compile 
 ENV PATH=/venv/bin:$PATH
 WORKDIR /app
 COPY . .
-RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=. mkdocs build --quiet
+RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:sdks mkdocs build --quiet
 COPY --from=packages /packages site/public/packages
 # Static files are named by their content, which only production settings do. They load with a secret of this step, which
 # no layer keeps: a container of the image starts with none.

@@ -120,9 +120,9 @@ sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the
 	cd sdks && ../$(BIN)/python -m generator
 	@$(MAKE) --no-print-directory site/.packages
 
-clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go and Java clients that OpenAPI Generator makes, and run Meta's Java SDK (needs Go, Java and Maven)
+clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go and Java clients that OpenAPI Generator makes, and the calls of the guides; run Meta's Java SDK (needs Go, Java and Maven)
 	cd sdks && ../$(BIN)/python -m generator.other_clients
-	$(BIN)/pytest -n 0 tests/e2e/java_calls.py
+	$(BIN)/pytest -n 0 tests/e2e/java_calls.py tests/documentation/compiled_calls.py
 
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
@@ -149,8 +149,8 @@ UV_SOURCES = $(addprefix --default-index ,$(PIP_INDEX_URL)) $(addprefix --find-l
 $(BIN)/.to-run: requirements.txt requirements-run.txt $(BIN)/.made
 	@$(call install,requirements.txt requirements-run.txt)
 
-site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py) $(BIN)/.to-run
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --clean && touch $@
+site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py sdks/generator/*.py) $(BIN)/.to-run
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:sdks $(BIN)/mkdocs build --quiet --clean && touch $@
 
 site/.packages: $(wildcard sdks/*/pyproject.toml sdks/*/package.json sdks/*/src/* sdks/*/src/*/* sdks/*/src/*/*/* sdks/generator/*.py) tests/node/node_modules/.installed
 	@cd sdks && ../$(BIN)/python -m generator.package_index ../site/public/packages && touch ../$@

@@ -11,6 +11,8 @@ import json
 import re
 from pathlib import Path
 
+from generator.operations import read
+from generator.samples import message, parsed, tabs
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
@@ -26,6 +28,25 @@ _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 _ERROR_ROW = re.compile(r"^(\| \d{3} \| `([a-z_]+)`) \|", re.MULTILINE)
+_BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WITH_TABS = frozenset(
+    {
+        "batches.md",
+        "index.md",
+        "ledger.md",
+        "media.md",
+        "messages.md",
+        "numbers.md",
+        "platform-apps.md",
+        "requests.md",
+        "sandbox.md",
+        "sending.md",
+        "templates.md",
+        "webhooks.md",
+    }
+)
+"""Guides for programs that call the API; the quickstart and the simulator's guide are for a terminal."""
+_TRY_IT = re.compile(r"^<details class=\"try-it\".*\n\n?", re.MULTILINE)
 FEWEST_COLUMNS = 3
 """Tables of fewer columns fit a phone."""
 _pages: dict[str, tuple[str, str]] = {}
@@ -76,10 +97,35 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return link[0] if found is not None and found.inclusion is not InclusionLevel.EXCLUDED else link[1]
 
     text = _LINK.sub(kept, markdown)
+    if page.file.src_uri in WITH_TABS:
+        text = with_tabs(text, Path(config.docs_dir) / "openapi.json")
     if page.file.src_uri == "errors.md":
         text = _with_anchors(text)
-    _pages[page.file.src_uri] = (str(page.title), text)
+    _pages[page.file.src_uri] = (str(page.title), _TRY_IT.sub("", text))
     return text
+
+
+def with_tabs(text: str, document: Path) -> str:
+    """A guide whose curl commands and messages are shown in each language.
+
+    A command is one by its own words, a message by its `type` and `to`; what is neither stays as it is.
+    """
+    groups = read(json.loads(document.read_text()))
+
+    def shown(block: re.Match[str]) -> str:
+        language, code = block[1], block[2]
+        if language == "sh":
+            sample, curl = parsed(code), code
+        else:
+            sample, curl = message(code), None
+        if sample is None:
+            return block[0]
+        try:
+            return "\n".join(tabs(sample, groups, curl=curl))
+        except ValueError:
+            return block[0]
+
+    return _BLOCK.sub(shown, text)
 
 
 def _with_anchors(text: str) -> str:

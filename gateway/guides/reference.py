@@ -3,11 +3,15 @@
 Called by the MkDocs hooks. Examples are those of the document.
 """
 
+import html
 import json
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from generator.operations import read
+from generator.samples import Sample, tabs
 
 from gateway.api.openapi.names import Json, resolved
 
@@ -30,7 +34,9 @@ ORDER = (
 STAFF_TAGS = frozenset({"Admin"})
 DEPTH = 2
 """How deep the members of an object are listed; deeper ones are left to the contract."""
-_BASE = "https://gateway.example"
+
+_MOMENTS = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-22T00:00:00Z"}
+"""Values of the parameters that a call needs."""
 
 
 @cache
@@ -53,6 +59,7 @@ class _Reader:
 
     def __init__(self, contract: Json) -> None:
         self._contract = contract
+        self._groups = read(contract)
 
     def page(self, tag: str, operations: list[tuple[str, str, Json]]) -> str:
         parts = [f"# {tag}\n"]
@@ -72,6 +79,8 @@ class _Reader:
             if rows:
                 lines += ["| member of the body | type | meaning |", "|---|---|---|", *rows, ""]
         lines += self._samples(method, path, operation, kind, schema)
+        if kind != "multipart/form-data":
+            lines += self._try_it(method, path, operation, has_body=schema is not None)
         lines += self._answers(operation)
         return "\n".join(lines)
 
@@ -142,16 +151,34 @@ class _Reader:
         return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
 
     def _samples(self, method: str, path: str, operation: Json, kind: str, schema: Json | None) -> list[str]:
-        url = _BASE + path
-        upload = kind == "multipart/form-data"
-        text = None
-        if schema is not None and not upload:
-            text = json.dumps(self._example(operation), indent=2, ensure_ascii=False)
-        return [
-            *_tab("curl", "sh", _curl(method, url, text, upload=upload)),
-            *_tab("Python", "python", _python(method, url, text, upload=upload)),
-            *_tab("TypeScript", "ts", _typescript(method, url, text, upload=upload)),
+        if kind == "multipart/form-data":
+            form = resolved(self._contract, schema or {})
+            fields = {name: name.upper() for name in form.get("required", []) if name != "file"}
+            return tabs(Sample(method=method, path=path, fields=fields), self._groups)
+        body = None if schema is None else self._example(operation)
+        needed = [
+            f"{each['name']}={_MOMENTS[each['name']]}"
+            for each in (resolved(self._contract, parameter) for parameter in operation.get("parameters", []))
+            if each["in"] == "query" and each.get("required")
         ]
+        query = f"?{'&'.join(needed)}" if needed else ""
+        return tabs(Sample(method=method, path=path + query, body=body), self._groups)
+
+    def _try_it(self, method: str, path: str, operation: Json, *, has_body: bool) -> list[str]:
+        """What `docs/try_it.js` makes a form of."""
+        parameters = (resolved(self._contract, parameter) for parameter in operation.get("parameters", []))
+        shown = {
+            "method": method,
+            "path": path,
+            "parameters": [
+                {"name": each["name"], "in": each["in"], "required": bool(each.get("required"))}
+                for each in parameters
+                if each["in"] in {"path", "query"}
+            ],
+            "body": json.dumps(self._example(operation), indent=2, ensure_ascii=False) if has_body else None,
+        }
+        data = html.escape(json.dumps(shown))
+        return [f'<details class="try-it" data-operation="{data}"><summary>Try it</summary></details>', ""]
 
     def _example(self, operation: Json) -> Any:
         content = next(iter(operation["requestBody"]["content"].values()))
@@ -184,56 +211,3 @@ def _slug(tag: str) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _tab(title: str, language: str, code: str) -> list[str]:
-    return [
-        f'=== "{title}"',
-        "",
-        f"    ```{language}",
-        *(f"    {line}" for line in code.splitlines()),
-        "    ```",
-        "",
-    ]
-
-
-def _curl(method: str, url: str, body: str | None, *, upload: bool) -> str:
-    lines = [f"curl -X {method} {url}", '-H "Authorization: Bearer $API_KEY"']
-    if upload:
-        lines.append("-F file=@photo.jpg")
-    elif body is not None:
-        lines += ['-H "Content-Type: application/json"', "-d '" + body.replace("'", "'\\''") + "'"]
-    return " \\\n  ".join(lines)
-
-
-def _python(method: str, url: str, body: str | None, *, upload: bool) -> str:
-    send = ""
-    if upload:
-        send = '\n    files={"file": open("photo.jpg", "rb")},'
-    elif body is not None:
-        send = f"\n    json=json.loads('''{body}'''),"
-    head = "import json\n" if body is not None else ""
-    return (
-        f"{head}import os\n\nimport requests\n\nanswer = requests.request(\n"
-        f'    "{method}",\n    "{url}",\n'
-        f'    headers={{"Authorization": f"Bearer {{os.environ[\'API_KEY\']}}"}},{send}\n    timeout=30,\n)\n'
-        "print(answer.status_code, answer.text)"
-    )
-
-
-def _typescript(method: str, url: str, body: str | None, *, upload: bool) -> str:
-    send, extra, before = "", "", ""
-    if upload:
-        before = (
-            'const form = new FormData();\nform.append("file", await openAsBlob("photo.jpg"), "photo.jpg");\n'
-        )
-        send = "\n  body: form,"
-    elif body is not None:
-        extra = ', "Content-Type": "application/json"'
-        send = f"\n  body: JSON.stringify({body}),"
-    head = 'import { openAsBlob } from "node:fs";\n\n' if upload else ""
-    return (
-        f'{head}{before}const answer = await fetch("{url}", {{\n  method: "{method}",\n'
-        f"  headers: {{ Authorization: `Bearer ${{process.env.API_KEY}}`{extra} }},{send}\n}});\n"
-        "console.log(answer.status, await answer.text());"
-    )

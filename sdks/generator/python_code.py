@@ -69,7 +69,7 @@ def _method(operation: Operation, *, asynchronous: bool) -> list[str]:
         named.append("idempotency_key: str | None = None")
     arguments = ", ".join(["self", *positional, *(["*", *named] if named else [])])
     lines = [
-        f"    {'async ' if waits else ''}def {_name(operation.name)}({arguments}) -> {answer}:",
+        f"    {'async ' if waits else ''}def {method(operation.name)}({arguments}) -> {answer}:",
         *_docstring(operation),
         f"        {'return ' if send != '_json' else f'answer: {answer} = '}{'await ' if waits else ''}self.{send}(",
         "            Call(",
@@ -144,7 +144,8 @@ def argument(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _name(name: str) -> str:
+def method(name: str) -> str:
+    """An operation's name as Python takes it."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 

@@ -15,7 +15,7 @@ import pytest
 from django.core.cache import cache
 from django.test import RequestFactory
 
-from tests.documentation.samples import samples
+from tests.documentation.samples import made, samples
 from tests.pages import ROOT, blocks, page
 from tests.sdk_import import sdk_from
 from webhooks.requests.signed_request import new_secret
@@ -45,6 +45,10 @@ def test_the_samples_are_all_here() -> None:
 def test_the_python_samples_are_typed_strictly(tmp_path: Path) -> None:
     for place, code in enumerate(PYTHON.values()):
         (tmp_path / f"sample_{place}.py").write_text(code)
+    calls = made("python")
+    assert len(calls) > 130
+    for name, code in calls.items():
+        (tmp_path / f"{name}.py").write_text(code)
     done = subprocess.run(
         [
             sys.executable,
@@ -245,8 +249,12 @@ def test_the_typescript_samples_compile_strictly(tmp_path: Path) -> None:
         "typeRoots": [str(NODE / "node_modules/@types")],
         "paths": {"whabuzz": [str(ROOT / "sdks/typescript/src/index.ts")]},
     }
+    calls = made("ts")
+    for name, code in calls.items():
+        (tmp_path / f"{name}.ts").write_text(code)
     for config, files, types in (
         ("guides", ["next_js.ts"], []),
+        ("calls", [f"{name}.ts" for name in calls], ["node"]),
         ("readme", ["readme_0.ts", "readme_1.ts"], ["node"]),
     ):
         text = {"compilerOptions": {**options, "types": types}, "files": files}

@@ -39,7 +39,7 @@ def test_python_samples_are_python() -> None:
         ast.parse(sample)
 
 
-@pytest.mark.parametrize("language", ["sh", "ts"])
+@pytest.mark.parametrize("language", ["sh", "ts", "php", "go", "java"])
 def test_each_operation_has_a_sample_in_each_language(language: str) -> None:
     assert len(samples(language)) == len(samples("python"))
 

@@ -7121,8 +7121,8 @@ export interface components {
             category: string;
             /** @description `POSITIONAL` or `NAMED`. */
             parameter_format?: string;
-            /** @description The parts of the template, in Meta's own form. */
-            components: components["schemas"]["TemplateComponent"][];
+            /** @description Its parts; a template of the library (`library_template_name`) has none. */
+            components?: components["schemas"]["TemplateComponent"][];
             /** @description Seconds for which WhatsApp tries to deliver it. */
             message_send_ttl_seconds?: number;
             /** @description The template of Meta's library that it is made from. */

@@ -3630,7 +3630,7 @@ MessageTemplate = TypedDict(
         "language": str,
         "category": str,
         "parameter_format": NotRequired[str],
-        "components": list[TemplateComponent],
+        "components": NotRequired[list[TemplateComponent]],
         "message_send_ttl_seconds": NotRequired[int],
         "library_template_name": NotRequired[str],
         "waba_id": NotRequired[str],
