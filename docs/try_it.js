@@ -23,7 +23,7 @@ function form(operation, place) {
   const body = operation.body === null ? null : element("textarea", { rows: "10", spellcheck: "false" });
   if (body) body.value = operation.body;
   const status = element("p", { role: "status" });
-  const answer = element("pre", { hidden: "", tabindex: "0", "aria-label": "Answer" });
+  const answer = element("pre", { tabindex: "0", "aria-label": "Answer" });
   const send = element("button", { type: "submit", class: "md-button md-button--primary" }, "Send");
   const made = element(
     "form",
@@ -33,7 +33,6 @@ function form(operation, place) {
     ...(body ? [field("Body", body)] : []),
     send,
     status,
-    answer,
   );
   made.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -62,7 +61,7 @@ function form(operation, place) {
       } catch {
         answer.textContent = text.slice(0, 20000);
       }
-      answer.hidden = false;
+      made.append(answer);
     } catch {
       status.textContent = "The gateway did not answer.";
     } finally {
