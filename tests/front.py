@@ -6,6 +6,7 @@ the server's event loop. That loop has database connections of its own, so a tes
 """
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -37,7 +38,10 @@ class Front:
             listening = socket.socket()
             listening.bind(("127.0.0.1", 0))
             self._address: tuple[str, int] = listening.getsockname()
+            # Django's WSGI application sets logging up anew, which would take the handlers of `caplog` away.
+            handlers = logging.getLogger().handlers
             served = self._application()
+            logging.getLogger().handlers = handlers
             config = listener.config(served, host=self._address[0], port=self._address[1])
             server = _TestServer(config, on_stop=getattr(served, "stop", lambda: None))
             self._thread = threading.Thread(target=server.run, args=([listening],), name="front", daemon=True)
