@@ -19,7 +19,7 @@ from gateway.api.errors import InvalidRequest
 from gateway.database.statements import run
 from tenants.labels import milliseconds
 from webhooks import replay, stream
-from webhooks.delivery import failed_attempts
+from webhooks.delivery import attempts
 from webhooks.endpoints.health import with_holds
 from webhooks.events import envelope, search
 from webhooks.events.envelope import EVENT_TYPES
@@ -84,7 +84,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     return render(
         request,
         "console/webhooks/delivery.html",
-        {"shown": shown, "attempts": failed_attempts.attempts(found)[::-1]},
+        {"shown": shown, "attempts": attempts.shown_attempts(found)[::-1]},
     )
 
 

@@ -316,7 +316,7 @@ class Delivery(models.Model):
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """Answers to the newest failed attempts (`delivery/failed_attempts.py`); null past retention."""
+    """Answers to the newest failed attempts (`delivery/attempts.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while the delivery to an ordered endpoint is open."""
     is_replay = models.BooleanField(default=False)

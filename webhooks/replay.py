@@ -28,9 +28,8 @@ from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.failed_attempts import kept, log_entry
+from webhooks.delivery.attempts import Decision, decide, kept, log_entry
 from webhooks.delivery.recorder import Outcome, record
-from webhooks.delivery.retry import Decision, decide
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.envelope import CUSTOMER_KEY, WANTED

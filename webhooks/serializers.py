@@ -9,7 +9,7 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
-from webhooks.delivery import failed_attempts
+from webhooks.delivery import attempts
 from webhooks.endpoints import health
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
@@ -376,4 +376,4 @@ class DeliveryWithLogOut(DeliveryOut):
 
     @extend_schema_field(DeliveryAttemptOut(many=True))
     def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
-        return failed_attempts.attempts(delivery)
+        return attempts.shown_attempts(delivery)

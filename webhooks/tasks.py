@@ -6,7 +6,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 
 from webhooks import replay
-from webhooks.delivery import dispatcher, failed_attempts
+from webhooks.delivery import attempts, dispatcher
 from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup
@@ -61,7 +61,7 @@ def move_bodies(**_: Any) -> None:
 @shared_task
 def forget_answers(**_: Any) -> None:
     """Daily: forget what receivers answered, where the retention of the events is over."""
-    failed_attempts.forget()
+    attempts.forget()
 
 
 @shared_task

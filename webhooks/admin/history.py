@@ -18,7 +18,7 @@ from tenants.labels import label, milliseconds, words
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, shown_moment, status_label
 from webhooks import replay
-from webhooks.delivery import failed_attempts
+from webhooks.delivery import attempts
 from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -164,7 +164,7 @@ class DeliveryAdmin(HistoryAdmin):
                     words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )
-                for attempt in failed_attempts.attempts(delivery)
+                for attempt in attempts.shown_attempts(delivery)
             ),
         )
 

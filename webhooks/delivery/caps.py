@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from gateway.outbound.client import Answer
-from webhooks.delivery.failed_attempts import AnswerAllowance
+from webhooks.delivery.attempts import AnswerAllowance
 from webhooks.events.publish import HandedOver
 
 # --- Memory for the bodies of deliveries in one dispatcher: bounded in all, and bounded for each tenant.

@@ -20,9 +20,8 @@ from django.db import connection, transaction
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
-from webhooks.delivery import monitoring, retry
-from webhooks.delivery.failed_attempts import KEPT_ANSWERS, KEPT_ATTEMPTS
-from webhooks.delivery.retry import AttemptResult, Decision, EndpointCounters
+from webhooks.delivery import attempts, monitoring
+from webhooks.delivery.attempts import KEPT_ANSWERS, KEPT_ATTEMPTS, AttemptResult, Decision, EndpointCounters
 from webhooks.endpoints import lifecycle
 
 log = structlog.get_logger(__name__)
@@ -178,7 +177,7 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
             AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
             for outcome in outcomes
         ]
-        counters = retry.after(EndpointCounters(*columns), results, at)
+        counters = attempts.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, counters))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"

@@ -20,11 +20,10 @@ import structlog
 from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
+from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule
 from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
-from webhooks.delivery.failed_attempts import AnswerAllowance, log_entry
 from webhooks.delivery.recorder import Outcome
-from webhooks.delivery.retry import Decision, decide, put_off, schedule
 from webhooks.events.envelope import Envelope
 from webhooks.requests.signed_request import body_of, delivery_headers, delivery_span, note_answer
 
