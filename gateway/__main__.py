@@ -75,7 +75,7 @@ def _run(
     name: str,
 ) -> int:
     from gateway.database import pool
-    from gateway.threads.loop_thread import LoopThread
+    from gateway.loop_thread import LoopThread
 
     with ExitStack() as running:
         if serve is not None:

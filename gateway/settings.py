@@ -477,7 +477,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # None is asked for less often than every hour: beat forgets when each ran last if its host is replaced, and would begin
 # to wait anew at each roll-out.
 CELERY_BEAT_SCHEDULE = {
-    # Spares: dispatchers and runners look by themselves and begin again by themselves (`threads/loop_thread.py`), and
+    # Spares: dispatchers and runners look by themselves and begin again by themselves (`gateway/loop_thread.py`), and
     # each release of a replay queues the next one.
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},

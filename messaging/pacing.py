@@ -11,9 +11,9 @@ from collections import Counter
 
 import structlog
 
-from gateway.valkey import bookings, token_bucket
-from gateway.valkey.bookings import Booking
+from gateway.valkey import token_bucket, write_behind
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
+from gateway.valkey.write_behind import PendingWrite
 
 log = structlog.get_logger(__name__)
 
@@ -51,16 +51,16 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
     with _collecting:
         _uncounted[phone_number_id, rate] += 1
         uncounted = _uncounted[phone_number_id, rate]
-    bookings.soon(uncounted)
+    write_behind.flush_soon(uncounted)
 
 
-def _bookings() -> list[Booking]:
+def _pending_writes() -> list[PendingWrite]:
     """What this process has sent since the last time; without Valkey it goes uncounted."""
     with _collecting:
         collected = list(_uncounted.items())
         _uncounted.clear()
     return [
-        Booking(
+        PendingWrite(
             (
                 "EVAL",
                 *token_bucket.reserving(
@@ -72,7 +72,7 @@ def _bookings() -> list[Booking]:
     ]
 
 
-bookings.register(_bookings)
+write_behind.register(_pending_writes)
 
 
 class Pacer:

@@ -16,8 +16,8 @@ from gateway.api import event_loop
 from gateway.api.call_log import Answering, check_version
 from gateway.api.errors import InvalidRequest, MethodNotAllowed, Reply, as_service_error, error_reply
 from gateway.api.middleware import API_PATHS
+from gateway.loop_thread import Loop, keep_running
 from gateway.monitoring import tracing
-from gateway.threads.loop_thread import Loop, keep_running
 from messaging.cloud_api.parameters import graph_send
 from web import event_stream, routes
 from web.django_threads import DjangoThreads

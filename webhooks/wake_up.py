@@ -3,7 +3,7 @@
 A signal hands over a few fresh deliveries (`events/publish.py`) or asks a dispatcher to look for what is due. Losing
 a request to look costs half a second: dispatchers poll that often. While no delivery is open they poll every five
 seconds, so it costs up to that. A worker has a dispatcher from its start to its end, and begins another one when it
-fails (`gateway/threads/loop_thread.py`). Losing a hand-over costs the lease; if its dispatcher died, a second.
+fails (`gateway/loop_thread.py`). Losing a hand-over costs the lease; if its dispatcher died, a second.
 
 The running dispatchers are registered in Valkey, and the first of them that has room gets each signal. At a moderate
 rate a process that wakes with cold caches costs more than its work does. So signals are not spread: the first
@@ -32,8 +32,8 @@ from django.db import connection
 from gateway.database import transactions
 from gateway.database.statements import run
 from gateway.task_queue import enqueue
-from gateway.threads.debounce import Debounced
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.write_behind import Debounced
 from webhooks.delivery_rows import giving_back
 
 SIGNAL = "deliveries:wake"

@@ -35,10 +35,10 @@ from rest_framework.throttling import BaseThrottle
 
 from gateway.api.authentication import Caller, tenant_of
 from gateway.api.errors import PayloadTooLarge, RateLimited, ServiceUnavailable, TooManyInFlight
-from gateway.valkey import bookings, token_bucket
-from gateway.valkey.bookings import Booking
+from gateway.valkey import token_bucket, write_behind
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from gateway.valkey.token_bucket import BucketAnswer
+from gateway.valkey.write_behind import PendingWrite
 
 CHUNKED = "gateway.chunked_body"
 """The key of a chunked body in the WSGI environment."""
@@ -278,7 +278,7 @@ def waits_for_endpoint(method: Method) -> Method:
 log = structlog.get_logger(__name__)
 
 MOST_OWED = 10
-"""Calls of a bucket that a process has allowed and not yet booked, at most."""
+"""Calls of a bucket that a process has allowed and not yet written, at most."""
 KNOWN_SECONDS = 5.0
 """How old Valkey's answer may be for a call that does not ask. Its age costs no accuracy: what one process allows too
 much is bounded by `MOST_OWED`."""
@@ -305,9 +305,9 @@ class _Known:
 class RateAllowance:
     """A process's view of the buckets, for any number of threads.
 
-    While more than half of a bucket is left, calls are allowed without asking and booked soon after (`owing` is told
+    While more than half of a bucket is left, calls are allowed without asking and written soon after (`owing` is told
     for that how many the bucket is owed), or by the next question. So no caller is refused wrongly, and all processes
-    together exceed the limit by at most their unbooked calls.
+    together exceed the limit by at most their unwritten calls.
     """
 
     def __init__(self, *, owing: Callable[[int], None] | None = None) -> None:
@@ -317,7 +317,7 @@ class RateAllowance:
         self._indebted: set[str] = set()
 
     def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
-        """A call allowed without asking Valkey, to be booked later; None when Valkey must be asked."""
+        """A call allowed without asking Valkey, to be written later; None when Valkey must be asked."""
         with self._lock:
             known = self._known.get(key)
             if known is None:
@@ -344,19 +344,19 @@ class RateAllowance:
         self._learn(key, answer, moment, rate=rate, burst=burst)
         return answer
 
-    def bookings(self) -> list[Booking]:
+    def pending_writes(self) -> list[PendingWrite]:
         """What is owed, as calls that take it; from now on it counts as taken."""
         moment = monotonic()
-        booked: list[Booking] = []
+        writes: list[PendingWrite] = []
         with self._lock:
             for key in list(self._indebted):
                 known = self._known[key]
                 # The script takes one more than it is told is owed.
                 owed = self._settle(key, moment) - 1
                 call = token_bucket.taking(key, rate=known.rate, burst=known.burst, owed=owed)
-                answered = partial(self._booked, key, moment, rate=known.rate, burst=known.burst)
-                booked.append(Booking(("EVAL", *call), answered))
-        return booked
+                answered = partial(self._written, key, moment, rate=known.rate, burst=known.burst)
+                writes.append(PendingWrite(("EVAL", *call), answered))
+        return writes
 
     def forget(self) -> None:
         """Forget every bucket, for tests."""
@@ -374,7 +374,7 @@ class RateAllowance:
         known.remaining, known.asked_at = known.remaining - owed - taken, moment
         return owed
 
-    def _booked(self, key: str, moment: float, values: Sequence[int], *, rate: float, burst: int) -> None:
+    def _written(self, key: str, moment: float, values: Sequence[int], *, rate: float, burst: int) -> None:
         self._learn(key, token_bucket.answer_of(values), moment, rate=rate, burst=burst)
 
     def _learn(self, key: str, answer: BucketAnswer, moment: float, *, rate: float, burst: int) -> None:
@@ -394,8 +394,8 @@ class RateAllowance:
             known.reset_after = answer.reset_after
 
 
-allowance = RateAllowance(owing=bookings.soon)
-bookings.register(allowance.bookings)
+allowance = RateAllowance(owing=write_behind.flush_soon)
+write_behind.register(allowance.pending_writes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from gateway.api.call_log import FinishedCall
 from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import concerns_all, is_outage
 from gateway.monitoring import metrics
-from gateway.threads.debounce import Debounced
+from gateway.valkey.write_behind import Debounced
 
 log = structlog.get_logger(__name__)
 

@@ -14,10 +14,9 @@ from gateway.api import limits
 from gateway.api.authentication import Caller
 from gateway.api.errors import RateLimited
 from gateway.api.limits import KNOWN_SECONDS, MOST_OWED, RateAllowance
-from gateway.threads.debounce import Debounced
-from gateway.valkey import bookings, token_bucket
-from gateway.valkey.bookings import MUCH_OWED
+from gateway.valkey import token_bucket, write_behind
 from gateway.valkey.token_bucket import BucketAnswer
+from gateway.valkey.write_behind import MOST_PENDING, Debounced
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.usefixtures("empty_valkey")
@@ -127,13 +126,13 @@ def test_what_is_owed_is_booked_without_a_call_that_asks(
     empty_valkey: redis.Redis, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, other = RateAllowance(), RateAllowance()
-    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    monkeypatch.setattr(write_behind, "_sources", [process.pending_writes])
     for key in "bc":
         for _ in range(6):
             process.take(key, rate=SLOW, burst=400)
     empty_valkey.config_resetstat()
-    bookings.write()
-    bookings.write()
+    write_behind.flush()
+    write_behind.flush()
     assert empty_valkey.info("commandstats")["cmdstat_eval"]["calls"] == 2, "each bucket's debt once"
     assert take(other).remaining == 393
     assert take(process).remaining == 393, (
@@ -145,12 +144,12 @@ def test_what_is_owed_is_booked_without_a_call_that_asks(
 
 def test_a_booking_tells_of_what_other_processes_took(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
     process, other = RateAllowance(), RateAllowance()
-    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    monkeypatch.setattr(write_behind, "_sources", [process.pending_writes])
     take(process, 100)
     take(process, 100)
     while take(other, 100).allowed:
         pass
-    bookings.write()
+    write_behind.flush()
     assert not take(process, 100).allowed
 
 
@@ -158,7 +157,7 @@ def test_bookings_that_valkey_does_not_take_are_dropped(
     later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = RateAllowance()
-    monkeypatch.setattr(bookings, "_sources", [process.bookings])
+    monkeypatch.setattr(write_behind, "_sources", [process.pending_writes])
     take(process)
     take(process)
 
@@ -166,9 +165,9 @@ def test_bookings_that_valkey_does_not_take_are_dropped(
         raise redis.exceptions.ConnectionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(bookings, "valkey", away)
-        bookings.write()
-    assert process.bookings() == []
+        patch.setattr(write_behind, "valkey", away)
+        write_behind.flush()
+    assert process.pending_writes() == []
     assert take(process).allowed
 
 
@@ -185,10 +184,12 @@ def test_a_bucket_that_is_owed_much_is_booked_at_once(
     empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a busy caller does not come to owe so much that its calls wait for Valkey."""
-    monkeypatch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
+    monkeypatch.setattr(
+        write_behind, "_debounced", Debounced(write_behind.flush, seconds=3600.0, collects=True)
+    )
     limits.allowance.take("busy", rate=SLOW, burst=400)
     before = float(empty_valkey.get("busy") or 0)
-    for _ in range(MUCH_OWED):
+    for _ in range(MOST_PENDING):
         assert limits.allowance.recall("busy", burst=400) is not None
     deadline = time.monotonic() + 10
     while float(empty_valkey.get("busy") or 0) == before:

@@ -3,7 +3,7 @@ scheduled messages whose time has come.
 
 It runs from the process's start on (`gateway/__main__.py`): an event loop for the messages, threads for the database
 and for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
-(`gateway/threads/loop_thread.py`). A crash loses nothing and repeats nothing: its leases end with its registration,
+(`gateway/loop_thread.py`). A crash loses nothing and repeats nothing: its leases end with its registration,
 another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
 """
 

@@ -29,7 +29,7 @@ from gateway.api.limits import DEFAULT_BODY_BYTES
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
 from gateway.guides import documentation
-from gateway.valkey import bookings
+from gateway.valkey import write_behind
 from gateway.valkey.connection import valkey
 from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import PROMPTS, TOOLS
@@ -508,7 +508,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     assert calls > 3
     assert left - int(answered["RateLimit-Remaining"]) == calls
     # What is still to be booked would be remembered with the former burst.
-    bookings.write()
+    write_behind.flush()
     settings.API_RATE_BURST = calls // 2
     limits.allowance.forget()
     valkey().delete(f"rate:{tenant.id}")

@@ -26,9 +26,9 @@ from gateway.api.authentication import Caller
 from gateway.api.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from gateway.clock import now
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, NUMBER_SCOPES, KeyScope, known_scopes, scopes_of_role
-from gateway.valkey import bookings
-from gateway.valkey.bookings import Booking
+from gateway.valkey import write_behind
 from gateway.valkey.connection import valkey
+from gateway.valkey.write_behind import PendingWrite
 from tenants import audit, checklist
 from tenants.credentials import key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
@@ -336,7 +336,7 @@ _noted_lock = Lock()
 def note_used(key_id: UUID) -> None:
     """Have Valkey remember that a key was used, at most every few seconds a process; lost without Valkey.
 
-    Does no I/O: it is written with the other bookings.
+    Does no I/O: it is written with the other pending writes.
     """
     moment = time.monotonic()
     if _noted.get(key_id, 0.0) > moment:
@@ -346,17 +346,17 @@ def note_used(key_id: UUID) -> None:
             _noted.clear()
         _noted[key_id] = moment + NOTE_EVERY_SECONDS
         _uses[str(key_id)] = str(time.time())
-    bookings.soon()
+    write_behind.flush_soon()
 
 
-def _bookings() -> list[Booking]:
+def _pending_writes() -> list[PendingWrite]:
     with _noted_lock:
         fields = [word for use in _uses.items() for word in use]
         _uses.clear()
-    return [Booking(("HSET", LAST_USED, *fields))] if fields else []
+    return [PendingWrite(("HSET", LAST_USED, *fields))] if fields else []
 
 
-bookings.register(_bookings)
+write_behind.register(_pending_writes)
 
 
 def write_last_used() -> int:

@@ -24,9 +24,9 @@ from gateway.api.authentication import TenantFacts
 from gateway.clock import now
 from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.roles import KeyScope, known_scopes
-from gateway.threads.debounce import Debounced
 from gateway.valkey.channel import Channel
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.write_behind import Debounced
 from tenants.models import ApiKey, Tenant
 
 log = structlog.get_logger(__name__)

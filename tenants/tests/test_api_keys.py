@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from gateway.clock import now
-from gateway.threads.debounce import Debounced
-from gateway.valkey import bookings
+from gateway.valkey import write_behind
+from gateway.valkey.write_behind import Debounced
 from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.credentials.authentication import recalled_caller_for
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
@@ -92,7 +92,7 @@ def test_what_happens_to_keys_is_audited(api: Api, tenant: Tenant, key: api_keys
 
 def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     api.get("/v1/tenant")
-    bookings.write()
+    write_behind.flush()
     api_keys.write_last_used()
     key.row.refresh_from_db()
     assert key.row.last_used_at is not None
@@ -109,10 +109,12 @@ def test_the_use_of_a_remembered_key_is_noted_without_waiting_for_valkey(
         raise AssertionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
+        patch.setattr(
+            write_behind, "_debounced", Debounced(write_behind.flush, seconds=3600.0, collects=True)
+        )
         patch.setattr(api_keys, "valkey", refused)
         assert recalled_caller_for(key.key) is not None
-    bookings.write()
+    write_behind.flush()
     api_keys.write_last_used()
     key.row.refresh_from_db()
     assert key.row.last_used_at is not None

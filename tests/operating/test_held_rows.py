@@ -19,7 +19,7 @@ from gateway.clock import now
 from gateway.database import transactions
 from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import concerns_all, is_lock_limit, limited_locks
-from gateway.valkey import bookings
+from gateway.valkey import write_behind
 from messaging import tasks as messaging_tasks
 from messaging.models import Batch, KeptNotification, TemplateMirror
 from phone_numbers import tasks as phone_tasks
@@ -132,7 +132,7 @@ def test_keys_used_are_written_but_for_the_held_one(two: tuple[Tenant, Tenant]) 
     keys = [api_keys.create(tenant=each_tenant, name="k", environment="live") for each_tenant in two]
     for made in keys:
         assert Api(made.key).get("/v1/tenant").status_code == 200
-    bookings.write()
+    write_behind.flush()
     rows = [ApiKey.objects.get(tenant=each_tenant) for each_tenant in two]
     with held(ApiKey.objects.filter(pk=rows[0].pk)):
         tenants_tasks.write_last_used()

@@ -2,7 +2,7 @@
 
 One runs in each process with the role `deliveries`, from its start on (`gateway/__main__.py`). It claims what is
 due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It ends when it is
-told to stop, or after it was idle for long; then the next one begins (`gateway/threads/loop_thread.py`). A crash loses
+told to stop, or after it was idle for long; then the next one begins (`gateway/loop_thread.py`). A crash loses
 nothing: its leases end with its registration and the deliveries are claimed again (docs/architecture.md).
 """
 

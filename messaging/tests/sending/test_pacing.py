@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from gateway.threads.debounce import Debounced
-from gateway.valkey import bookings, token_bucket
+from gateway.valkey import token_bucket, write_behind
+from gateway.valkey.write_behind import Debounced
 from messaging import pacing
 from messaging.pacing import Pacer
 
@@ -57,19 +57,21 @@ def test_two_pacers_of_one_number_share_its_rate_and_of_two_numbers_do_not(clock
 def test_single_sends_delay_a_batch_by_at_most_a_second(clock: Clock) -> None:
     for _ in range(40):
         pacing.count_send(phone_number_id="1", rate=80)
-    bookings.write()
+    write_behind.flush()
     assert Pacer(phone_number_id="1", rate=80).turns()[0] - clock.now == pytest.approx(0.5, abs=0.1)
     for _ in range(400):
         pacing.count_send(phone_number_id="1", rate=80)
-    bookings.write()
+    write_behind.flush()
     assert Pacer(phone_number_id="1", rate=80).turns()[0] - clock.now == pytest.approx(1.0, abs=0.15)
 
 
 def test_a_burst_of_single_sends_is_counted_at_once(
     empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookings, "_debounced", Debounced(bookings.write, seconds=3600.0, collects=True))
-    for _ in range(bookings.MUCH_OWED):
+    monkeypatch.setattr(
+        write_behind, "_debounced", Debounced(write_behind.flush, seconds=3600.0, collects=True)
+    )
+    for _ in range(write_behind.MOST_PENDING):
         pacing.count_send(phone_number_id="1", rate=80)
     deadline = time.monotonic() + 10
     while not empty_valkey.exists("pace:1"):
@@ -104,7 +106,7 @@ def test_without_valkey_the_pace_is_kept_alone_and_valkey_is_left_alone(
     pacer.turns()
     assert len(asked) == 2
     pacing.count_send(phone_number_id="1", rate=80)
-    bookings.write()
+    write_behind.flush()
 
 
 def test_throttling_halves_for_a_minute_and_climbs_back_by_steps(clock: Clock) -> None:

@@ -21,13 +21,12 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids, process_limits
+from gateway import clock, ids, loop_thread, process_limits
 from gateway.celery import app as celery_app
 from gateway.clock import now
+from gateway.loop_thread import LoopThread
 from gateway.outbound import addresses
 from gateway.outbound.addresses import UnknownNameError
-from gateway.threads import loop_thread
-from gateway.threads.loop_thread import LoopThread
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver

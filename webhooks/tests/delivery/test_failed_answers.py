@@ -19,7 +19,7 @@ from webhooks.tests.publishing import uuid_at
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def attempts(api: Api) -> list[dict[str, Any]]:
+def shown_attempts(api: Api) -> list[dict[str, Any]]:
     """The attempts of the only delivery, as the API shows them."""
     answer = api.get(f"/v1/webhook-deliveries/{Delivery.objects.get().public_id}")
     found: list[dict[str, Any]] = answer.json()["attempt_log"]
@@ -42,7 +42,7 @@ def test_a_failed_attempt_has_the_answer_and_a_success_has_none(
     deliver()
     receiver.answer = lambda request: web.Response(text="thank you", headers={"X-Trace": "t-18"})
     deliver()
-    failed, ok = attempts(api)
+    failed, ok = shown_attempts(api)
     assert (failed["http_status"], failed["error"]) == (502, "http_5xx")
     assert failed["response_body"] == failed["response_excerpt"] == "no such table: orders"
     assert failed["response_headers"]["X-Trace"] == "t-17"
@@ -58,7 +58,7 @@ def test_where_no_answer_came_there_is_nothing_to_show(
     Endpoint.objects.update(url="http://127.0.0.1:1/hook")
     publish_one(tenant)
     deliver()
-    (attempt,) = attempts(api)
+    (attempt,) = shown_attempts(api)
     assert (attempt["error"], attempt["response_body"], attempt["response_headers"]) == (
         "connection_error", None, None,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_an_answer_is_bounded_and_always_storable(
     receiver.answer = lambda request: web.Response(status=500, body=body, headers=long)
     publish_one(tenant)
     deliver()
-    (attempt,) = attempts(api)
+    (attempt,) = shown_attempts(api)
     assert len(attempt["response_body"].encode()) <= 4096
     assert len(attempt["response_body"]) >= min(len(body), 1300)
     assert sum(map(len, [*attempt["response_headers"], *attempt["response_headers"].values()])) <= 2048
@@ -88,7 +88,7 @@ def test_the_answers_of_the_three_newest_failed_attempts_are_kept(
     )
     publish_one(tenant)
     deliver(5)
-    assert [attempt["response_body"] for attempt in attempts(api)] == [
+    assert [attempt["response_body"] for attempt in shown_attempts(api)] == [
         None, None, "failure 3", "failure 4", "failure 5",
     ]  # fmt: skip
     assert len(Delivery.objects.get().answers or {}) == 3
@@ -123,14 +123,14 @@ def test_an_answer_is_shown_and_stored_no_longer_than_the_body(
     receiver.answer = lambda request: web.Response(status=500, text="no")
     publish_one(tenant)
     deliver()
-    assert attempts(api)[0]["response_body"] == "no"
+    assert shown_attempts(api)[0]["response_body"] == "no"
     long_ago = now() - timedelta(days=10)
     Delivery.objects.update(id=uuid_at(long_ago), event_id=ids.first_at(long_ago))
     Tenant.objects.filter(pk=other_tenant.pk).update(retention_days=7)
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=11)
     assert attempts.forget() == 0, "the retention of another tenant does not count"
-    assert attempts(api)[0]["response_body"] == "no"
+    assert shown_attempts(api)[0]["response_body"] == "no"
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=9)
-    assert attempts(api)[0]["response_body"] is None
+    assert shown_attempts(api)[0]["response_body"] is None
     assert attempts.forget() == 1
     assert Delivery.objects.get().answers is None

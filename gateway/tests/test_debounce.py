@@ -2,7 +2,7 @@
 
 import threading
 
-from gateway.threads.debounce import Debounced
+from gateway.valkey.write_behind import Debounced
 
 DEADLINE = 10.0
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.threads import loop_thread
-from gateway.threads.loop_thread import LoopThread
+from gateway import loop_thread
+from gateway.loop_thread import LoopThread
 
 SECONDS = 10.0
 

@@ -1,1 +1,0 @@
-"""Threads of a process: group commit, debounce, and the thread of an event loop."""

@@ -1,0 +1,121 @@
+"""Write-behind: background threads that do what calls do not wait for.
+
+`Debounced` runs a piece of work at most once per interval. The pending writes to Valkey are one such work: tokens that
+calls took from buckets without asking first, and keys that calls used. A call that asks Valkey waits for it, and
+changes threads twice. All writes of a process travel in one pipeline: in a process with little to do a wake-up costs
+more than the writes. Best effort, as the buckets are: what Valkey does not accept is lost.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+
+log = structlog.get_logger(__name__)
+
+
+class Debounced:
+    """Runs `work` soon after `ask`: at once, or `seconds` after it last ran.
+
+    With `collects` it runs `seconds` after it was first asked, so it takes together what comes in that time and does
+    not compete with the call that asked. However often it is asked in between, it runs once, and always begins after
+    the last `ask`. The thread is its own, so a slow Valkey delays no caller. Best effort: what was asked is lost when
+    the process exits, so something else must repeat the work.
+    """
+
+    def __init__(self, work: Callable[[], None], *, seconds: float, collects: bool = False) -> None:
+        self._work = work
+        self._seconds = seconds
+        self._collects = collects
+        self._asked = threading.Event()
+        self._hurried = threading.Event()
+        self._starting = threading.Lock()
+        self._has_begun = False
+
+    def ask(self, *, hurry: bool = False) -> None:
+        """Request a run; with `hurry` at once, whatever the interval."""
+        if hurry and not self._hurried.is_set():
+            self._hurried.set()
+        if not self._asked.is_set():
+            self._asked.set()
+        if not self._has_begun:
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._has_begun:
+                threading.Thread(target=self._run, name="debounce", daemon=True).start()
+                self._has_begun = True
+
+    def _run(self) -> None:
+        ran_at = -math.inf
+        while True:
+            self._asked.wait()
+            # Not slept through after each run: at a moderate rate the thread would wake once more for every one.
+            rest = self._seconds if self._collects else ran_at + self._seconds - monotonic()
+            if rest > 0:
+                self._hurried.wait(rest)
+            self._asked.clear()
+            self._hurried.clear()
+            try:
+                self._work()
+            except Exception:
+                log.exception("debounced_work_failed")
+            ran_at = monotonic()
+
+
+# --- Pending writes to Valkey, in one pipeline.
+
+FLUSH_SECONDS = 0.25
+MOST_PENDING = 8
+"""A bucket with this many pending tokens is flushed at once: other processes do not see them before."""
+
+
+class PendingWrite(NamedTuple):
+    """A command, and what receives its answer."""
+
+    command: tuple[Any, ...]
+    answered: Callable[[Any], None] | None = None
+
+
+Source = Callable[[], Sequence[PendingWrite]]
+
+_sources: list[Source] = []
+_writing = threading.Lock()
+
+
+def register(source: Source) -> None:
+    """Add a function that returns its pending writes once."""
+    _sources.append(source)
+
+
+def flush_soon(pending: int = 1) -> None:
+    """Request a flush within `FLUSH_SECONDS`, or at once for a bucket with much pending. Never waits."""
+    _debounced.ask(hurry=pending >= MOST_PENDING)
+
+
+def flush() -> None:
+    """Write everything pending now."""
+    with _writing:
+        writes = [write for source in _sources for write in source()]
+        if not writes:
+            return
+        try:
+            with valkey().pipeline(transaction=False) as pipeline:
+                for write in writes:
+                    pipeline.execute_command(*write.command)
+                answers = pipeline.execute()
+        except VALKEY_UNAVAILABLE as error:
+            log.warning("pending_writes_lost", error=type(error).__name__, writes=len(writes))
+            return
+        for write, answer in zip(writes, answers, strict=True):
+            if write.answered is not None:
+                write.answered(answer)
+
+
+_debounced = Debounced(flush, seconds=FLUSH_SECONDS, collects=True)
