@@ -17,7 +17,6 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from gateway import process_limits
 from gateway.database.registration import Registration
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
@@ -64,8 +63,6 @@ async def work() -> bool:
     if not _running.acquire(blocking=False):
         return False
     try:
-        # It begins before the worker's own preparation: a backlog at the start opens thousands of connections.
-        process_limits.raise_open_files()
         await _run()
     finally:
         _running.release()

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids, loop_thread, process_limits
+from gateway import clock, ids, loop_thread
 from gateway.celery import app as celery_app
 from gateway.clock import now
 from gateway.loop_thread import LoopThread
@@ -412,17 +411,6 @@ def test_a_worker_opens_as_many_files_as_it_may() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
-
-
-def test_the_dispatcher_opens_as_many_files_before_the_worker_is_prepared() -> None:
-    before = _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
-    try:
-        dispatcher.run()
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert soft == min(process_limits.FILE_DESCRIPTORS, hard) or hard == resource.RLIM_INFINITY
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_waits_during_a_suspension_goes_out_after_it(
