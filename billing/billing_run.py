@@ -9,10 +9,10 @@ from datetime import datetime
 
 import structlog
 
-from billing import early_warnings, ledger, reminders, restriction, snapshots
+from billing import ledger, reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
-from billing.payments import debits, mandates, notices, refreshing, refunds, settlements
+from billing.payments import attempts, debits, mandates, notices, refunds, settlements
 
 log = structlog.get_logger(__name__)
 
@@ -24,15 +24,15 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "invoice_mails": mailing.send_invoices,
     "credit_note_mails": mailing.send_credit_notes,
     "notices": notices.apply_waiting,
-    "looked_up": refreshing.reconcile,
+    "looked_up": attempts.reconcile,
     "refunds": refunds.reconcile,
     "debits": debits.charge_due,
     "settlements": settlements.reconcile,
     "mandates": mandates.reconcile,
     "overdue": restriction.mark_overdue,
-    "reminders": reminders.send_due,
-    "receipts": early_warnings.send_receipts,
-    "early_warnings": early_warnings.send_due,
+    "reminders": reminders.send_reminders,
+    "receipts": reminders.send_receipts,
+    "early_warnings": reminders.send_early_warnings,
 }
 
 

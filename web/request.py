@@ -94,18 +94,15 @@ class Request:
 
     async def body(self, *, limit: int) -> bytes:
         """The whole body. Raises PayloadTooLarge, RequestTimeout, ServiceUnavailable or ClientGone."""
-        too_large = PayloadTooLarge(
-            f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit}
-        )
         if self.declared_length is not None and self.declared_length > limit:
-            raise too_large
+            raise _too_large(limit)
         parts: list[bytes] = []
         size = 0
         while not self.body_is_read:
             part = await self.part()
             size += len(part)
             if size > limit:
-                raise too_large
+                raise _too_large(limit)
             if size > SMALL_BODY_BYTES:
                 self._reserve(size - SMALL_BODY_BYTES)
             parts.append(part)
@@ -152,13 +149,18 @@ class Request:
             pass
 
     def close(self) -> None:
-        """Give back what the body took of the shared memory."""
-        large_bodies.give_back(self._large)
-        self._large = 0
+        """Release what the body holds of the shared memory."""
+        if self._large:
+            large_bodies.give_back(self._large)
+            self._large = 0
 
     def _reserve(self, size: int) -> None:
         large_bodies.take(size - self._large)
         self._large = size
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit})
 
 
 async def send_head(status: int, headers: Iterable[tuple[str, str]], request: Request, send: Send) -> None:

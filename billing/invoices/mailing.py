@@ -9,7 +9,7 @@ from billing.einvoices.documents import must_be_registered
 from billing.invoices import pdf
 from billing.isolation import each
 from billing.mails import messages
-from billing.mails.mail_once import mail_once
+from billing.mails.messages import mail_once
 from billing.models import CreditNote, Invoice
 from billing.payments import corrections
 from gateway.api.errors import Conflict

@@ -4,12 +4,16 @@ Mails carry a pay link of the service, never a payment link of the provider: pro
 could collect the same invoice twice.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
+
+from django.db import transaction
 
 from billing import pay_links
 from billing.buyers import profiles
-from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt
+from billing.models import BillingMail, CreditNote, Invoice, Mandate, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from tenants import mail
@@ -127,3 +131,19 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
 def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: mail.Attachment) -> None:
     if to := profiles.email_of(tenant):
         mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
+
+
+# --- Mails that go out once: a row says so, written in the transaction that queues the mail.
+
+
+def mail_once(*, tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
+    """Queue a mail unless one of this kind and key was; of two runs at once one waits for the other and queues none."""
+    if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
+        return False
+    with transaction.atomic():
+        row = BillingMail(tenant_id=tenant_id, kind=kind, key=key, sent_at=at)
+        BillingMail.objects.bulk_create([row], ignore_conflicts=True)
+        if not BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key, sent_at=at).exists():
+            return False
+        queue()
+    return True

@@ -1,18 +1,37 @@
-"""Payment attempts: each is one try to collect an invoice, committed before the provider is called.
+"""Payment attempts: each is one try to collect an invoice, continued or read at the provider until it ends.
 
-An attempt is the only one of its invoice in flight (partial unique index), and is found again at the provider by its
-receipt when an answer is lost: nothing is collected twice.
+An attempt is committed before the provider is called. It is the only one of its invoice in flight (partial unique
+index), and is found again by its receipt when an answer is lost: nothing is collected twice. `refresh` is called when an
+attempt begins (`debits.py`, `payment_links.py`), when a notice came (`notices.py`), and by `billing_run.py`.
 """
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+import structlog
+from django.db.models import QuerySet
+
+from billing import pay_links
 from billing.buyers import profiles
+from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payment_models import ATTEMPT
-from billing.payments.provider import Payer
+from billing.payments import mandates, settlement
+from billing.payments.provider import (
+    Link,
+    Payer,
+    ProviderRefused,
+    ProviderRefusesService,
+    ProviderUnreachable,
+    provider,
+)
 from gateway import ids
 from gateway.ids import uuid7
+
+log = structlog.get_logger(__name__)
+
+Kind, Status, Method = PaymentAttempt.Kind, PaymentAttempt.Status, Mandate.Method
 
 RESULT_AFTER = {
     Mandate.Method.UPI: timedelta(hours=30),
@@ -24,6 +43,15 @@ LINK_CHECK = timedelta(hours=6)
 """How often a payment link's result is asked for."""
 RESUME_AFTER = timedelta(minutes=5)
 """When an attempt goes on that was written down and, after a crash, not asked for."""
+RETRY_CHECK = timedelta(hours=1)
+FAILED_CHECK = timedelta(hours=24)
+LATE_FOR = timedelta(days=30)
+"""How long a failed debit may still turn out to be paid (late authorisation)."""
+CHECK_COLLECTED = timedelta(days=7)
+REFUNDABLE_FOR = timedelta(days=180)
+"""How long a collected payment may be given back on the provider's dashboard, and is looked at again for it."""
+COLLECTED_AT_ONCE = 200
+"""How many collected payments one run looks at."""
 
 
 def insert(
@@ -59,3 +87,176 @@ def payer_of(invoice: Invoice) -> Payer:
         email=profiles.email_of(invoice.tenant) or "",
         contact=profile.phone,
     )
+
+
+def refresh(attempt_id: UUID, at: datetime) -> None:
+    """Continue an attempt, or read its result from the provider. Raises ProviderUnreachable."""
+    attempt = PaymentAttempt.objects.select_related("invoice__tenant", "mandate").get(pk=attempt_id)
+    try:
+        if attempt.kind == Kind.LINK:
+            _refresh_link(attempt, at)
+        elif attempt.kind == Kind.AUTOPAY:
+            _refresh_debit(attempt, at)
+    except ProviderRefused as refusal:
+        if attempt.provider_payment_id is None:
+            settlement.fail(attempt_id=attempt.id, error=refusal.error, at=at)
+        _read_mandate_of_failed(attempt, at)
+        raise
+    except ProviderRefusesService:
+        PaymentAttempt.objects.filter(pk=attempt.pk, status__in=PaymentAttempt.IN_FLIGHT).update(
+            next_check_at=at + RETRY_CHECK
+        )
+        raise
+    except ProviderUnreachable:
+        PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.CREATED).update(
+            status=Status.UNKNOWN, next_check_at=at + RETRY_CHECK
+        )
+        raise
+    _read_mandate_of_failed(attempt, at)
+
+
+def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
+    """A debit that failed just now may have failed because its mandate ended."""
+    if attempt.mandate_id is None or attempt.status not in PaymentAttempt.IN_FLIGHT:
+        return
+    if PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.FAILED).exists():
+        mandates.read_again(attempt.mandate_id, at)
+
+
+def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
+    """Refresh one of many: a refusal is logged, it ended the attempt or will be asked about again."""
+    try:
+        refresh(attempt_id, at)
+    except ProviderRefused as error:
+        log.warning("payment_attempt_refused", attempt_id=ids.encode(ATTEMPT, attempt_id), error=error.code)
+
+
+def look_at_failed(invoice_id: UUID, at: datetime) -> None:
+    """Ask again about failed debits before money is asked for anew: a bank may have paid after all."""
+    failed = PaymentAttempt.objects.filter(invoice_id=invoice_id, kind=Kind.AUTOPAY, status=Status.FAILED)
+    for attempt_id in list(failed.values_list("id", flat=True)):
+        refresh(attempt_id, at)
+
+
+def reconcile(at: datetime) -> int:
+    """Ask about every attempt in flight that should have ended, daily about failed debits of unpaid invoices, and
+    weekly about collected payments, of which some may have been given back. Returns how many were asked about.
+    """
+    failed = PaymentAttempt.objects.filter(
+        status=Status.FAILED,
+        kind=Kind.AUTOPAY,
+        invoice__status__in=Invoice.UNPAID,
+        created_at__gt=at - LATE_FOR,
+    )
+    collected = PaymentAttempt.objects.filter(
+        status=Status.CAPTURED, kind__in=[Kind.AUTOPAY, Kind.LINK], created_at__gt=at - REFUNDABLE_FOR
+    )
+    in_flight = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT)
+    due = [
+        *_due(in_flight.exclude(kind=Kind.LINK), RETRY_CHECK, at),
+        *_due(in_flight.filter(kind=Kind.LINK), LINK_CHECK, at),
+        *_due(failed, FAILED_CHECK, at),
+        *_due(collected, CHECK_COLLECTED, at)[:COLLECTED_AT_ONCE],
+    ]
+
+    def ask(attempt: tuple[UUID, timedelta]) -> bool:
+        attempt_id, again = attempt
+        PaymentAttempt.objects.filter(pk=attempt_id).update(next_check_at=at + again)
+        refresh_quietly(attempt_id, at)
+        return True
+
+    return each(due, ask, step="looked_up")
+
+
+def _due(attempts: QuerySet[PaymentAttempt], again: timedelta, at: datetime) -> list[tuple[UUID, timedelta]]:
+    """The attempts whose next check is due, with when they are checked after that."""
+    found = attempts.filter(next_check_at__lte=at).order_by("next_check_at").values_list("id", flat=True)
+    return [(attempt_id, again) for attempt_id in found]
+
+
+def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
+    """Order, then debit; the debit is asked for once in an attempt's life, whatever becomes of the answer."""
+    mandate, pay = attempt.mandate, provider(attempt.provider)
+    assert mandate is not None and mandate.provider_token_id and mandate.provider_customer_id  # noqa: S101, PT018 - an autopay attempt has an active mandate
+    order_id = attempt.provider_order_id
+    if order_id is None and attempt.status not in PaymentAttempt.IN_FLIGHT:
+        return
+    if order_id is None:
+        order_id = pay.find_order(attempt.receipt) or pay.create_order(
+            receipt=attempt.receipt,
+            amount_paise=attempt.amount_paise,
+            invoice_number=attempt.invoice.number,
+        )
+        PaymentAttempt.objects.filter(pk=attempt.pk, provider_order_id__isnull=True).update(
+            provider_order_id=order_id
+        )
+        order_id = PaymentAttempt.objects.values_list("provider_order_id", flat=True).get(pk=attempt.pk)
+        assert order_id is not None  # noqa: S101 - stored above
+    asked_now = PaymentAttempt.objects.filter(
+        pk=attempt.pk, scheduled_for__isnull=True, status__in=PaymentAttempt.IN_FLIGHT
+    ).update(scheduled_for=at, next_check_at=at + RESULT_AFTER[Method(mandate.method)])
+    if asked_now:
+        try:
+            payment_id = pay.debit(
+                order_id=order_id,
+                payer=payer_of(attempt.invoice),
+                customer_id=mandate.provider_customer_id,
+                token_id=mandate.provider_token_id,
+                amount_paise=attempt.amount_paise,
+                description=f"Invoice {attempt.invoice.number}",
+            )
+        except ProviderRefusesService:
+            # Refused before it was looked at: nothing was asked for, so it may be asked for again.
+            PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
+            raise
+        settlement.note_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
+        return
+    payments = pay.payments_of(order_id)
+    settlement.apply_payments(attempt_id=attempt.id, payments=payments, at=at)
+    waited = attempt.created_at + RESULT_AFTER[Method(mandate.method)] <= at
+    if not payments and attempt.scheduled_for is not None and waited:
+        error = {
+            "code": "not_received",
+            "reason": "not_received",
+            "message": "The debit never reached the provider.",
+        }
+        settlement.fail(attempt_id=attempt.id, error=error, at=at)
+
+
+def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
+    pay = provider(attempt.provider)
+    if attempt.provider_link_id is None:
+        link = _make_link(attempt)
+        PaymentAttempt.objects.filter(pk=attempt.pk, provider_link_id__isnull=True).update(
+            provider_link_id=link.id, payment_url=link.url, next_check_at=at + LINK_CHECK
+        )
+        PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
+    else:
+        link = pay.link(attempt.provider_link_id)
+    paid = [payment for payment in link.payments if payment.status == "captured"]
+    if paid:
+        settlement.apply_payments(attempt_id=attempt.id, payments=paid, at=at)
+    elif link.status == "ended":
+        error = {"code": "link_ended", "reason": "link_ended", "message": "The payment link ended unpaid."}
+        settlement.fail(attempt_id=attempt.id, error=error, at=at)
+
+
+def _make_link(attempt: PaymentAttempt) -> Link:
+    """The attempt's link at the provider; one that an unanswered or a simultaneous call made is found again."""
+    assert attempt.expires_at is not None  # noqa: S101 - a link has an end
+    pay = provider(attempt.provider)
+    if attempt.status == Status.UNKNOWN and (found := pay.find_link(attempt.receipt)):
+        return found
+    try:
+        return pay.create_link(
+            payer=payer_of(attempt.invoice),
+            amount_paise=attempt.amount_paise,
+            reference=attempt.receipt,
+            description="All open invoices" if attempt.pays_all else f"Invoice {attempt.invoice.number}",
+            expires_at=attempt.expires_at,
+            return_url=attempt.return_url or pay_links.return_url_of(attempt.invoice),
+        )
+    except ProviderRefused:
+        if found := pay.find_link(attempt.receipt):
+            return found
+        raise

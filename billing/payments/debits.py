@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
-from billing.payments import attempts, refreshing
+from billing.payments import attempts
 from billing.pricing.money import SMALLEST_PAISE
 from tenants.lifecycle import IST
 
@@ -40,10 +40,10 @@ def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
     for invoice in unpaid.order_by("id"):
         if invoice.amount_due_paise > mandate.max_amount_paise or not _debit_is_due(invoice, mandate, at):
             continue
-        refreshing.look_at_failed(invoice.pk, at)
+        attempts.look_at_failed(invoice.pk, at)
         attempt_id = _begin_debit(invoice.pk, mandate, at)
         if attempt_id is not None:
-            refreshing.refresh_quietly(attempt_id, at)
+            attempts.refresh_quietly(attempt_id, at)
             return True
     return False
 

@@ -1,8 +1,8 @@
 """Notices: the provider's webhooks, stored before they are answered, applied by a task.
 
-A notice only says that something happened. The state is read from the provider (`refreshing.refresh`,
+A notice only says that something happened. The state is read from the provider (`attempts.refresh`,
 `mandates.sync`), so the order of notices, a repeated notice and a lost one make no difference.
-Called by `webhook_views.py`, the task, `billing_run.py`.
+Applied by the task and by `billing_run.py`.
 """
 
 import hashlib
@@ -12,12 +12,15 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
 
 from billing.isolation import each
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
-from billing.payments import mandates, refreshing, refunds, settlements
-from billing.payments.provider import ProviderRefused, provider
-from gateway.api.errors import InvalidRequest, Unauthorized
+from billing.payments import attempts, mandates, refunds, settlements
+from billing.payments.provider import PROVIDERS, ProviderRefused, provider
+from gateway.api.errors import InvalidRequest, MethodNotAllowed, NotFound, Unauthorized, answering_errors
+from gateway.api.limits import API_BODY_BYTES, limited_by
 from gateway.task_queue import enqueue
 
 log = structlog.get_logger(__name__)
@@ -74,14 +77,14 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
     notice = provider(event.provider).read_notice(bytes(event.body))
     if notice.is_settlement:
         settlements.reconcile(at)
-    attempts = PaymentAttempt.objects.filter(
+    paid = PaymentAttempt.objects.filter(
         Q(provider_order_id__in=notice.order_ids)
         | Q(provider_link_id__in=notice.link_ids)
         | Q(provider_payment_id__in=notice.payment_ids),
         provider=event.provider,
     )
-    for attempt_id in list(attempts.values_list("id", flat=True)):
-        refreshing.refresh(attempt_id, at)
+    for attempt_id in list(paid.values_list("id", flat=True)):
+        attempts.refresh(attempt_id, at)
     in_flight = Refund.objects.filter(
         attempt__provider_payment_id__in=notice.payment_ids, status__in=Refund.IN_FLIGHT
     )
@@ -93,3 +96,19 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
     )
     for mandate_id in list(concerned.values_list("id", flat=True)):
         mandates.sync(mandate_id, at)
+
+
+# --- The route of notices, plain Django: the raw bytes are signed.
+
+
+@limited_by(API_BODY_BYTES)
+@csrf_exempt
+@answering_errors
+def receive(request: HttpRequest, provider: str) -> HttpResponse:
+    """POST stores a notice and answers 200 after the commit; 401 for a wrong signature."""
+    if provider not in PROVIDERS:
+        raise NotFound
+    if request.method != "POST":
+        raise MethodNotAllowed
+    accept(name=provider, body=request.body, headers=request.headers)
+    return HttpResponse(b"", content_type="text/plain")

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from billing.models import Invoice, PaymentAttempt
-from billing.payments import attempts, refreshing
+from billing.payments import attempts
 from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
 from billing.pricing.money import SMALLEST_PAISE
 from gateway.api.errors import Conflict
@@ -38,7 +38,7 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
     Raises InvoiceNotPayable (paid, void, or a debit in flight), ProviderUnreachable, ProviderRefused.
     """
     _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
-    refreshing.look_at_failed(invoice.pk, at)
+    attempts.look_at_failed(invoice.pk, at)
     return _link(invoice, at, return_url)
 
 
@@ -55,7 +55,7 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
     Raises Conflict where nothing is due, and what `pay_now` raises.
     """
     for invoice in payable(tenant_id):
-        refreshing.look_at_failed(invoice.pk, at)
+        attempts.look_at_failed(invoice.pk, at)
     if not (due := payable(tenant_id)):
         raise Conflict("Nothing is due.")
     total = sum(invoice.amount_due_paise for invoice in due)
@@ -93,7 +93,7 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
     except IntegrityError:
         raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": None}) from None
     if attempt.payment_url is None or (attempt.expires_at and attempt.expires_at <= at):
-        refreshing.refresh(attempt.id, at)
+        attempts.refresh(attempt.id, at)
         attempt.refresh_from_db()
         if attempt.status == Status.FAILED and attempt.payment_url is not None:
             return _link(invoice, at, return_url, of_all)
@@ -117,4 +117,4 @@ def _end(attempts_of: QuerySet[PaymentAttempt], at: datetime) -> None:
                 provider(attempt.provider).cancel_link(attempt.provider_link_id)
             except ProviderRefused:
                 log.info("payment_link_not_cancelled", attempt_id=attempt.public_id)
-        refreshing.refresh(attempt.id, at)
+        attempts.refresh(attempt.id, at)

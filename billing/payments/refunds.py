@@ -15,7 +15,7 @@ from billing import ledger
 from billing.isolation import each
 from billing.models import PaymentAttempt, Refund
 from billing.payment_models import REFUND
-from billing.payments import corrections, refreshing
+from billing.payments import attempts, corrections
 from billing.payments.provider import (
     ProviderRefused,
     ProviderRefusesService,
@@ -115,7 +115,7 @@ def refresh(refund_id: UUID, at: datetime) -> None:
         provider_refund_id=state.id, status=Status.PROCESSING
     )
     # First the invoice's amounts, then the end of the refund: until then its amount is not offered a second time.
-    refreshing.refresh(refund.attempt_id, at)
+    attempts.refresh(refund.attempt_id, at)
     if state.status != "processing":
         _end(refund, Status(state.status), at)
 

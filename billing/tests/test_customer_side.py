@@ -10,7 +10,7 @@ from billing import accounting, ledger, pay_links
 from billing.billing_run import run
 from billing.invoices import credit_notes, printed_fields
 from billing.models import Invoice, PaymentAttempt
-from billing.payments import bank_transfers, payment_links, refreshing
+from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_ledger import assert_balanced, transfer
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
@@ -138,7 +138,7 @@ def test_no_debit_begins_beside_a_link_of_everything(
     payment_links.end_link(invoice=two[1], at=AT)
     run(AT)
     assert PaymentAttempt.objects.get(kind="autopay").invoice_id == two[0].id
-    refreshing.refresh(link.id, AT)
+    attempts.refresh(link.id, AT)
     with pytest.raises(Conflict):
         payment_links.pay_now(invoice=two[0], at=AT)
     assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 59_000, "the other one alone"

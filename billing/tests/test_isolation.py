@@ -19,7 +19,7 @@ from billing import billing_run, snapshots, usage
 from billing.billing_run import run
 from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import notices, refreshing
+from billing.payments import attempts, notices
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
@@ -288,6 +288,6 @@ def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator
     ]
     assert BillingSnapshot.objects.count() == 7
     assert PaymentAttempt.objects.count() == 1
-    refreshing.reconcile(CHARGE)
+    attempts.reconcile(CHARGE)
     debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
     assert len(debits) <= 1

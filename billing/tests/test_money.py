@@ -25,13 +25,13 @@ from billing.models import (
     Refund,
 )
 from billing.payments import (
+    attempts,
     bank_transfers,
     debits,
     mandates,
     notices,
     payment_links,
     provider,
-    refreshing,
     refunds,
     settlement,
 )
@@ -116,10 +116,10 @@ class TestRefunds:
         self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
     ) -> None:
         provider.control("POST", "refund", {"payment_id": paid.provider_payment_id, "amount": 9_000})
-        refreshing.refresh(paid.id, ist(2026, 12, 4))
+        attempts.refresh(paid.id, ist(2026, 12, 4))
         before = Payment(id=str(paid.provider_payment_id), status="captured", amount_paise=59_000)
         settlement.apply_payments(attempt_id=paid.id, payments=[before], at=ist(2026, 12, 5))
-        refreshing.refresh(paid.id, ist(2026, 12, 4))
+        attempts.refresh(paid.id, ist(2026, 12, 4))
         invoice = only_invoice(payer)
         assert (invoice.amount_paid_paise, invoice.amount_due_paise) == (50_000, 9_000)
 

@@ -28,11 +28,11 @@ from billing.buyers import profiles
 from billing.invoices import credit_notes, pdf, replacing
 from billing.models import CreditNote, Invoice, LedgerPosting, PaymentAttempt, PlanVersion, ProviderEvent
 from billing.payments import (
+    attempts,
     bank_transfers,
     mandates,
     notices,
     payment_links,
-    refreshing,
     refunds,
     settlements,
 )
@@ -289,7 +289,7 @@ class Year:
             if self.rng.random() < 0.3:
                 answer(link.payment_url, "decline")
             answer(link.payment_url, "approve")
-            refreshing.refresh(link.id, self.at)
+            attempts.refresh(link.id, self.at)
             if everything:
                 return
 
@@ -338,7 +338,7 @@ class Year:
             half = self.paid_by("dashboard", "autopay")
             body = {"payment_id": half.provider_payment_id, "amount": half.amount_paise // 2}
             self.provider.control("POST", "refund", body)
-            refreshing.refresh(half.id, self.at)
+            attempts.refresh(half.id, self.at)
             self.credit("dashboard", half.amount_paise // 2)
             self.change("emigrant", {"country": "US"}, abroad=True)
             self.change("into_zone", {"is_sez": True}, zone=True)

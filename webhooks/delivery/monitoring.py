@@ -112,11 +112,6 @@ def _oldest_due_age() -> float:
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 
-def in_flight_report(worker: str, requests: int) -> tuple[str, str, int, str, int]:
-    """The command to Valkey that tells a dispatcher's requests in flight; forgotten when it says nothing more."""
-    return "SET", IN_FLIGHT_KEY + worker, requests, "EX", IN_FLIGHT_SECONDS
-
-
 def _in_flight() -> float:
     keys = list(valkey().scan_iter(IN_FLIGHT_KEY + "*"))
     return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0

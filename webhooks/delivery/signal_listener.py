@@ -16,7 +16,7 @@ from django.conf import settings
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
-from webhooks.delivery import monitoring
+from webhooks.delivery.monitoring import IN_FLIGHT_KEY, IN_FLIGHT_SECONDS
 from webhooks.events import publish
 from webhooks.events.publish import HandedOver
 from webhooks.wake_up import Packed
@@ -169,7 +169,7 @@ class WakeUpListener:
             return []
         return [
             wake_up.report_script(self._name, self._state(has_room=has_room)),
-            monitoring.in_flight_report(self._name, self._in_flight()),
+            ("SET", IN_FLIGHT_KEY + self._name, self._in_flight(), "EX", IN_FLIGHT_SECONDS),
         ]
 
     def _state(self, *, has_room: bool) -> bytes:
