@@ -1,8 +1,8 @@
 """Payment attempts: each is one try to collect an invoice, continued or read at the provider until it ends.
 
 An attempt is committed before the provider is called. It is the only one of its invoice in flight (partial unique
-index), and is found again by its receipt when an answer is lost: nothing is collected twice. `refresh` is called when an
-attempt begins (`debits.py`, `payment_links.py`), when a notice came (`notices.py`), and by `billing_run.py`.
+index), and is found again by its receipt when an answer is lost: nothing is collected twice. `refresh` is called when
+an attempt begins (`debits.py`, `payment_links.py`), when a notice came (`notices.py`), and by `billing_run.py`.
 """
 
 from datetime import datetime, timedelta

@@ -1,15 +1,28 @@
-"""The claimer of a dispatcher: takes what was handed over, looks for what is due, gives back what is not sent."""
+"""How deliveries reach a dispatcher: wake-up signals from publishers, and claims of what is due.
+
+`Claimer` acquires leases on deliveries that were handed over or are due, and releases those that are not sent.
+`WakeUpListener` receives the signals and reports that this dispatcher is alive.
+"""
 
 import asyncio
+import contextlib
+import math
+import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import redis
 import structlog
+from django.conf import settings
 
 from gateway.database.registration import GRACE_SECONDS, DeadWorkers, Registration
 from gateway.database.statements import LoopConnection, Statements
 from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.valkey import connection
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from webhooks import wake_up
 from webhooks.delivery.caps import InFlightCaps
 from webhooks.delivery.claim_statements import (
     HOLDERS,
@@ -21,8 +34,11 @@ from webhooks.delivery.claim_statements import (
     taken_over,
     taking_over,
 )
+from webhooks.delivery.monitoring import IN_FLIGHT_KEY, IN_FLIGHT_SECONDS
 from webhooks.delivery_rows import giving_back
+from webhooks.events import publish
 from webhooks.events.publish import HandedOver
+from webhooks.wake_up import Packed
 
 Result = TypeVar("Result")
 
@@ -163,3 +179,178 @@ class Claimer:
         self.must_look = True
         await asyncio.sleep(PAUSE_SECONDS)
         return None
+
+
+# --- Wake-up signals, received on the dispatcher's loop.
+
+WAIT_SECONDS = 1.0
+"""How long Valkey is asked to wait for a signal, and how often this dispatcher says that it is alive."""
+ANSWER_SECONDS = 1.0
+"""How much longer Valkey may take to answer."""
+RETRY_SECONDS = 0.5
+SIGNALS_A_TIME = 64
+MOST_CPU = 0.7
+"""Of a core, within the last second: beyond it other dispatchers get the signals, while they use less."""
+
+
+def _waiting(name: str) -> tuple[Any, ...]:
+    """The command that waits for signals: for this dispatcher's own, and for those that any takes."""
+    keys = (wake_up.own_signals(name), wake_up.SIGNAL)
+    return ("BLMPOP", WAIT_SECONDS, len(keys), *keys, "LEFT", "COUNT", SIGNALS_A_TIME)
+
+
+class WakeUpListener:
+    """The signals for one dispatcher: `start`, then `heard` again and again, then `close`.
+
+    `in_flight` counts the dispatcher's requests, for the figures that operators see; `has_room` says whether it can be
+    handed more; `on_signal` is called when there is something to hear. What was signalled waits in Valkey, for another
+    dispatcher too, until the last signals were heard. The connection is the listener's own: a thread that waits costs
+    several changes of threads a signal.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker_id: int,
+        in_flight: Callable[[], int],
+        has_room: Callable[[], bool],
+        on_signal: Callable[[], None],
+    ) -> None:
+        self._in_flight, self._has_room, self._on_signal = in_flight, has_room, on_signal
+        self._name = wake_up.name_of(f"{socket.gethostname()}:{os.getpid()}", worker_id)
+        self._waiting = _waiting(self._name)
+        self._client: Any = connection.async_client(
+            settings.REDIS_URL,
+            socket_connect_timeout=0.5,
+            socket_timeout=WAIT_SECONDS + ANSWER_SECONDS,
+            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+        )
+        self._is_connected = False
+        self._id: int | None = None
+        """The connection's id in Valkey; None where Valkey does not tell."""
+        self._reported_at = -math.inf
+        self._reported_room = False
+        self._cpu_seconds = 0.0
+        """That this process had used at the last report."""
+        self._signals: Sequence[bytes] = ()
+        self._own: list[HandedOver] = []
+        """What this process handed over itself."""
+        self._own_look = False
+        self._heard = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether there is something to hear."""
+        return bool(self._signals or self._own or self._own_look)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether signals can be heard."""
+        return self._is_connected
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._task = asyncio.create_task(self._listen())
+
+    def heard(self) -> tuple[list[HandedOver], bool]:
+        """The deliveries that were handed over since the last call, and whether to look for all that are due.
+
+        Has it listen again, so a claim that follows misses nothing.
+        """
+        signals, self._signals = self._signals, ()
+        own, self._own = self._own, []
+        own_look, self._own_look = self._own_look, False
+        self._heard.set()
+        unpacked = [publish.unpacked(signal) for signal in signals]
+        handed_over = [each for deliveries in unpacked for each in deliveries or ()]
+        return own + handed_over, own_look or None in unpacked
+
+    def take_in(self, deliveries: Sequence[Packed], looks: bool) -> None:
+        """Take what this process signals to itself, on the dispatcher's loop."""
+        self._own += [publish.unpacked_one(each.content) for each in deliveries]
+        self._own_look |= looks
+        self._on_signal()
+
+    async def close(self) -> None:
+        """End. What this dispatcher has not heard is signalled to another."""
+        self._closing.set()
+        self._heard.set()
+        await asyncio.to_thread(_leave, self._name, self._id)
+        if self._task is not None:
+            await self._task
+        await self._client.aclose()
+        if self._signals:
+            await asyncio.to_thread(_pass_on, self._signals)
+
+    async def _listen(self) -> None:
+        """Wait for signals again and again, whatever becomes of the connection."""
+        while not self._closing.is_set():
+            try:
+                await self._wait()
+            except (*VALKEY_UNAVAILABLE, OSError) as error:
+                if self._is_connected:
+                    log.warning("wake_up_lost", error=type(error).__name__)
+            except Exception:
+                # A listener that ended would leave the dispatcher with what it finds by looking.
+                log.exception("wake_up_crashed")
+            else:
+                continue
+            self._is_connected, self._id, self._reported_at = False, None, -math.inf
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._closing.wait()
+
+    async def _wait(self) -> None:
+        """Have Valkey wait for signals once, and then the loop until they were heard.
+
+        Says first, where that is due, that this dispatcher is alive.
+        """
+        if self._id is None:
+            with contextlib.suppress(redis.exceptions.ResponseError):
+                self._id = await self._client.client_id()
+        if reports := self._reports():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for command in reports:
+                    pipeline.execute_command(*command)
+                await pipeline.execute()
+        self._is_connected = True
+        if found := await self._client.execute_command(*self._waiting):
+            self._heard.clear()
+            self._signals = found[1]
+            if not self._closing.is_set():
+                self._on_signal()
+                await self._heard.wait()
+
+    def _reports(self) -> list[tuple[Any, ...]]:
+        has_room = self._has_room()
+        if time.monotonic() - self._reported_at < WAIT_SECONDS and has_room == self._reported_room:
+            return []
+        return [
+            wake_up.report_script(self._name, self._state(has_room=has_room)),
+            ("SET", IN_FLIGHT_KEY + self._name, self._in_flight(), "EX", IN_FLIGHT_SECONDS),
+        ]
+
+    def _state(self, *, has_room: bool) -> bytes:
+        """What to report now, which is noted as reported."""
+        moment, cpu_seconds = time.monotonic(), time.process_time()
+        is_busy = cpu_seconds - self._cpu_seconds > MOST_CPU * (moment - self._reported_at)
+        self._reported_at, self._reported_room, self._cpu_seconds = moment, has_room, cpu_seconds
+        if not has_room:
+            return wake_up.FULL
+        return wake_up.BUSY if is_busy else wake_up.ROOM
+
+
+def _leave(name: str, connection_id: int | None) -> None:
+    """Get no more signals, and end the wait that is under way."""
+    try:
+        wake_up.unregister(name)
+        if connection_id is not None:
+            valkey().client_unblock(connection_id)
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("leave_missed", error=type(error).__name__)
+
+
+def _pass_on(signals: Sequence[bytes]) -> None:
+    wake_up.pass_on([each.packed() for signal in signals for each in publish.unpacked(signal) or ()])

@@ -30,6 +30,7 @@ AGE = Histogram(
 
 IN_FLIGHT_KEY = "deliveries:in_flight:"
 IN_FLIGHT_SECONDS = 10
+"""Dispatchers store their requests in flight under the key with their name; expired after so long without a report."""
 COUNTED_ROWS = 10_000
 """Retries of one endpoint that are counted; a backlog beyond shows as this many."""
 

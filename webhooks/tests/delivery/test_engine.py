@@ -269,7 +269,7 @@ def test_without_valkey_beat_and_the_database_are_enough(
 
     monkeypatch.setattr(django_settings, "REDIS_URL", "redis://127.0.0.1:1/0")
     for module in (
-        "webhooks.delivery.signal_listener",
+        "webhooks.delivery.claimer",
         "webhooks.wake_up",
         "webhooks.delivery.monitoring",
         "gateway.monitoring.metrics",

@@ -24,12 +24,11 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Receiver
 from webhooks import wake_up
-from webhooks.delivery import caps, dispatcher, signal_listener
+from webhooks.delivery import caps, claimer, dispatcher
 from webhooks.delivery import claim_statements as claims
 from webhooks.delivery.caps import BodyMemory, Room
 from webhooks.delivery.claim_statements import Claimed, DatabaseClock, claim, taking_over
-from webhooks.delivery.claimer import Claimer
-from webhooks.delivery.signal_listener import WakeUpListener
+from webhooks.delivery.claimer import Claimer, WakeUpListener
 from webhooks.delivery_rows import StoredTarget
 from webhooks.events import envelope, publish
 from webhooks.events.envelope import NewEvent
@@ -195,7 +194,7 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
     async def close_in_the_middle() -> None:
         closing = await waiting_listener()
-        monkeypatch.setattr(signal_listener, "_leave", leave_to_another)
+        monkeypatch.setattr(claimer, "_leave", leave_to_another)
         async with asyncio.timeout(SECONDS):
             await closing.close()
 
@@ -208,7 +207,7 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
 
 def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal_listener, "WAIT_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(claimer, "WAIT_SECONDS", 10 * SECONDS)
     wake_up.unregister(FIRST)
 
     async def close_at_rest() -> None:
