@@ -144,5 +144,5 @@ def empty_valkey(_valkey_client: redis.Redis) -> redis.Redis:
 
     metrics.flush()
     _valkey_client.flushdb()
-    wake_up.forget()
+    wake_up.reset()
     return _valkey_client

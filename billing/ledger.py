@@ -247,7 +247,7 @@ def _debit_in_flight(invoice: Invoice) -> bool:
 
 
 def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
-    """Book what an attempt collected and gave back, as far as it is not booked. Both only grow."""
+    """Book what an attempt collected and refunded, as far as it is not booked. Both only grow."""
     name = MONEY[PaymentAttempt.Kind(attempt.kind)]
     received, returned = _ACTS.get(PaymentAttempt.Kind(attempt.kind), (Act.PAYMENT, Act.REFUND))
     known = LedgerPosting.objects.filter(account=name, entry__key__startswith=f"{attempt.receipt} ")

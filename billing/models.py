@@ -230,7 +230,7 @@ class Invoice(models.Model):
     """First day of dunning: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
     reopened_at = models.DateTimeField(null=True, blank=True)
-    """When a refund made a paid invoice due again. It is reminded of anew, and never debited by itself."""
+    """When a refund made a paid invoice due again. Its reminders start again, and it is never debited by itself."""
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
     ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)
@@ -292,7 +292,7 @@ class Invoice(models.Model):
 
     @property
     def pay_by(self) -> datetime:
-        """Overdue from then on: the due date. One that a refund made due again has the full time anew."""
+        """Overdue from then on: the due date. One that a refund made due again starts its full time again."""
         if self.reopened_at is None:
             return self.due_at
         return max(self.due_at, self.reopened_at + (self.due_at - self.issued_at))

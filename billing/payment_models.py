@@ -58,7 +58,7 @@ class Mandate(models.Model):
     provider_customer_id = models.CharField(max_length=64, null=True, blank=True)
     provider_token_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     cancel_at_provider = models.BooleanField(default=False)
-    """A replaced mandate whose page or token the provider still has to be told to cancel."""
+    """A replaced mandate whose page or token is not cancelled at the provider yet."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = MandateQuerySet.as_manager()
@@ -112,7 +112,7 @@ class PaymentAttempt(models.Model):
     captured_paise = models.BigIntegerField(default=0)
     """What was collected. Only grows, like `refunded_paise`: a stale answer of the provider changes neither."""
     refunded_paise = models.BigIntegerField(default=0, db_default=0)
-    """What was given back of it."""
+    """What was refunded of it."""
     receipt = models.CharField(max_length=40, unique=True)
     return_url = models.CharField(max_length=2048, null=True, blank=True)
     payment_url = models.CharField(max_length=500, null=True, blank=True)
@@ -163,7 +163,7 @@ class PaymentAttempt(models.Model):
 
     @property
     def kept_paise(self) -> int:
-        """What was collected and not given back."""
+        """What was collected and not refunded."""
         return self.captured_paise - self.refunded_paise
 
 

@@ -50,7 +50,7 @@ class BillingDisabled(ServiceError):
 
 
 class BillingViewSet(ResourceViewSet):
-    """A view that answers 503 while billing is off, whatever is asked of it; the caller is judged first."""
+    """A view that answers 503 while billing is off, whatever the request. The caller is authenticated first."""
 
     scope = KeyScope.BILLING
 

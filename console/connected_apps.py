@@ -28,11 +28,11 @@ PARAMETERS = (
     "state",
     "resource",
 )
-"""What a client asks with. The form sends it back, and it is read and judged anew."""
+"""What a client asks with. The form sends it back, and it is read and validated again."""
 
 
 class _ToClient(HttpResponseRedirect):
-    """A redirect to a redirect URI, which was judged when it was registered: an app's own scheme is one."""
+    """A redirect to a redirect URI, which was validated when it was registered: an app's own scheme is one."""
 
     def __init__(self, address: str) -> None:
         self.allowed_schemes = [urlsplit(address).scheme]

@@ -33,7 +33,7 @@ MOST_PASSKEYS = 20
 log = structlog.get_logger(__name__)
 CODES_AT_ONCE = 20
 SECONDS_A_CODE = 30.0
-"""Bucket size and seconds for one more code of a person, so that guessing a code is hopeless."""
+"""Bucket size, and seconds for one more code of a member: guessing a code takes too long."""
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]

@@ -137,7 +137,7 @@ def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_open(visit)
     form = CustomerForm(request.POST)
     if not form.is_valid():
-        _tell(request, form)
+        _explain(request, form)
         return redirect("console_phone")
     said = {
         "type": "text",
@@ -169,7 +169,7 @@ def write(request: HttpRequest, visit: Visit) -> HttpResponse:
     else:
         form = WriteForm(request.POST)
         if not form.is_valid():
-            _tell(request, form)
+            _explain(request, form)
             return _back(request, customer)
         said = form.message()
     return _write(request, visit, customer, said)
@@ -220,7 +220,7 @@ def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str,
     return _back(request, customer)
 
 
-def _tell(request: HttpRequest, form: Form) -> None:
+def _explain(request: HttpRequest, form: Form) -> None:
     """Say on the next page what is wrong with a form."""
     for problems in form.errors.values():
         for problem in problems:

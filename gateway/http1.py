@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """The TLS settings of this process's calls: making them anew takes tens of milliseconds."""
+    """The TLS settings of this process's calls: making them takes tens of milliseconds."""
     return new_tls_context()
 
 
@@ -85,7 +85,7 @@ class AnswerReader:
         )
 
     def expect(self, *, most_body_bytes: int) -> None:
-        """Forget the last answer; of the next one's body no more than this is kept."""
+        """Reset to the next answer; of its body no more than this is stored."""
         self.status: int | None = None
         self.fields: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
@@ -143,7 +143,7 @@ class AnswerReader:
         self._count(len(reason))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field. Those that tell where the body ends matter here; a trailer is dropped."""
+        """A field. Those that mark the end of the body matter here; a trailer is dropped."""
         if self.status is not None:
             self._has_trailer = True
             return

@@ -1,7 +1,7 @@
 """Positions of the values in a JSON text, so that bytes are replaced in place while all others stay.
 
 Cuts a notification by tenant and rewrites the links of a template library's page. Whole messages are taken apart by
-msgspec (`messaging/sending/outbound.py`), much faster; it does not tell positions, so blanks and repeated
+msgspec (`messaging/sending/outbound.py`), much faster; it gives no positions, so blanks and repeated
 members would be lost here. For texts that a parser has accepted already; there is no recursion.
 """
 

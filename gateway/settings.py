@@ -350,7 +350,7 @@ MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 ALLAUTH_TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", 0)
-"""Proxies in front whose X-Forwarded-For tells the caller's address; 0: the connection's own address."""
+"""Trusted proxies that append to X-Forwarded-For; 0: the caller is the connection's own address."""
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -490,10 +490,10 @@ CELERY_BEAT_SCHEDULE = {
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
     "exports": {"task": "console.tasks.write_exports", "schedule": 60.0},
-    "unconfirmed-sign-ups": {"task": "tenants.tasks.forget_unconfirmed_sign_ups", "schedule": 3600.0},
-    "connected-apps": {"task": "tenants.tasks.forget_connected_apps", "schedule": 3600.0},
-    "device-logins": {"task": "tenants.tasks.forget_device_logins", "schedule": 3600.0},
-    "invitations": {"task": "tenants.tasks.forget_invitations", "schedule": 3600.0},
+    "unconfirmed-sign-ups": {"task": "tenants.tasks.prune_unconfirmed_sign_ups", "schedule": 3600.0},
+    "connected-apps": {"task": "tenants.tasks.prune_connected_apps", "schedule": 3600.0},
+    "device-logins": {"task": "tenants.tasks.prune_device_logins", "schedule": 3600.0},
+    "invitations": {"task": "tenants.tasks.prune_invitations", "schedule": 3600.0},
     "number-sync": {
         "task": "phone_numbers.tasks.start_due_syncs",
         "schedule": 30.0,
@@ -505,32 +505,32 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 15},
     },
     "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
-    "test-worlds": {
-        "task": "phone_numbers.tasks.make_missing_test_worlds",
+    "missing-sandboxes": {
+        "task": "phone_numbers.tasks.make_missing_sandboxes",
         "schedule": 300.0,
         "options": {"expires": 300},
     },
-    "redeemed-codes": {"task": "phone_numbers.tasks.forget_redeemed_codes", "schedule": 3600.0},
-    "connect-sessions": {"task": "phone_numbers.tasks.forget_connect_sessions", "schedule": 3600.0},
+    "redeemed-codes": {"task": "phone_numbers.tasks.prune_redeemed_codes", "schedule": 3600.0},
+    "connect-sessions": {"task": "phone_numbers.tasks.prune_connect_sessions", "schedule": 3600.0},
     "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 3600.0},
     "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 20.0, "options": {"expires": 20}},
-    "old-figures": {"task": "webhooks.tasks.forget_figures", "schedule": 3600.0},
+    "old-figures": {"task": "webhooks.tasks.prune_figures", "schedule": 3600.0},
     "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
     "endpoint-notices": {
-        "task": "webhooks.tasks.tell_endpoint_changes",
+        "task": "webhooks.tasks.notify_endpoint_changes",
         "schedule": 30.0,
         "options": {"expires": 30},
     },
-    "answers": {"task": "webhooks.tasks.forget_answers", "schedule": 3600.0},
-    "event-keys": {"task": "webhooks.tasks.forget_event_keys", "schedule": 3600.0},
-    "kept-notifications": {"task": "messaging.tasks.forget_kept_notifications", "schedule": 3600.0},
-    "idempotency-records": {"task": "messaging.tasks.forget_idempotency_records", "schedule": 3600.0},
-    "known-media": {"task": "messaging.tasks.forget_media", "schedule": 3600.0},
-    "batches": {"task": "messaging.tasks.forget_batches", "schedule": 3600.0},
-    "scheduled-messages": {"task": "messaging.tasks.forget_scheduled_messages", "schedule": 3600.0},
-    "message-references": {"task": "messaging.tasks.forget_message_references", "schedule": 3600.0},
-    "read-marks": {"task": "messaging.tasks.forget_read_marks", "schedule": 3600.0},
-    "batch-files": {"task": "messaging.tasks.forget_batch_files", "schedule": 3600.0},
+    "answers": {"task": "webhooks.tasks.prune_answers", "schedule": 3600.0},
+    "event-keys": {"task": "webhooks.tasks.prune_event_keys", "schedule": 3600.0},
+    "kept-notifications": {"task": "messaging.tasks.prune_kept_notifications", "schedule": 3600.0},
+    "idempotency-records": {"task": "messaging.tasks.prune_idempotency_records", "schedule": 3600.0},
+    "known-media": {"task": "messaging.tasks.prune_media", "schedule": 3600.0},
+    "batches": {"task": "messaging.tasks.prune_batches", "schedule": 3600.0},
+    "scheduled-messages": {"task": "messaging.tasks.prune_scheduled_messages", "schedule": 3600.0},
+    "message-references": {"task": "messaging.tasks.prune_message_references", "schedule": 3600.0},
+    "read-marks": {"task": "messaging.tasks.prune_read_marks", "schedule": 3600.0},
+    "batch-files": {"task": "messaging.tasks.prune_batch_files", "schedule": 3600.0},
 }
 if BILLING_INSTALLED:
     for _name, _task in (("billing", "run_billing"), ("billing-notices", "apply_notices")):

@@ -1,7 +1,7 @@
 """The demo data of `make run`: made over the service's own API, as a customer would, and safe to repeat.
 
 A staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook endpoint
-on the simulator's inbox. The account of the number is the tenant's test world, so that `/v1/test/*` makes no second
+on the simulator's inbox. The account of the number is the tenant's sandbox, so that `/v1/test/*` makes no second
 one. `ready.json` holds what a script needs to use them.
 """
 
@@ -102,7 +102,7 @@ class _Customer:
             )
 
     def verify_endpoint(self) -> None:
-        """An endpoint on the inbox; the inbox is told the secret, so that it can show the signature verified."""
+        """An endpoint on the inbox. The inbox gets the secret, so that it can show the signature verified."""
         url = f"{settings.SANDBOX_GRAPH_URL}/inbox/{INBOX}"
         inbox = f"/sim/inboxes/{INBOX}"
         endpoints = self._gateway("GET", "/v1/webhooks")["data"]

@@ -34,7 +34,7 @@ def form_of(request: Request) -> dict[str, str]:
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
     """The form's file. Raises InvalidRequest.
 
-    Its media type is the field `type`, else what the part says, else what its name tells.
+    Its media type is the field `type`, else what the part says, else the type of its file name.
     """
     file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:

@@ -1,7 +1,8 @@
 """Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decision "Messages").
 
 The record of a first use is committed before the upstream call begins, so of two requests at once one sends and the
-other is told so. An earlier use is looked up before anything else is judged. What certainly was not sent is not kept.
+other gets an error that says so. An earlier use is looked up before any validation. What certainly was not sent
+is not stored.
 """
 
 import hashlib
@@ -157,7 +158,7 @@ def completing(use: KeyUse, reply: Reply) -> Statements[None]:
 
 
 def releasing(use: KeyUse) -> Statements[None]:
-    """Forget a use that `beginning` owned and that certainly sent nothing: the next one may send."""
+    """Release a use that `beginning` claimed and that certainly sent nothing: the next one may send."""
     yield _RELEASE, [use.tenant_id, use.environment, use.key]
 
 

@@ -202,5 +202,5 @@ def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str 
 
 
 def prune_media() -> int:
-    """Forget media that the upstream keeps no longer. Returns how many."""
+    """Prune media that Meta stores no longer. Returns the number of rows."""
     return delete_before(KnownMedia, "noted_at", now() - MEDIA_KEPT)

@@ -387,7 +387,7 @@ class ScheduledMessage(models.Model):
 class BatchFile(models.Model):
     """A CSV file that a person uploaded to make a batch of. Written by `csv_batches.py` alone.
 
-    It is emptied when its batch is made, and forgotten with the batch; one of which none was made, after a day.
+    It is emptied when its batch is made, and deleted with the batch; one of which none was made, after a day.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -396,7 +396,7 @@ class BatchFile(models.Model):
     name = models.CharField(max_length=200)
     content = models.BinaryField()
     batch_id = models.UUIDField(null=True)
-    """The batch that was made of it; no foreign key, because batches are forgotten by plain SQL."""
+    """The batch that was made of it; no foreign key, because batches are pruned by plain SQL."""
     row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
     """Of each message of the batch, in their order, the number that a spreadsheet shows beside its row."""
     created_at = models.DateTimeField(default=now, editable=False)

@@ -23,25 +23,25 @@ UNROUTED = timedelta(days=30)
 # --- Forgetting what the message flows keep only for a time. Called hourly by beat.
 
 
-def forget_kept_notifications() -> int:
-    """Forget notifications that nobody asked for within `UNROUTED`. Returns how many."""
+def prune_kept_notifications() -> int:
+    """Delete notifications that no tenant claimed within `UNROUTED`. Returns the number of rows."""
     return delete_before(KeptNotification, "received_at", now() - UNROUTED)
 
 
-def forget_idempotency_records() -> int:
-    """Forget the outcomes whose 24 hours are over (specification 8). Returns how many."""
+def prune_idempotency_records() -> int:
+    """Delete the outcomes whose 24 hours are over (specification 8). Returns the number of rows."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
 
 
-def forget_batch_files() -> int:
-    """Forget the CSV files of which no batch was made within a day. Returns how many."""
+def prune_batch_files() -> int:
+    """Delete the CSV files of which no batch was made within a day. Returns the number of rows."""
     return delete_free(
         BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - csv_batches.KEPT)
     )
 
 
 # A few at a time: each has up to 10,000 items.
-_FORGET_BATCHES = """
+_DELETE_BATCHES = """
 WITH old AS (
     SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
     WHERE b.completed_at < now() - make_interval(days => t.retention_days)
@@ -56,15 +56,15 @@ DELETE FROM messaging_batch b USING old WHERE b.id = old.id
 """
 
 
-def forget_batches() -> int:
-    """Forget batches that ended longer ago than their tenant's retention, items and file included. Returns how many."""
-    forgotten = 0
+def prune_batches() -> int:
+    """Delete batches that ended longer ago than their tenant's retention, with items and file. Returns how many."""
+    deleted = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(_FORGET_BATCHES)
+            cursor.execute(_DELETE_BATCHES)
             if not cursor.rowcount:
-                return forgotten
-            forgotten += cursor.rowcount
+                return deleted
+            deleted += cursor.rowcount
 
 
 # As many in one transaction as lock little for long.
@@ -79,7 +79,7 @@ WHERE s.id = old.id
 """
 
 
-def forget_scheduled_messages() -> int:
+def prune_scheduled_messages() -> int:
     """Delete scheduled messages that ended longer ago than their tenant's retention. Returns how many."""
     deleted = 0
     while True:
@@ -97,14 +97,14 @@ def forget_scheduled_messages() -> int:
 # answers of Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
 
 # What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
-_FORGET_ANSWERS = """
+_EXPUNGE_ANSWERS = """
 UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL
 FROM events e
 WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
   AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL)
 """
 
-_FORGET_SCHEDULED_ANSWERS = """
+_EXPUNGE_SCHEDULED_ANSWERS = """
 UPDATE messaging_scheduledmessage s SET wamid = NULL, response = NULL
 FROM events e
 WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND starts_with(e.dedupe_key, %s)
@@ -132,7 +132,7 @@ def expunge(
         nameless = rows.filter(type="message.outbound", wa_id=None, user_id=None)
         for some in events.in_batches(nameless):
             expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
-    _forget_answers(tenant_id)
+    _expunge_answers(tenant_id)
     return expunged
 
 
@@ -149,9 +149,9 @@ def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -
     return found
 
 
-def _forget_answers(tenant_id: UUID) -> None:
+def _expunge_answers(tenant_id: UUID) -> None:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
-            cursor.execute(_FORGET_ANSWERS, [batch_id, EXPUNGED])
+            cursor.execute(_EXPUNGE_ANSWERS, [batch_id, EXPUNGED])
     with connection.cursor() as cursor:
-        cursor.execute(_FORGET_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])
+        cursor.execute(_EXPUNGE_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])

@@ -41,48 +41,48 @@ def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
 
 
 @shared_task
-def forget_kept_notifications(**_: Any) -> None:
-    """Hourly: forget notifications that nobody asked for in time."""
-    retention.forget_kept_notifications()
+def prune_kept_notifications(**_: Any) -> None:
+    """Hourly: prune notifications that no tenant claimed in time."""
+    retention.prune_kept_notifications()
 
 
 @shared_task
-def forget_media(**_: Any) -> None:
-    """Hourly: forget to which number media belongs that the upstream keeps no longer."""
+def prune_media(**_: Any) -> None:
+    """Hourly: prune the numbers of media that Meta stores no longer."""
     known_nodes.prune_media()
 
 
 @shared_task
-def forget_idempotency_records(**_: Any) -> None:
-    """Hourly: forget the outcomes whose 24 hours are over."""
-    retention.forget_idempotency_records()
+def prune_idempotency_records(**_: Any) -> None:
+    """Hourly: prune the outcomes whose 24 hours are over."""
+    retention.prune_idempotency_records()
 
 
 @shared_task
-def forget_batches(**_: Any) -> None:
-    """Hourly: forget batches that are past their tenant's retention."""
-    retention.forget_batches()
+def prune_batches(**_: Any) -> None:
+    """Hourly: prune batches that are past their tenant's retention."""
+    retention.prune_batches()
 
 
 @shared_task
-def forget_scheduled_messages(**_: Any) -> None:
+def prune_scheduled_messages(**_: Any) -> None:
     """Hourly: delete scheduled messages that are past their tenant's retention."""
-    retention.forget_scheduled_messages()
+    retention.prune_scheduled_messages()
 
 
 @shared_task
-def forget_message_references(**_: Any) -> None:
+def prune_message_references(**_: Any) -> None:
     """Hourly: delete references of messages after 30 days."""
-    references.forget_references()
+    references.prune_references()
 
 
 @shared_task
-def forget_read_marks(**_: Any) -> None:
+def prune_read_marks(**_: Any) -> None:
     """Hourly: delete read marks of conversations that the message log holds no longer."""
-    read_marks.forget_read_marks()
+    read_marks.prune_read_marks()
 
 
 @shared_task
-def forget_batch_files(**_: Any) -> None:
-    """Hourly: forget uploaded CSV files after a day."""
-    retention.forget_batch_files()
+def prune_batch_files(**_: Any) -> None:
+    """Hourly: prune uploaded CSV files after a day."""
+    retention.prune_batch_files()

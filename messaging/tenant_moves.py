@@ -206,7 +206,7 @@ def take(
     former: str,
     after: Callable[[str], None] = lambda step: None,
 ) -> Moved:
-    """Move a tenant here from the cell whose database `former` names. `after` is told each step that is done.
+    """Move a tenant here from the cell whose database `former` names. `after` receives each step that is done.
 
     Raises MoveError. Repeat it with the same arguments after a crash or an error.
     """

@@ -1,1 +1,1 @@
-"""Business accounts and phone numbers: connecting, state, synchronisation, leaving, test worlds."""
+"""Business accounts and phone numbers: connecting, state, synchronisation, leaving, sandboxes."""

@@ -55,20 +55,20 @@ def release_number(number: PhoneNumber, *, actor: Actor) -> None:
             target_id=number.phone_number_id,
             waba_id=account.waba_id,
         )
-        _forget_number(current, account)
+        _remove_number(current, account)
         empty = not account.numbers.exists()
     if empty:
         unsubscribe(account)
-        _forget_account(account, actor=actor, action="account.release", only_empty=True)
+        _remove_account(account, actor=actor, action="account.release", only_empty=True)
 
 
 def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
     """Release an account with all its numbers; returns their ids. Raises NotFound when it is gone already."""
     unsubscribe(account)
-    forgotten = _forget_account(account, actor=actor, action="account.release")
-    if forgotten is None:
+    removed = _remove_account(account, actor=actor, action="account.release")
+    if removed is None:
         raise NotFound("There is no such business account.")
-    return forgotten
+    return removed
 
 
 def unsubscribe(account: BusinessAccount) -> None:
@@ -82,13 +82,13 @@ def unsubscribe(account: BusinessAccount) -> None:
 
 
 def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID, actor: Actor) -> None:
-    """Forget what the upstream has removed from other tenants, before `new_owner` connects it with a valid token.
+    """Remove what Meta has removed from other tenants, before `new_owner` connects it with a valid token.
 
     What another tenant holds otherwise stays: the claim then finds it and is refused.
     """
     accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
     for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
-        _forget_account(account, actor=actor, action="account.move", new_tenant_id=str(new_owner))
+        _remove_account(account, actor=actor, action="account.move", new_tenant_id=str(new_owner))
     removed = Q(taken_away=TakenAway.ACCOUNT_REMOVED) | Q(account__taken_away=TakenAway.ACCOUNT_REMOVED)
     numbers = PhoneNumber.objects.filter(removed, phone_number_id__in=phone_number_ids)
     for number in numbers.exclude(tenant_id=new_owner).defer("pin").select_related("account"):
@@ -103,10 +103,10 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
                 target_id=number.phone_number_id,
                 new_tenant_id=str(new_owner),
             )
-            _forget_number(current, number.account)
+            _remove_number(current, number.account)
 
 
-def _forget_account(
+def _remove_account(
     account: BusinessAccount, *, actor: Actor, action: str, only_empty: bool = False, **details: object
 ) -> list[str] | None:
     """Delete an account with its token and all its numbers; the numbers' ids, or None when it stays or is gone.
@@ -131,7 +131,7 @@ def _forget_account(
             **details,
         )
         for number in numbers:
-            _forget_number(number, current)
+            _remove_number(number, current)
         # The token is kept for a day with the sign-up code that gave it.
         RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
         current.delete()
@@ -148,7 +148,7 @@ def held_by_another(what: str) -> Conflict:
     return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 
-def _forget_number(number: PhoneNumber, account: BusinessAccount) -> None:
+def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
     """Delete a number under the tenant's lock, with its last event and the end of its interval."""
     publish(
         tenant_id=number.tenant_id,

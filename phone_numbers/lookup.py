@@ -44,7 +44,7 @@ class Sender:
     connection_state: str
     connection_detail: str | None
     digits: str
-    """The number as envelopes show it; empty while the upstream has not told it."""
+    """The number as envelopes show it; empty until Meta has sent it."""
     throughput_level: str | None
     coexistence: bool
 

@@ -54,7 +54,7 @@ class BusinessAccount(models.Model):
     token_mailed_at = models.DateTimeField(null=True, blank=True)
     """When the business was last mailed that the token is refused."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
-    """The nearest `token.expiring` sent for this token: 7 or 1 days before its end."""
+    """Days of the last `token.expiring` sent for this token: 7 or 1 before its end."""
     synced_at = models.DateTimeField(null=True, blank=True)
     next_sync_at = models.DateTimeField(default=now)
     sync_lease_until = models.DateTimeField(null=True, blank=True)
@@ -142,7 +142,7 @@ class PhoneNumber(models.Model):
 class NumberStateInterval(models.Model):
     """From when to when a number was in a connection state: what usage is measured by.
 
-    Written in the transaction that changes the state, so it tells exactly what was stored. `to_at` is null while it
+    Written in the transaction that changes the state, so it holds exactly what was stored. `to_at` is null while it
     lasts. The tenant is the one that had the number then; once the number left it, `number` is null and the interval
     itself holds what usage shows of it.
     """
@@ -251,7 +251,7 @@ class ConnectSession(models.Model):
 
 
 def sandbox_waba_id_of(tenant_id: UUID) -> str:
-    """The business account of a tenant's test world."""
+    """The business account of a tenant's sandbox."""
     return f"99{_sandbox_digits(tenant_id, 'account')}"
 
 

@@ -214,8 +214,8 @@ def _comes_soon(redeemed: QuerySet[RedeemedCode]) -> bool:
     return True
 
 
-def forget_redeemed_codes() -> None:
-    """Forget tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
+def prune_redeemed_codes() -> None:
+    """Delete tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
     delete_free(RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY))
 
 
@@ -402,7 +402,7 @@ def note_registered(number: PhoneNumber, *, pin: str | None) -> None:
         )
 
 
-def tell_pin(number: PhoneNumber) -> str | None:
+def take_unshown_pin(number: PhoneNumber) -> str | None:
     """The PIN that the service invented and registered the number with, once: None when it is asked again."""
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)

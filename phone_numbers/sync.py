@@ -294,7 +294,7 @@ def _account_update(account: BusinessAccount, value: Mapping[str, Any], _: str |
         case "PARTNER_APP_UNINSTALLED" if _of_our_app(account, value):
             _take_away(account, TakenAway.ACCOUNT_REMOVED)
         case "ACCOUNT_RECONNECTED":
-            _give_back(account, TakenAway.ACCOUNT_REMOVED)
+            _release(account, TakenAway.ACCOUNT_REMOVED)
         case "DISABLED_UPDATE":
             ban = value.get("ban_info")
             states = ban.get("waba_ban_state") if isinstance(ban, Mapping) else None
@@ -302,7 +302,7 @@ def _account_update(account: BusinessAccount, value: Mapping[str, Any], _: str |
             if "DISABLE" in states:
                 _take_away(account, TakenAway.ACCOUNT_RESTRICTED)
             elif "REINSTATE" in states:
-                _give_back(account, TakenAway.ACCOUNT_RESTRICTED)
+                _release(account, TakenAway.ACCOUNT_RESTRICTED)
 
 
 def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
@@ -332,7 +332,7 @@ def _take_away(account: BusinessAccount, why: TakenAway) -> None:
     BusinessAccount.objects.filter(pk=account.pk).update(taken_away=why, facts_changed_at=now())
 
 
-def _give_back(account: BusinessAccount, why: TakenAway) -> None:
+def _release(account: BusinessAccount, why: TakenAway) -> None:
     back = {"taken_away": None, "facts_changed_at": now()}
     BusinessAccount.objects.filter(pk=account.pk, taken_away=why).update(**back)
     PhoneNumber.objects.filter(account=account, taken_away=why).update(**back)

@@ -25,29 +25,29 @@ def sync_account(*, account_id: str, lease: str, **_: Any) -> None:
 
 @shared_task
 def warn_of_token_ends(**_: Any) -> None:
-    """Hourly: tell tenants of tokens that end soon."""
+    """Hourly: notify tenants of tokens that end soon."""
     tokens.warn_of_ends()
 
 
 @shared_task
-def forget_redeemed_codes(**_: Any) -> None:
-    """Hourly: forget the tokens of codes that nobody will repeat."""
-    onboarding.forget_redeemed_codes()
+def prune_redeemed_codes(**_: Any) -> None:
+    """Hourly: prune the tokens of codes that are too old to repeat."""
+    onboarding.prune_redeemed_codes()
 
 
 @shared_task
-def forget_connect_sessions(**_: Any) -> None:
-    """Hourly: forget the connect sessions of years ago."""
-    sessions.forget_old()
+def prune_connect_sessions(**_: Any) -> None:
+    """Hourly: prune connect sessions past retention."""
+    sessions.prune()
 
 
 @shared_task
-def make_test_world(*, tenant_id: str, **_: Any) -> None:
-    """After the confirmation of a sign-up: make the tenant's test world; what fails waits for the task below."""
+def make_sandbox(*, tenant_id: str, **_: Any) -> None:
+    """After the confirmation of a sign-up: make the tenant's sandbox; the task below retries a failure."""
     control.try_to_make(UUID(tenant_id))
 
 
 @shared_task
-def make_missing_test_worlds(**_: Any) -> None:
-    """Every five minutes: make the test worlds whose making failed."""
+def make_missing_sandboxes(**_: Any) -> None:
+    """Every five minutes: make the sandboxes whose making failed."""
     control.make_missing()

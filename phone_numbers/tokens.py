@@ -1,4 +1,4 @@
-"""Token health: asked from the upstream daily and after a refusal, told to the tenant before the end and at a failure.
+"""Token health: checked at Meta daily and after a refusal. Notifies the tenant before the end and at a failure.
 
 `token.expiring` goes out 7 days and 1 day before a token ends, `token.invalid` once at each failure
 (`connection.token_failed`). Called by the sync, by beat, and by every flow whose call the upstream refused with 190 or
@@ -144,14 +144,14 @@ def ending_within(days: int) -> Q:
 
 
 def warn_of_ends() -> int:
-    """Tell tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were told.
+    """Notify tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were notified.
 
-    An account that cannot be told is logged and tried again at the next run; the others are told.
+    A failure with one account is logged and retried at the next run; the others are notified.
     """
-    told = 0
+    notified = 0
     for days in WARNING_DAYS:
-        not_told = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
-        accounts = BusinessAccount.objects.filter(ending_within(days) & not_told).defer("access_token")
+        not_notified = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
+        accounts = BusinessAccount.objects.filter(ending_within(days) & not_notified).defer("access_token")
         for account_id in accounts.values_list("pk", flat=True):
             try:
                 with transaction.atomic():
@@ -160,12 +160,12 @@ def warn_of_ends() -> int:
                         state.token_expiring(account, days=days)
                         account.token_warned_days = days
                         account.save(update_fields=["token_warned_days"])
-                        told += 1
+                        notified += 1
             except Exception as error:
                 if concerns_all(error):
                     raise
-                log.exception("token_end_not_told", account=str(account_id))
-    return told
+                log.exception("token_end_not_notified", account=str(account_id))
+    return notified
 
 
 class TokensHealthOut(serializers.Serializer[Any]):

@@ -142,7 +142,7 @@ class NumbersView(UpstreamCallsView):
     def embedded_signup(self, request: Request) -> Response:
         body = checked(EmbeddedSignupIn(data=request.data))
         number = onboarding.embedded_signup(**_owner(request), actor=Actor.of(request), **body)
-        return Response({**NumberOut(number).data, **_told_pin(number)})
+        return Response({**NumberOut(number).data, **_unshown_pin(number)})
 
     @extend_schema(
         operation_id="connect_account",
@@ -190,8 +190,8 @@ class NumbersView(UpstreamCallsView):
         body = checked(RegisterIn(data=request.data))
         number = _number(request, phone_number_id)
         response = passed_through(operations.register(number, actor=Actor.of(request), **body))
-        if told := _told_pin(number):
-            response.content = orjson.dumps({**orjson.loads(response.content), **told})
+        if pin := _unshown_pin(number):
+            response.content = orjson.dumps({**orjson.loads(response.content), **pin})
         return response
 
     @extend_schema(
@@ -356,8 +356,8 @@ def _number(request: Request, phone_number_id: str) -> PhoneNumber:
     return operations.find(**_owner(request), phone_number_id=phone_number_id)
 
 
-def _told_pin(number: PhoneNumber) -> dict[str, str]:
-    pin = onboarding.tell_pin(number)
+def _unshown_pin(number: PhoneNumber) -> dict[str, str]:
+    pin = onboarding.take_unshown_pin(number)
     return {} if pin is None else {"pin": pin}
 
 

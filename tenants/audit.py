@@ -79,8 +79,8 @@ def record(
 def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: UUID | None) -> None:
     """Raise RateLimited at the bound of a business whose own key or member acts.
 
-    Nobody waits for another's transaction, which may wait for rows that are locked here: near the bound, whoever does
-    not get the lock at once is refused.
+    Nobody waits for another's transaction, which may wait for rows that are locked here: near the bound, a caller
+    that does not get the lock at once is rejected.
     """
     if acting_key_id is None and actor_user_id is None:
         return

@@ -147,7 +147,7 @@ def redeem(device_code: str) -> Redeemed:
         return Redeemed(DeviceLogin.Status.CONFIRMED, new)
 
 
-def forget_expired() -> int:
+def prune_expired() -> int:
     """Delete what is over; returns how many."""
     return delete_free(DeviceLogin.objects.filter(expires_at__lte=now()))
 

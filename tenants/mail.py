@@ -1,7 +1,7 @@
 """Mails to customers and staff: written in the transaction of their cause, sent after its commit.
 
-Every flow that tells a person something calls `send`. A mail is a row until it is out, so none is lost when the
-process or the mail server dies. EMAIL_MODE decides the rest: `smtp` sends by a task and forgets the row, `console`
+Every flow that mails a person calls `send`. A mail is a row until it is out, so none is lost when the
+process or the mail server dies. EMAIL_MODE decides the rest: `smtp` sends by a task and deletes the row, `console`
 prints, `log` keeps the row for `/v1/admin/mail/last`.
 """
 
@@ -125,7 +125,7 @@ def _leave(mail_id: int) -> None:
 
 
 def deliver(mail_id: int) -> bool:
-    """Send one mail and forget it; returns whether it left. A failed one is tried again, `ATTEMPTS` times in all."""
+    """Send one mail and delete its row; returns whether it left. A failed one is retried, `ATTEMPTS` times in all."""
     moment = now()
     claimed = OutboundMail.objects.filter(pk=mail_id, next_attempt_at__lte=moment).update(
         next_attempt_at=moment + LEASE, attempts=F("attempts") + 1
@@ -158,7 +158,7 @@ def deliver(mail_id: int) -> bool:
 
 
 def deliver_waiting() -> int:
-    """Send what is due and was not sent after its commit; forget what is old. Returns how many left."""
+    """Retry unsent mail. Delete mail past retention. Returns how many left."""
     delete_free(
         OutboundMail.objects.filter(
             Q(sent_at__isnull=False) | Q(next_attempt_at__isnull=True),

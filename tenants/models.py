@@ -69,7 +69,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
         return self.filter(tenant_id=tenant_id)
 
     def open(self) -> Self:
-        """Those whose link may still be used: neither accepted, withdrawn nor sent anew. It may be too old."""
+        """Those whose link may still be used: neither accepted, withdrawn nor sent again. It may be too old."""
         return self.filter(ended_at__isnull=True)
 
 
@@ -83,7 +83,7 @@ class Invitation(models.Model):
     invited_by = models.ForeignKey("tenants.User", null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now, editable=False)
     ended_at = models.DateTimeField(null=True)
-    """When it was accepted, withdrawn or sent anew."""
+    """When it was accepted, withdrawn or sent again."""
 
     objects = InvitationQuerySet.as_manager()
 

@@ -33,7 +33,7 @@ def send_mail(mail_id: int, **_: Any) -> None:
 
 @shared_task
 def send_waiting_mail(**_: Any) -> None:
-    """Every minute: send what a task did not, forget what is old."""
+    """Every minute: retry unsent mail. Delete mail past retention."""
     mail.deliver_waiting()
 
 
@@ -44,24 +44,24 @@ def check_website(tenant_id: str, **_: Any) -> None:
 
 
 @shared_task
-def forget_unconfirmed_sign_ups(**_: Any) -> None:
+def prune_unconfirmed_sign_ups(**_: Any) -> None:
     """Daily: drop what nobody confirmed."""
-    registration.forget_unconfirmed()
+    registration.prune_unconfirmed()
 
 
 @shared_task
-def forget_device_logins(**_: Any) -> None:
+def prune_device_logins(**_: Any) -> None:
     """Hourly: drop device log-ins that are over."""
-    device_login.forget_expired()
+    device_login.prune_expired()
 
 
 @shared_task
-def forget_connected_apps(**_: Any) -> None:
+def prune_connected_apps(**_: Any) -> None:
     """Hourly: drop connections of apps that are over, and apps that nobody connected."""
-    connections.forget_expired()
+    connections.prune_expired()
 
 
 @shared_task
-def forget_invitations(**_: Any) -> None:
+def prune_invitations(**_: Any) -> None:
     """Daily: drop invitations that are over."""
-    invitations.forget_old()
+    invitations.prune()

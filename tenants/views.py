@@ -167,7 +167,7 @@ class ApiKeysView(ResourceViewSet):
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return _key_page(request, _of_own_world(request, _tenant_keys(request)))
+        return _key_page(request, _of_own_environment(request, _tenant_keys(request)))
 
     @extend_schema(
         operation_id="create_api_key",
@@ -227,7 +227,7 @@ class PlatformKeysView(ResourceViewSet):
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return _key_page(request, _of_own_world(request, _platform_keys(request)))
+        return _key_page(request, _of_own_environment(request, _platform_keys(request)))
 
     @extend_schema(
         operation_id="revoke_platform_key",
@@ -262,7 +262,7 @@ def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
     return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
 
 
-def _of_own_world(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+def _of_own_environment(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
     """Those of the caller's environment; all of a sandbox tenant's, which has no other."""
     caller = caller_of(request)
     is_sandbox = caller.tenant is not None and caller.tenant.sandbox

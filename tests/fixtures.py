@@ -27,7 +27,7 @@ from tests.scripted_graph import ScriptedGraph, scripted_graph
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 # The request log writes from a thread of its own, outside of a test's transaction: its own tests let it listen.
-call_log.forget_listeners()
+call_log.clear_listeners()
 
 
 class Api:
@@ -146,9 +146,9 @@ def _every_call_to_others_is_counted() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _fresh_process_caches() -> None:
     """A process that has cached nothing of earlier tests."""
-    key_cache.forget_process_cache()
-    routing.forget()
-    limits.allowance.forget()
+    key_cache.clear_process_cache()
+    routing.clear()
+    limits.allowance.clear()
     ValkeyCache.alone_until = 0.0
 
 

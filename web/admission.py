@@ -1,4 +1,4 @@
-"""Admission: a caller is judged by the headers alone, before a byte of the body is read."""
+"""Admission: a caller is authenticated and limited by the headers alone, before a byte of the body is read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

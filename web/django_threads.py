@@ -1,7 +1,7 @@
 """Hand-over to Django: every path that the listener does not answer itself runs in a bounded pool of threads.
 
 A thread begins when a body of up to 64 KiB has arrived. A longer one is read by its view, as it comes, once its caller
-was judged; a longer answer waits in the thread until its client takes it. Both waits are bounded in time, and in how
+was admitted; a longer answer waits in the thread until its client takes it. Both waits are bounded in time, and in how
 many threads they may hold, so that slow clients leave threads for all others.
 """
 
@@ -109,7 +109,7 @@ class _CutOff(Exception):
 
 
 async def _beginning(request: Request) -> bytes:
-    """A small body, or what has come of one in chunks; of a long one nothing: its caller is judged first.
+    """A small body, or what has come of one in chunks; of a long one nothing: its caller is admitted first.
 
     Raises RequestTimeout or ClientGone.
     """
@@ -229,7 +229,7 @@ class _Exchange:
         return part
 
     def _environ(self) -> dict[str, Any]:
-        """The request as WSGI tells it (PEP 3333)."""
+        """The request as WSGI has it (PEP 3333)."""
         request, scope = self._request, self._request.scope
         server, client = scope["server"] or ("", 0), scope["client"] or ("", 0)
         body: io.IOBase = io.BytesIO(self._begun) if request.body_is_read else _LongBody(self)

@@ -98,7 +98,7 @@ async def _chunks(
             for found in listener.page:
                 if listener.ended is None and found.envelope is not None:
                     yield stream.event(found.position, found.envelope.body())
-                    listener.told()
+                    listener.sent()
             sent = listener.after
             if listener.ended is not None:
                 yield stream.closing(listener.ended)
@@ -106,7 +106,7 @@ async def _chunks(
             hub.drained(listener)
             if listener.is_quiet:
                 yield stream.heartbeat(sent)
-                listener.told()
+                listener.sent()
     finally:
         watcher.cancel()
 

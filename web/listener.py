@@ -131,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_cycle = False
         """The headers of the request being read are complete, and the application has it or it waits."""
         self._problem: ServiceError | None = None
-        """Why the parser was told to stop; None: what came is not HTTP."""
+        """Why the parser was stopped; None: what came is not HTTP."""
         self._last_words: ServiceError | None = None
         """The refusal that follows the answers under way."""
         self._is_refused = False

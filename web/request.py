@@ -39,7 +39,7 @@ def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 class Request:
-    """One HTTP request. The body is read when a route asks for it, after the headers have been judged."""
+    """One HTTP request. The body is read when a route asks for it, after the headers were checked."""
 
     __slots__ = (
         "_arrived",
@@ -70,7 +70,7 @@ class Request:
         self.headers: dict[bytes, bytes] = _joined(scope["headers"])
         self.request_id = request_id
         self.caller: Caller | None = None
-        """Who calls, once the headers were judged; also of a request that is then refused."""
+        """Who calls, once the headers were checked; also of a request that is then rejected."""
         self.admission_headers: Mapping[str, str] = {}
         self.is_chunked = b"transfer-encoding" in self.headers
         self.declared_length: int | None = (
@@ -151,7 +151,7 @@ class Request:
     def close(self) -> None:
         """Release what the body holds of the shared memory."""
         if self._large:
-            large_bodies.give_back(self._large)
+            large_bodies.release(self._large)
             self._large = 0
 
     def _reserve(self, size: int) -> None:

@@ -123,7 +123,7 @@ def _credential(scope: AsgiScope) -> str | None:
 
 
 def network_of(request: Request) -> str:
-    """The client's address, as the trusted proxies tell it; of an IPv6 address its network of 64 bits."""
+    """The client's address, as the trusted proxies report it; of an IPv6 address its network of 64 bits."""
     client = request.scope["client"]
     address = str(client[0]) if client else ""
     if settings.ALLAUTH_TRUSTED_PROXY_COUNT:

@@ -1,7 +1,7 @@
 """Hub of the event streams of a process: reads the event log for all listeners together and hands each its events.
 
 A listener is due when its tenant published, when it has taken a full page, or when the poll found news for it. Due
-listeners are looked for together, a chunk in one statement. A signal can come before the commit of what it tells of,
+listeners are looked for together, a chunk in one statement. A signal can come before the commit that it announces,
 so a listener stays due until every transaction that had begun at the next look has ended.
 """
 
@@ -35,16 +35,16 @@ CHUNK = 64
 """Listeners of one look: with `reading.PAGE`, what a look may bring into memory."""
 POLL_CHUNK = 500
 POLL_SECONDS, DEAF_POLL_SECONDS = 10.0, 0.5
-"""How often the hub asks for news by itself: beside signals, and while it hears none."""
+"""How often the hub polls: beside signals, and while it receives none."""
 YOUNG_SECONDS = 3.0
 """For how long after its beginning a stream is polled as if no signal came: publishers notice it within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
 """Pauses before the horizon is asked for again while transactions are open: the first, the longest, their growth."""
 AGAIN_SECONDS = 1.0
-TELL_SECONDS = 3.0
+NOTIFY_SECONDS = 3.0
 KEEP_SECONDS = 8.0
-"""How often credentials are judged anew and places in Valkey are kept: an ended key ends its streams within twice this
-and what a process remembers of a key."""
+"""How often credentials are checked again and slots in Valkey are renewed: a revoked key ends its streams within twice
+this and the lifetime of a cached key."""
 KEEP_CHUNK = 200
 
 ANY_LOOK = -1
@@ -59,7 +59,7 @@ class Hub:
         self._due: dict[Listener, None] = {}
         self._wake = asyncio.Event()
         self._hears = False
-        self._said_at = -2 * TELL_SECONDS
+        self._said_at = -2 * NOTIFY_SECONDS
         self._settled = 0
         """Transactions below it had ended at the last look."""
         self._database, self._polling = LoopConnection(), LoopConnection()
@@ -70,7 +70,7 @@ class Hub:
         self._tasks = [
             # Of no request's context: the first one's id would be on every line of the log.
             asyncio.create_task(work(), context=Context())
-            for work in (self._look_around, self._poll, self._hear, self._tell, self._keep, self._beat)
+            for work in (self._look_around, self._poll, self._receive, self._notify, self._keep, self._beat)
         ]
 
     async def enter(self, listener: Listener) -> None:
@@ -94,12 +94,12 @@ class Hub:
                 raise _too_many()
         except VALKEY_UNAVAILABLE as error:
             log.warning("stream_place_missed", error=type(error).__name__)
-        if time.monotonic() >= self._said_at + 2 * TELL_SECONDS:
+        if time.monotonic() >= self._said_at + 2 * NOTIFY_SECONDS:
             await self._say_listening()
         self._ask(listener)
 
     async def leave(self, listener: Listener) -> None:
-        """Forget a stream; doing it twice does no harm."""
+        """Remove a stream. Idempotent."""
         # A look or a poll that is under way has it in hand: one that has ended is not put back among the due.
         listener.end("left")
         self._due.pop(listener, None)
@@ -126,7 +126,7 @@ class Hub:
             listener.end(reason)
 
     async def close(self) -> None:
-        """Give back what the hub holds."""
+        """Release what the hub holds."""
         ending = set(self._tasks)
         while ending:
             # Again and again: redis-py takes a cancellation that meets its own time-out for the time-out.
@@ -249,7 +249,7 @@ class Hub:
             log.warning("stream_poll_failed", error=type(error).__name__)
             return listeners
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         """Wake the listeners of tenants that published."""
         while True:
             try:
@@ -271,17 +271,17 @@ class Hub:
             for listener in self._of_tenant.get(tenant_id, ()):
                 self._ask(listener)
 
-    async def _tell(self) -> None:
-        """Tell the publishers that a stream is open."""
+    async def _notify(self) -> None:
+        """Notify the publishers that a stream is open."""
         while True:
             if self._of_tenant:
                 await self._say_listening()
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(NOTIFY_SECONDS)
 
     async def _say_listening(self) -> None:
         self._said_at = time.monotonic()
         with suppress(*VALKEY_UNAVAILABLE):
-            await self._valkey.set(wake_up.LISTENING, 1, px=int(3 * TELL_SECONDS * 1000))
+            await self._valkey.set(wake_up.LISTENING, 1, px=int(3 * NOTIFY_SECONDS * 1000))
 
     async def _beat(self) -> None:
         """Wake the listeners that have sent nothing for long: one clock for all costs less than one for each."""

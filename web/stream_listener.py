@@ -99,10 +99,10 @@ class Listener:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether its client has heard nothing for so long that a heartbeat is due."""
+        """Whether its client has received nothing for so long that a heartbeat is due."""
         return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
 
-    def told(self) -> None:
+    def sent(self) -> None:
         """Its client was sent something."""
         self._told_at = time.monotonic()
 

@@ -109,7 +109,7 @@ class Endpoint(models.Model):
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
     told_failing_since = models.DateTimeField(null=True, blank=True)
-    """The `failing_since` that the tenant was told of (`endpoints/notices.py`); null once told that it recovered."""
+    """The `failing_since` that the tenant was notified of (`endpoints/notices.py`); null after the recovery."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often in a row the circuit opened; its wait doubles each time."""

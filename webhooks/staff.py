@@ -215,17 +215,17 @@ def _figures(tenant: Tenant) -> Iterator[Line]:
             groups=(),
             equal={},
         )
-        told = {
+        messages = {
             name: sum(day.counts.get(name, 0) for day in found.messages)
             for name in ("sent", "delivered", "failed", "received")
         }
         hooked = {
             name: sum(day.counts.get(name, 0) for day in found.webhooks) for name in ("delivered", "failed")
         }
-        if any(told.values()) or any(hooked.values()):
+        if any(messages.values()) or any(hooked.values()):
             text = (
-                f"{told['sent']:,} sent, {told['delivered']:,} delivered, {told['failed']:,} failed, "
-                f"{told['received']:,} received; webhooks {hooked['delivered']:,} delivered, "
+                f"{messages['sent']:,} sent, {messages['delivered']:,} delivered, {messages['failed']:,} failed, "
+                f"{messages['received']:,} received; webhooks {hooked['delivered']:,} delivered, "
                 f"{hooked['failed']:,} dead"
             )
             yield Line(f"Last {DAYS} days, {environment}", text)

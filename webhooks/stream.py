@@ -110,8 +110,8 @@ def build_index(editor: BaseDatabaseSchemaEditor) -> None:
     partitions.build(editor, table="events", index=_INDEX, on=on)
 
 
-def forget_positions() -> None:
-    """Forget the positions of all events: after a restore, when transactions are numbered from the beginning again."""
+def clear_positions() -> None:
+    """Clear the positions of all events: after a restore, when transactions are numbered from the beginning again."""
     with connection.cursor() as cursor:
         cursor.execute(DROP_COLUMN + ADD_COLUMN)
     with connection.schema_editor(atomic=False) as editor:

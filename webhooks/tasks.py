@@ -35,9 +35,9 @@ def _stop_dispatcher(**_: Any) -> None:
 
 
 @shared_task
-def tell_endpoint_changes(**_: Any) -> None:
-    """Every half minute: tell tenants of endpoints that keep failing and of those that recovered."""
-    notices.tell_changes()
+def notify_endpoint_changes(**_: Any) -> None:
+    """Every half minute: notify tenants of endpoints that keep failing and of those that recovered."""
+    notices.notify_changes()
 
 
 @shared_task
@@ -47,9 +47,9 @@ def roll_up_figures(**_: Any) -> None:
 
 
 @shared_task
-def forget_figures(**_: Any) -> None:
-    """Daily: forget figures that are older than the rows they were counted from."""
-    rollup.forget()
+def prune_figures(**_: Any) -> None:
+    """Daily: prune figures that are older than the rows they were counted from."""
+    rollup.prune()
 
 
 @shared_task
@@ -59,12 +59,12 @@ def move_bodies(**_: Any) -> None:
 
 
 @shared_task
-def forget_answers(**_: Any) -> None:
-    """Daily: forget what receivers answered, where the retention of the events is over."""
-    attempts.forget()
+def prune_answers(**_: Any) -> None:
+    """Daily: prune what receivers answered, where the retention of the events is over."""
+    attempts.prune_answers()
 
 
 @shared_task
-def forget_event_keys(**_: Any) -> None:
-    """Hourly: forget the dedupe keys that no repeat can come for any more."""
+def prune_event_keys(**_: Any) -> None:
+    """Hourly: prune the dedupe keys that no repeat can come for any more."""
     retention.prune_keys()

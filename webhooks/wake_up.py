@@ -34,7 +34,7 @@ from gateway.database.statements import run
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from gateway.valkey.write_behind import Debounced
-from webhooks.delivery_rows import giving_back
+from webhooks.delivery_rows import releasing
 
 SIGNAL = "deliveries:wake"
 """The list of signals that any dispatcher takes. The list of one dispatcher is this, a colon and its name."""
@@ -265,7 +265,7 @@ def next_dispatcher() -> int | None:
     return None if _next is None else worker_id(_next)
 
 
-def forget() -> None:
+def reset() -> None:
     """Hand nothing over before a dispatcher was signalled again."""
     global _next
     _next = None
@@ -306,7 +306,7 @@ def _send_unsent() -> None:
 
 
 def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
-    """Signal, and give back what no dispatcher takes."""
+    """Signal, and release the deliveries that no dispatcher accepts."""
     global _next
     signals = [
         msgspec.msgpack.encode(
@@ -321,17 +321,17 @@ def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
         sent = Sent(taken=False, must_start=False, next=None)
     _next = sent.next
     if handed_over and not sent.taken:
-        _give_back(handed_over)
+        _release(handed_over)
     if sent.must_start:
         enqueue("webhooks.tasks.deliver_due", expires=5)
 
 
-def _give_back(handed_over: Sequence[Packed]) -> None:
+def _release(handed_over: Sequence[Packed]) -> None:
     """End the leases of what was not handed over; if that fails, they run out."""
     try:
-        run(giving_back({each.id: each.claimed_at for each in handed_over}))
+        run(releasing({each.id: each.claimed_at for each in handed_over}))
     except Exception:
-        log.exception("give_back_failed", rows=len(handed_over))
+        log.exception("release_failed", rows=len(handed_over))
     finally:
         connection.close()
 

@@ -23,7 +23,7 @@ class PaymentState(NamedTuple):
 
 
 def of(invoice: Invoice, at: datetime) -> PaymentState:
-    """The state at a moment. A payment under way is told as such, after the due date too."""
+    """Return the state at a moment. A payment under way is shown as such, after the due date too."""
     status = Invoice.Status(invoice.status)
     if status is Invoice.Status.PAID:
         return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")

@@ -16,7 +16,7 @@ from gateway.api.errors import Conflict
 
 
 def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> Invoice:
-    """Credit what is left of an invoice and issue its month anew, with the profile as it is now.
+    """Credit what is left of an invoice and issue its month again, with the current profile.
 
     Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
     """

@@ -42,14 +42,14 @@ RESULT_AFTER = {
 LINK_CHECK = timedelta(hours=6)
 """How often a payment link's result is asked for."""
 RESUME_AFTER = timedelta(minutes=5)
-"""When an attempt goes on that was written down and, after a crash, not asked for."""
+"""When to resume an attempt that was stored and, after a crash, not requested."""
 RETRY_CHECK = timedelta(hours=1)
 FAILED_CHECK = timedelta(hours=24)
 LATE_FOR = timedelta(days=30)
 """How long a failed debit may still turn out to be paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
-"""How long a collected payment may be given back on the provider's dashboard, and is looked at again for it."""
+"""How long a collected payment may be refunded on the provider's dashboard; it is checked again for as long."""
 COLLECTED_AT_ONCE = 200
 """How many collected payments one run looks at."""
 
@@ -132,7 +132,7 @@ def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
 
 
 def look_at_failed(invoice_id: UUID, at: datetime) -> None:
-    """Ask again about failed debits before money is asked for anew: a bank may have paid after all."""
+    """Check failed debits again before money is requested again: a bank may have paid after all."""
     failed = PaymentAttempt.objects.filter(invoice_id=invoice_id, kind=Kind.AUTOPAY, status=Status.FAILED)
     for attempt_id in list(failed.values_list("id", flat=True)):
         refresh(attempt_id, at)
@@ -140,7 +140,7 @@ def look_at_failed(invoice_id: UUID, at: datetime) -> None:
 
 def reconcile(at: datetime) -> int:
     """Ask about every attempt in flight that should have ended, daily about failed debits of unpaid invoices, and
-    weekly about collected payments, of which some may have been given back. Returns how many were asked about.
+    weekly about collected payments, of which some may have been refunded. Returns how many were asked about.
     """
     failed = PaymentAttempt.objects.filter(
         status=Status.FAILED,

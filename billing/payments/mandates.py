@@ -150,7 +150,7 @@ def sync(mandate_id: UUID, at: datetime) -> None:
 
 
 def read_again(mandate_id: UUID, at: datetime) -> None:
-    """Read a mandate whose debit failed: a bank may have ended it and no notice told. One that the provider does not
+    """Read a mandate whose debit failed: a bank may have ended it without a notice. One that the provider does not
     know any more has ended. Raises ProviderUnreachable.
     """
     try:
@@ -198,7 +198,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:
-    """Tell the provider about mandates that were replaced; what fails is tried again by the next run."""
+    """Cancel mandates that were replaced at the provider; what fails is retried by the next run."""
     replaced = Mandate.objects.filter(cancel_at_provider=True)
     if tenant_id is not None:
         replaced = replaced.filter(tenant_id=tenant_id)

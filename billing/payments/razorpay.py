@@ -184,7 +184,7 @@ class Razorpay:
         return _payment(self._call("GET", f"payments/{payment_id}"))
 
     def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState:
-        """Give back a part of a captured payment, or all of it."""
+        """Refund a part of a captured payment, or all of it."""
         body = {"amount": amount_paise, "receipt": receipt, "speed": "normal"}
         return _refund(self._call("POST", f"payments/{payment_id}/refund", body))
 
@@ -264,7 +264,7 @@ class Razorpay:
         return self._link(found[0]) if found else None
 
     def link(self, link_id: str) -> Link:
-        """A link and its payments. A link does not tell what was refunded, so each payment is read."""
+        """A link and its payments. A link does not contain refunds, so each payment is read."""
         found = self._link(self._call("GET", f"payment_links/{link_id}"))
         return replace(found, payments=[self.payment(payment.id) for payment in found.payments])
 

@@ -1,6 +1,6 @@
 """Settlement: applies a payment's result to the attempt, its invoice and its tenant, in one transaction.
 
-The only writer of results. Locks in the order tenant, invoice, attempt, and books what was collected or given back.
+The only writer of results. Locks in the order tenant, invoice, attempt, and books what was collected or refunded.
 Results only move forward, so a repeated, late or reordered one is harmless: captured money stays captured, and a failed
 attempt may still be captured (a late authorisation), never the other way round.
 """

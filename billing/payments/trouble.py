@@ -1,4 +1,4 @@
-"""Provider trouble: the provider refuses the service's own keys or account, which an operator has to mend.
+"""Provider trouble: the provider refuses the service's own keys or account, which an operator has to fix.
 
 Stored, so that `/v1/admin/health` shows it from every process, and logged as an error. Each customer's payments wait.
 """

@@ -250,7 +250,7 @@ def test_a_read_mark_goes_forward_alone_and_is_forgotten(tenant: Tenant, setting
     assert read_marks.through(**scope, conversations=[key]) == {key: newer}
     assert read_marks.through(tenant_id=tenant.id, environment="test", conversations=[key]) == {}
     ReadMark.objects.update(read_at=now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1))
-    assert read_marks.forget_read_marks() == 1
+    assert read_marks.prune_read_marks() == 1
 
 
 # --- The search

@@ -4,9 +4,9 @@
 views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
 tenant's status.
 
-Known credentials are those that this process verified lately: who brings one waits behind no strangers. They open
+Known credentials are those that this process verified lately: their callers wait behind no strangers. They open
 nothing here. A key, a console token or a session is remembered when it was found good. It is dropped when it was
-found bad, and when its end is heard of; what another process ended without a word is found bad at its next use.
+found bad, and when another process signals its end; without a signal it is found bad at its next use.
 """
 
 import hashlib
@@ -195,16 +195,16 @@ class BearerTokens(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         credentials = request.headers.get("Authorization", ""), request.headers.get(TENANT_HEADER)
         # The Cloud API front judges a call before the view of /v1 that it hands the call to.
-        judged: tuple[Any, Caller] | None = getattr(request._request, "judged_caller", None)
-        if judged is not None and judged[0] == credentials:
-            return judged[1], None
+        admitted: tuple[Any, Caller] | None = getattr(request._request, "admitted_caller", None)
+        if admitted is not None and admitted[0] == credentials:
+            return admitted[1], None
         token = bearer_token(credentials[0])
         caller = self.caller_for(token, credentials[1])
         if caller is None:
             raise self.refusal(token)
         if caller.tenant is not None:
             structlog.contextvars.bind_contextvars(tenant_id=str(caller.tenant.id))
-        request._request.judged_caller = credentials, caller  # type: ignore[attr-defined]
+        request._request.admitted_caller = credentials, caller  # type: ignore[attr-defined]
         return caller, None
 
     def authenticate_header(self, request: Request) -> str:

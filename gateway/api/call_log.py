@@ -132,18 +132,18 @@ _listeners: list[CallListener] = []
 
 
 def register(listener: CallListener) -> CallListener:
-    """Add a function that is told of each finished call, on the call's own thread or event loop: it must not wait."""
+    """Add a listener. It receives each finished call on the call's own thread or event loop, and must not wait."""
     _listeners.append(listener)
     return listener
 
 
-def forget_listeners() -> None:
-    """Tell nobody, for tests."""
+def clear_listeners() -> None:
+    """Remove all listeners, for tests."""
     _listeners.clear()
 
 
 def notify_listeners(call: FinishedCall) -> None:
-    """Tell the listeners of a call."""
+    """Pass a call to the listeners."""
     for listener in _listeners:
         listener(call)
 

@@ -122,7 +122,7 @@ class LargeBodyMemory:
                 raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
             self._taken += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Give bytes back that were taken."""
         with self._lock:
             self._taken -= size
@@ -136,7 +136,7 @@ class LargeBodyMemory:
         try:
             yield
         finally:
-            self.give_back(size)
+            self.release(size)
 
 
 large_bodies = LargeBodyMemory(LARGE_BODIES_BYTES)
@@ -149,8 +149,8 @@ class Bulkhead:
     """Counts the waiting calls of a process, from any thread.
 
     While fewer than `crowded` wait, a tenant may hold `per_tenant`. The last places, up to `in_all`, are shared: a
-    tenant may hold a third as many as are free, at last one. So a lone tenant uses the room that is there, and while
-    the calls of a few tenants hang, whoever holds few places or none gets the next one.
+    tenant may hold a third as many as are free, at last one. So a single tenant uses the room that is there, and while
+    the calls of a few tenants hang, a tenant that holds few places or none gets the next one.
     """
 
     SHARED_AMONG = 3
@@ -305,8 +305,8 @@ class _Known:
 class RateAllowance:
     """A process's view of the buckets, for any number of threads.
 
-    While more than half of a bucket is left, calls are allowed without asking and written soon after (`owing` is told
-    for that how many the bucket is owed), or by the next question. So no caller is refused wrongly, and all processes
+    While more than half of a bucket is left, calls are allowed without asking and written soon after (`owing` receives
+    how many), or by the next question. So no caller is rejected wrongly, and all processes
     together exceed the limit by at most their unwritten calls.
     """
 
@@ -358,8 +358,8 @@ class RateAllowance:
                 writes.append(PendingWrite(("EVAL", *call), answered))
         return writes
 
-    def forget(self) -> None:
-        """Forget every bucket, for tests."""
+    def clear(self) -> None:
+        """Clear every bucket, for tests."""
         with self._lock:
             self._known.clear()
             self._indebted.clear()

@@ -131,7 +131,7 @@ class Sessions(_PagesOnly, SessionMiddleware):
 
 
 def _note_verified(request: HttpRequest) -> None:
-    """Remember the session of a person whom this request found, or logged in; forget a cookie that opens none."""
+    """Remember the session of a person that this request found or logged in. Drop a cookie that opens none."""
     session, cookie = request.session, request.COOKIES.get(settings.SESSION_COOKIE_NAME)
     person = getattr(request, "_cached_user", None)  # only where the view asked who is logged in
     is_new = session.session_key is not None and session.session_key != cookie

@@ -87,7 +87,7 @@ def before_of(request: Request, model: type[Model]) -> UUID | None:
 def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows as `serializer(rows, many=True).data` shows them.
 
-    REST framework makes the fields of a serializer anew for each object, which costs more than the rows of a page:
+    REST framework makes the fields of a serializer again for each object, which costs more than the rows of a page:
     here they are made once a process. So the serializer has no context, and rows have every attribute that it shows.
     """
     members = _members(serializer)

@@ -1,6 +1,6 @@
 """Request bodies and queries through their In serializers: the values, or a 400 that says what each field may be.
 
-A mistyped name gets a suggestion: the nearest known word, so that errors repair themselves.
+A mistyped name gets a suggestion: the closest known word, so that callers fix it without the documentation.
 """
 
 import re
@@ -39,7 +39,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` for the nearest known word, otherwise nothing."""
+    """` Did you mean …?` for the closest known word, otherwise nothing."""
     found = suggestion(word, known)
     return f" Did you mean {found}?" if found else ""
 
@@ -56,7 +56,7 @@ def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[s
 
     In JSON a member has the type that the contract says, and one that the contract does not name is refused: who writes
     `events` for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms
-    hold nothing but texts, and the names of queries are judged before (`viewsets.py`).
+    hold nothing but texts, and the names of queries are validated before (`viewsets.py`).
     """
     given = serializer.initial_data
     problems: dict[str, list[str]] = {}
@@ -111,7 +111,7 @@ def _mistype(field: Any, value: Any) -> str | None:
 
 
 def _with_choices(field: Any, errors: Any) -> Any:
-    """The errors of a field, of a list the first; a wrong choice gets a sentence with the choices and the nearest."""
+    """The errors of a field, of a list the first. A wrong choice gets all choices and the closest one."""
     if isinstance(errors, dict):
         children = getattr(field, "fields", {})
         item = getattr(field, "child", None)

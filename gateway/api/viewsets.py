@@ -1,4 +1,4 @@
-"""The base class of the API's viewsets: a call is judged by its caller first, then by its body's length and its query.
+"""The base class of the API's viewsets: a call passes by its caller first, then by its body's length and its query.
 
 An error of Meta that it answers with gets a hint beside it.
 

@@ -119,7 +119,7 @@ def begin(*, beside_web: int = 0) -> None:
 def _plan_once(database: dict[str, Any]) -> None:
     """Let each prepared statement have one plan for all parameters.
 
-    Postgres would plan a statement on a partitioned table anew at every execution, because a plan for known parameters
+    Postgres would plan a statement on a partitioned table again at every execution, because a plan for known parameters
     leaves partitions out and so looks cheaper; the planning takes far longer than the run. The one plan leaves them out
     when it runs, by ranges of the partitions' key. Statements of Django's own cursors are not prepared, so nothing
     changes for them.

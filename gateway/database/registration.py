@@ -7,8 +7,8 @@ has no snapshot and no transaction id, so it holds back no vacuum.
 
 A free lock alone is no proof: Postgres has restarted, or a connection was cut. So a worker is dead only when its lock
 was free twice, `GRACE_SECONDS` apart, seen by a worker whose own registration lasted all that time. A worker that
-comes back gets its lock again within a fraction of it. Whoever wrongly counts as dead is overtaken like one whose lease
-ran out: the fences of deliveries and batch items hold all the same.
+comes back gets its lock again within a fraction of it. One that wrongly counts as dead is overtaken like one whose
+lease ran out: the fences of deliveries and batch items hold all the same.
 """
 
 import asyncio

@@ -171,7 +171,7 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
 
 
 class LoopConnection:
-    """A database connection of an event loop, for one caller at a time: opened when needed, anew after an error.
+    """A database connection of an event loop, for one caller at a time: opened when needed, reopened after an error.
 
     Beside a busy loop, a thread with a connection of its own would fight with it for the interpreter at every row.
     Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). A connection that is not
@@ -196,7 +196,7 @@ class LoopConnection:
                 raise
 
     async def run_each(self, statements: Statements[Result]) -> Result:
-        """Run statements, each in a transaction of its own: two round trips less for a lone one.
+        """Run statements, each in a transaction of its own: two round trips less for a single one.
 
         Raises Django's database errors.
         """

@@ -34,7 +34,7 @@ def sitemap(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def security(request: HttpRequest) -> HttpResponse:
-    """Whom to tell of a weakness."""
+    """Where to report a vulnerability."""
     expires = (now() + _VALID).strftime("%Y-%m-%dT00:00:00Z")
     return _text(
         f"Contact: mailto:{settings.SUPPORT_EMAIL}",

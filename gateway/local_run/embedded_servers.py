@@ -201,7 +201,7 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clear up after a Postgres that was killed, or whose run was: end what lives of it, forget its process id.
+    """Clean up after a Postgres that was killed, or whose run was: end what lives of it, remove its process id.
 
     Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
     restart of the machine or container the id may belong to any other process, and Postgres would refuse as well.
@@ -221,7 +221,7 @@ def _end_orphaned_postgres(cluster: Path) -> None:
 
 
 def _servers_in(cluster: Path) -> set[int]:
-    """The processes of Postgres that work in a cluster, on a system that tells (Linux)."""
+    """The processes of Postgres that work in a cluster, on a system that lists them (Linux)."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         # It may have ended, or belong to another user.

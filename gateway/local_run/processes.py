@@ -163,7 +163,7 @@ class Child:
             )
 
     def tend(self) -> str | None:
-        """Restart the process when it has ended and its back-off is over; returns what to tell, if anything.
+        """Restart the process when it has ended and its back-off is over. Returns a message for the user, or None.
 
         Raises `StartError` for a crash loop.
         """

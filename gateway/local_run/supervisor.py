@@ -314,7 +314,7 @@ def _shown(path: Path) -> str:
 
 
 def _say(text: str) -> None:
-    """Tell the user; the terminal may be gone, which must not keep the run from stopping in order."""
+    """Print to the user. The terminal may be gone, which must not keep the run from stopping in order."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: counted in each process, summed in Valkey, shown by any web process at `/metrics`.
 
 Counters and histograms live in one hash of Valkey, so they are right however many processes and hosts count, and
-begin anew when Valkey does, which Prometheus expects of counters. Gauges are asked for at the scrape. A flow calls
+start again when Valkey does, which Prometheus expects of counters. Gauges are evaluated at the scrape. A flow calls
 `add` or `observe`, which cost a dictionary look-up, and `flush` every now and then. Each app registers its metrics in
 a module `monitoring` of its own.
 """

@@ -168,8 +168,8 @@ class Names:
         if found is None:
             loop = asyncio.get_running_loop()
             found = self._found[key] = loop.create_task(self._resolve_one(host, port))
-            loop.call_later(self._keep_seconds, self._forget, key, found)
-            found.add_done_callback(lambda task: self._forget_failure(key, task))
+            loop.call_later(self._keep_seconds, self._remove, key, found)
+            found.add_done_callback(lambda task: self._remove_failure(key, task))
         # A caller that is cancelled must not cancel the look-up for the others.
         return await asyncio.shield(found)
 
@@ -199,13 +199,13 @@ class Names:
             for node in result.nodes
         ]
 
-    def _forget(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
+    def _remove(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
         if self._found.get(key) is found:
             del self._found[key]
 
-    def _forget_failure(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
+    def _remove_failure(self, key: tuple[str, int], found: asyncio.Task[list[AddressInfo]]) -> None:
         if found.cancelled() or found.exception() is not None:
-            self._forget(key, found)
+            self._remove(key, found)
 
 
 def _literal(host: str, port: int) -> AddressInfo | None:

@@ -100,7 +100,7 @@ def _parsed(url: str) -> EgressProxy:
 
 
 async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
-    """A socket through the proxy to the first of the addresses, all of them judged, that it reaches.
+    """A socket through the proxy to the first of the addresses, all of them checked, that it reaches.
 
     Raises `ProxyError`; `ProxyAwayError` when the proxy itself is away; TimeoutError when no tunnel is open at `until`,
     a moment of the loop's clock.
@@ -339,7 +339,7 @@ class Outbound:
             return await connect(sock, origin, self._tls)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
-        self._judge(attempt, address)
+        self._check_address(attempt, address)
         family, kind, proto, _, _ = address
         return socket.socket(family, kind, proto)
 
@@ -348,7 +348,7 @@ class Outbound:
         passed, refusal = [], None
         for address in addresses:
             try:
-                self._judge(attempt, address)
+                self._check_address(attempt, address)
             except OSError as error:
                 refusal = error
             else:
@@ -357,7 +357,7 @@ class Outbound:
             raise refusal
         return passed
 
-    def _judge(self, attempt: Attempt, address: AddressInfo) -> None:
+    def _check_address(self, attempt: Attempt, address: AddressInfo) -> None:
         """The guard: every address that is about to be called, looked up or literal, comes through here.
 
         Raises OSError for one that is not public.

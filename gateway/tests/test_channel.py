@@ -13,7 +13,7 @@ SECONDS = 10.0
 def told(channel: Channel, heard: "queue.Queue[str]") -> str:
     """Tell until something is heard: a subscription takes a moment."""
     for attempt in range(int(SECONDS / 0.05)):
-        channel.tell(f"news {attempt}")
+        channel.send(f"news {attempt}")
         try:
             return heard.get(timeout=0.05)
         except queue.Empty:
@@ -30,8 +30,8 @@ def connections() -> set[int]:
 def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(connections: set[int]) -> None:
     heard: queue.Queue[str] = queue.Queue()
     missed: queue.Queue[None] = queue.Queue()
-    Channel("news:test", heard=heard.put, missed=lambda: missed.put(None)).listen()
-    other = Channel("news:test", heard=heard.put, missed=lambda: missed.put(None))
+    Channel("news:test", received=heard.put, missed=lambda: missed.put(None)).listen()
+    other = Channel("news:test", received=heard.put, missed=lambda: missed.put(None))
     assert told(other, heard).startswith("news")
     assert missed.empty(), "nothing can be missed before the first subscription"
     for client in valkey().client_list(_type="pubsub"):
@@ -43,10 +43,10 @@ def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(conne
 
 def test_a_process_does_not_hear_itself() -> None:
     heard: queue.Queue[str] = queue.Queue()
-    channel, other = (Channel("news:self", heard=heard.put, missed=lambda: None) for _ in range(2))
+    channel, other = (Channel("news:self", received=heard.put, missed=lambda: None) for _ in range(2))
     channel.listen()
     assert told(other, heard).startswith("news")
-    channel.tell("own")
-    other.tell("last")
+    channel.send("own")
+    other.send("last")
     while (news := heard.get(timeout=SECONDS)) != "last":
         assert news.startswith("news")

@@ -181,7 +181,7 @@ def request_of(call: GraphCall) -> tuple[Origin, bytes]:
 
 
 def span_of(call: GraphCall) -> Span:
-    """The span of a call, which is not told to the upstream (decision "Traces"). Ids in the path are left out."""
+    """The span of a call, which is not sent to the Graph API (decision "Traces"). Ids in the path are left out."""
     if not tracing.is_on():
         return OFF
     url = urlsplit(call.url)

@@ -110,7 +110,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class Stream:
-    """An answer whose body is still to come. Whoever has it closes it."""
+    """An answer whose body is still to come. Its holder closes it."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response

@@ -24,7 +24,7 @@ ALONE_SECONDS = 5.0
 
 
 class JSONSerializer:
-    """JSON instead of pickle: whoever can write to Valkey must not be able to run code here."""
+    """JSON instead of pickle: access to Valkey must not be enough to run code here."""
 
     def dumps(self, value: Any) -> bytes:
         return orjson.dumps(value, default=str)

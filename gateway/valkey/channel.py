@@ -1,6 +1,6 @@
 """Messages between processes by Valkey's publish and subscribe: they arrive within milliseconds.
 
-Best effort: a message is lost while Valkey is away. What it tells must be found without it as well, only later.
+Best effort: a message is lost while Valkey is away. Its receiver must find the same fact without it, only later.
 """
 
 import threading
@@ -20,30 +20,30 @@ AGAIN_SECONDS = 1.0
 
 
 class Channel:
-    """One kind of message. `heard` is called with each message of another process.
+    """One kind of message. `received` is called with each message of another process.
 
     `missed` is called when the connection is there again after a break: messages may have been lost meanwhile. A
-    process does not hear its own messages: when they come back, what they tell may be out of date already.
+    process does not receive its own messages: when they come back, what they say may be out of date already.
     """
 
-    def __init__(self, name: str, *, heard: Callable[[str], None], missed: Callable[[], None]) -> None:
+    def __init__(self, name: str, *, received: Callable[[str], None], missed: Callable[[], None]) -> None:
         self._name = name
-        self._heard = heard
+        self._received = received
         self._missed = missed
         self._starting = threading.Lock()
         self._listens = False
-        self._heard_before = False
+        self._was_subscribed = False
         """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
         self._never = threading.Event()
-        self._teller = uuid4().hex
+        self._sender = uuid4().hex
         """The name of the sender in each message."""
 
-    def tell(self, message: str) -> None:
+    def send(self, message: str) -> None:
         """Send a message to all other processes that listen. While Valkey is away it is only logged as lost."""
         try:
-            valkey().publish(self._name, f"{self._teller} {message}")
+            valkey().publish(self._name, f"{self._sender} {message}")
         except VALKEY_UNAVAILABLE as error:
-            log.warning("news_not_told", channel=self._name, error=type(error).__name__)
+            log.warning("message_not_sent", channel=self._name, error=type(error).__name__)
 
     def listen(self) -> None:
         """Begin to receive in a thread of its own; does nothing a second time."""
@@ -57,17 +57,17 @@ class Channel:
     def _run(self) -> None:
         while True:
             try:
-                self._hear()
+                self._receive()
             except VALKEY_UNAVAILABLE as error:
                 if not threading.main_thread().is_alive():
                     # The process ends, perhaps its Valkey first.
                     return
-                log.warning("news_not_heard", channel=self._name, error=type(error).__name__)
+                log.warning("channel_lost", channel=self._name, error=type(error).__name__)
             except Exception:
-                log.exception("news_failed", channel=self._name)
+                log.exception("channel_failed", channel=self._name)
             self._never.wait(AGAIN_SECONDS)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         with valkey().pubsub() as subscription:
             subscription.subscribe(self._name)
             while True:
@@ -75,10 +75,10 @@ class Channel:
                 if message is None:
                     continue
                 if message["type"] == "message":
-                    teller, _, text = message["data"].decode().partition(" ")
-                    if teller != self._teller:
-                        self._heard(text)
+                    sender, _, text = message["data"].decode().partition(" ")
+                    if sender != self._sender:
+                        self._received(text)
                 elif message["type"] == "subscribe":
-                    if self._heard_before:
+                    if self._was_subscribed:
                         self._missed()
-                    self._heard_before = True
+                    self._was_subscribed = True

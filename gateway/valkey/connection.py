@@ -94,7 +94,7 @@ VALKEY_UNAVAILABLE = (
 @cache
 def valkey() -> Any:
     """The process's client: pooled, thread-safe. A server that hangs makes a call fail after 4 seconds: the connection
-    is made anew once, and its greeting waits as well.
+    is opened once more, and its greeting waits as well.
 
     Typed loosely: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """

@@ -140,9 +140,9 @@ class ApiCalls:
             request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         self._is_first = False
         if self._caller.kind == "connected_app":
-            # Its token opens `/mcp` alone, which judged it.
+            # Its token opens `/mcp` alone, which admitted it.
             credentials = self._outer.headers.get("Authorization", ""), self._outer.headers.get(TENANT_HEADER)
-            request.judged_caller = credentials, self._caller  # type: ignore[attr-defined]
+            request.admitted_caller = credentials, self._caller  # type: ignore[attr-defined]
         request.resolver_match = found
 
         def answer() -> tuple[int, bytes]:

@@ -212,8 +212,8 @@ def _replay(api: ApiCalls, given: Arguments) -> Any:
     if given.get("confirm"):
         return api.post("webhook-replay", path, body=wanted)
     preview = api.post("webhook-replay", path, body={**wanted, "preview": True})
-    told = "Nothing was queued. Tell the person how much it is, then call again with confirm: true."
-    return {"preview": preview, "what_to_do": told}
+    instruction = "Nothing was queued. Tell the person how much it is, then call again with confirm: true."
+    return {"preview": preview, "what_to_do": instruction}
 
 
 def _list_templates(api: ApiCalls, given: Arguments) -> Any:

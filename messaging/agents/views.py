@@ -72,13 +72,13 @@ class AgentAuthentication(BearerAuthentication):
 
 
 def _admitted(request: HttpRequest) -> ApiCalls:
-    """Judge the caller by its headers before anything reads the body, then the form of the body."""
-    judged = Request(request, authenticators=[AgentAuthentication()])
-    # A person who only reads may use the tools that read: each call of a tool is judged by its own method and scope.
-    caller = caller_of(judged)
+    """Admit the caller by its headers before anything reads the body, then check the form of the body."""
+    api_request = Request(request, authenticators=[AgentAuthentication()])
+    # A member who only reads may use the tools that read: each call of a tool is checked by its own method and scope.
+    caller = caller_of(api_request)
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)
     check_role(caller, Area.INTEGRATION, method="GET")
-    TenantRateThrottle().allow_request(judged, None)
+    TenantRateThrottle().allow_request(api_request, None)
     if request.method != "POST":
         raise MethodNotAllowed.of("POST")
     if request.content_type != "application/json":

@@ -50,7 +50,7 @@ MESSAGE_TYPES = frozenset(
         "template",
     ]
 )
-"""Types whose content, the member of the same name, is required. What Meta adds it judges alone."""
+"""Types whose content, the member of the same name, is required. Meta validates what it adds itself."""
 _CONTENT = {b'"%b"' % name.encode(): name for name in MESSAGE_TYPES}
 
 # How msgspec names the place of what is wrong.

@@ -31,7 +31,7 @@ class Outcomes:
 
     @property
     def may_change(self) -> bool:
-        """Whether WhatsApp has more to tell of messages that it took."""
+        """Whether WhatsApp may still send a status for messages that it accepted."""
         return bool(self.statuses["accepted"] or self.statuses["sent"])
 
 

@@ -101,7 +101,7 @@ def release(batch: Batch, references: Iterable[str]) -> None:
             )
 
 
-def forget_references() -> int:
+def prune_references() -> int:
     """Delete references that are older than 30 days. Returns how many."""
     return delete_before(MessageReference, "created_at", now() - REMEMBERED)
 

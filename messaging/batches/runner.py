@@ -2,7 +2,7 @@
 scheduled messages whose time has come.
 
 It runs from the process's start on (`gateway/__main__.py`): an event loop for the messages, threads for the database
-and for Valkey. It ends when it is told to stop, or after it had nothing to run for long; then the next one begins
+and for Valkey. It ends when it is stopped, or after it had nothing to run for long; then the next one begins
 (`gateway/loop_thread.py`). A crash loses nothing and repeats nothing: its leases end with its registration,
 another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
 """
@@ -75,7 +75,7 @@ async def work() -> bool:
 
 
 def stop() -> None:
-    """Ask the runner to end: messages under way finish and are recorded, the rest is given back."""
+    """Request the runner's end: messages under way finish and are recorded, the rest is released."""
     _stopping.set()
     with _lock:
         if _current is not None:
@@ -191,7 +191,7 @@ class Runner:
 
 
 def _close_connection() -> None:
-    """Give back the calling thread's database connection."""
+    """Release the calling thread's database connection."""
     connection.close()
 
 

@@ -127,7 +127,7 @@ class BatchRun:
         self.recording: asyncio.Task[None]
 
     async def run(self) -> None:
-        """Send what is left of the batch; returns when it has ended, is given back or has another holder."""
+        """Send what is left of the batch; returns when it has ended, was released or has another holder."""
         structlog.contextvars.bind_contextvars(batch_id=self.held.public_id)
         recording = self.recording = asyncio.create_task(self._record_until_done())
         heart = asyncio.create_task(self._beat())

@@ -133,13 +133,13 @@ def _take_credential(request: HttpRequest) -> None:
 
 
 def _admit(request: HttpRequest) -> None:
-    """Judge the caller by its headers, before anything reads the body: credentials, standing, rate."""
-    judged = Request(request, authenticators=[BearerAuthentication()])
-    caller, method = caller_of(judged), request.method or ""
+    """Admit the caller by its headers, before anything reads the body: credentials, status, rate."""
+    api_request = Request(request, authenticators=[BearerAuthentication()])
+    caller, method = caller_of(api_request), request.method or ""
     # The scope is asked for by the view that the call ends at.
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method=method, scope=None)
     check_role(caller, Area.INTEGRATION, method=method)
-    TenantRateThrottle().allow_request(judged, None)
+    TenantRateThrottle().allow_request(api_request, None)
 
 
 def _given(request: HttpRequest) -> Parameters:

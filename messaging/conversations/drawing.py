@@ -33,7 +33,7 @@ class Said:
     body: Mapping[str, Any] | None
     """The message's own object; None past retention."""
     name: str = ""
-    """The customer's name, as the notification told it."""
+    """The customer's name, as the notification has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ MOST_SEARCHED = 1_000
 _DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
 _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
-"""Words whose JSON is themselves, whoever wrote it."""
+"""Words whose JSON is themselves, whatever library wrote it."""
 
 # The inbound events of a tenant, newest first, by the index `event_by_type`; of each customer the newest is kept.
 # Customers who wrote later were on a page before: one look by the customer's index of the message log for each, from
@@ -178,7 +178,7 @@ class Parties:
 
     @property
     def key(self) -> str:
-        """What tells the conversations of a list apart."""
+        """What identifies the conversations of a list."""
         return f"{self.phone_number_id}/{self.customer}"
 
     @property

@@ -48,6 +48,6 @@ def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) 
     return dict(rows.values_list("conversation", "through"))
 
 
-def forget_read_marks() -> int:
+def prune_read_marks() -> int:
     """Delete marks of conversations whose messages are in the log no longer. Returns how many."""
     return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))

@@ -296,7 +296,7 @@ WHERE t.id = ANY(%(tenants)s)
 
 
 def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:
-    """A line for each tenant, in their order. A sandbox tenant lives in the test world, every other counts its live."""
+    """A line for each tenant, in their order: of a sandbox tenant its sandbox, of every other its live environment."""
     found = {
         tenant_id: figures
         for tenant_id, *figures in counting.rows(

@@ -1,8 +1,8 @@
 """Media: files up to the upstream and down from it, streamed through; the service keeps none (specification 1).
 
 Media belongs to a number. Without `from` it is the number that received or uploaded the media (`known_nodes.py`), else
-the one that heard from a customer last: one look-up, whatever the id. A number's id goes with every question, so the
-upstream answers for that number's media alone, and nobody reaches another's through a token that opens more.
+the one with the most recent customer message: one look-up, whatever the id. A number's id goes with every question, so
+the upstream answers for that number's media alone, and nobody reaches another's through a token that opens more.
 """
 
 import re
@@ -79,7 +79,7 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
     answer = _graph(number).upload(
         file.content, length=file.length, name=file.name, mime_type=file.mime_type, others=others
     )
-    response = passed_through(answer, _judged(number, answer))
+    response = passed_through(answer, _verdict_of(number, answer))
     media_id = answer.json().get("id")
     if answer.ok and isinstance(media_id, str) and known_nodes.MEDIA_ID.fullmatch(media_id):
         try:
@@ -118,7 +118,7 @@ def delete(
     _require_media(answer, verdict)
     if verdict.ok:
         answer = _graph(number).delete(media_id)
-        verdict = _judged(number, answer)
+        verdict = _verdict_of(number, answer)
     if verdict.ok:
         media = known_nodes.Media(tenant_id, environment, media_id, number.phone_number_id)
         try:
@@ -192,7 +192,7 @@ def _ask(
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_, within)
     answer = question(_graph(number))
-    verdict = _judged(number, answer)
+    verdict = _verdict_of(number, answer)
     if not verdict.ok and _is_no_such_object(answer):
         reason = known_nodes.why_media_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
         raise MediaNotThere(reason, answer.json().get("error"))
@@ -229,7 +229,7 @@ def _graph(number: Sender) -> MediaGraph:
     return MediaGraph(number.environment, number.token, number.phone_number_id)
 
 
-def _judged(number: Sender, answer: GraphAnswer) -> Verdict:
+def _verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
     verdict = classify(answer)
     if verdict.token_problem:
         tokens.question(waba_id=number.waba_id, token=number.token)

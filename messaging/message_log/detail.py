@@ -118,10 +118,10 @@ def _reports(events: Sequence[Event], contents: Mapping[UUID, bytes]) -> Iterato
             continue
         stored = _object(contents.get(event.id))
         item = lossless_json.member(stored, "status")
-        told = of_status(item)
+        reported = of_status(item)
         yield Report(
-            status=told.word or event.status,
-            at=datetime.fromtimestamp(told.at_ms / 1000, UTC) if told.at_ms else event.created_at,
+            status=reported.word or event.status,
+            at=datetime.fromtimestamp(reported.at_ms / 1000, UTC) if reported.at_ms else event.created_at,
             wa_id=event.wa_id,
             user_id=event.user_id,
             error=_error(item.get("errors"), event.error_code),

@@ -3,7 +3,7 @@
 Reads the upstream's description of a template and writes what a send says of it (upstream fact 1.3).
 
 A batch's language and number of parameters are checked against the mirror before they are stored. Meta decides; the
-mirror only tells early what Meta would refuse ten thousand times (132000, 132001): it refuses where it was read
+mirror only reports early what Meta would reject ten thousand times (132000, 132001): it rejects where it was read
 within FRESH and nothing has hinted at a change since, else it warns. What it cannot count, such as a carousel, it
 leaves to Meta.
 """
@@ -325,7 +325,7 @@ class _Mirrored:
 
 
 def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
-    """How many parameters each part of a template takes; None where that cannot be told.
+    """How many parameters each part of a template takes; None where that is unknown.
 
     Meta writes the body of an authentication template, so until it is read from there it has no text.
     """
@@ -344,7 +344,7 @@ def _part(component: str, index: int | str) -> str:
 
 
 def _read(content: bytes) -> _Template | None:
-    """A message's template; None where its form is Meta's to judge."""
+    """A message's template; None where Meta has to validate its form."""
     try:
         template = _decode(content)
     except msgspec.MsgspecError:

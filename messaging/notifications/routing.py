@@ -99,8 +99,8 @@ def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
         _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 
-def forget() -> None:
-    """Forget every number, for tests."""
+def clear() -> None:
+    """Clear every number, for tests."""
     _numbers.clear()
 
 

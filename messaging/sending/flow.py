@@ -253,7 +253,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
     """The number to send from under a key that is owned now, or what the caller is answered instead.
 
-    An earlier use of the key comes before every other judgement (decision "Messages").
+    An earlier use of the key is answered before any validation (decision "Messages").
     """
     number: Sender | None = None
     problem: ServiceError | None = outbound.problem_of_message(request.body)

@@ -136,7 +136,7 @@ class _Slots:
                 return self._free.pop()
         return _create()
 
-    def give_back(self, slot: Slot) -> None:
+    def release(self, slot: Slot) -> None:
         with self._lock:
             self._free.append(slot)
 
@@ -145,7 +145,7 @@ _slots = _Slots()
 
 
 def begin(begun: Begun) -> Slot:
-    """Write down a send before its upstream call. Raises ServiceUnavailable: what cannot be kept is not sent."""
+    """Journal a send before its upstream call. Raises ServiceUnavailable: what cannot be journalled is not sent."""
     slot = None
     try:
         slot = _slots.take()
@@ -168,7 +168,7 @@ def recorded(slot: Slot) -> None:
         log.error("send_journal_unwritable", error=error.strerror, errno=error.errno)
         slot.close(remove=True)
         return
-    _slots.give_back(slot)
+    _slots.release(slot)
 
 
 def leave(slot: Slot) -> None:

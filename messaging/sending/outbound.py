@@ -163,7 +163,7 @@ def to_recipient(body: bytes) -> bytes:
 def cut(raw: bytes, member: TextMember) -> bytes | None:
     """A JSON object that has this member, with it cut out of its bytes.
 
-    None when its spelling does not tell which bytes these are: `without` knows. That takes a microsecond for each
+    None when its spelling does not show which bytes these are: `without` knows. That takes a microsecond for each
     member; a cut takes as long for two members as for a thousand.
     """
     if raw.count(member.quoted) != 1 or member.escaped.search(raw):

@@ -510,7 +510,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     # What is still to be booked would be remembered with the former burst.
     write_behind.flush()
     settings.API_RATE_BURST = calls // 2
-    limits.allowance.forget()
+    limits.allowance.clear()
     valkey().delete(f"rate:{tenant.id}")
     refused = ask(other.key, body=body).json()["result"]
     assert refused["isError"]

@@ -358,7 +358,7 @@ def test_files_are_few_and_forgotten_after_a_day(browser: Client, tenant: Tenant
     assert browser.get(paths[0]).status_code == 404
     assert BatchFile.objects.count() == csv_batches.MOST_FILES
     BatchFile.objects.filter(name="5.csv").update(created_at=now() - csv_batches.KEPT - timedelta(minutes=1))
-    assert retention.forget_batch_files() == 1
+    assert retention.prune_batch_files() == 1
     assert browser.get(paths[5]).status_code == 404
     assert browser.get(paths[6]).status_code == 200
 
@@ -467,11 +467,11 @@ def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
     BatchFile.objects.update(created_at=now() - csv_batches.KEPT - timedelta(minutes=1))
     for count in range(csv_batches.MOST_FILES + 1):
         upload(browser, name=f"{count}.csv")
-    assert retention.forget_batch_files() == 0
+    assert retention.prune_batch_files() == 0
     batch = Batch.objects.get()
     assert csv_batches.row_numbers_of(batch.id) == [2, 3]
     Batch.objects.update(completed_at=now() - timedelta(days=400))
-    assert retention.forget_batches() == 1
+    assert retention.prune_batches() == 1
     assert csv_batches.row_numbers_of(batch.id) is None
 
 

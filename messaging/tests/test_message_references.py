@@ -144,9 +144,9 @@ def test_a_reference_is_remembered_for_thirty_days(api: Api, number: PhoneNumber
     third = store(api, number, "old")
     assert items(api, third) == [("skipped", "old", {"batch_id": again, "idx": 0})]
     MessageReference.objects.update(created_at=now() - timedelta(days=29))
-    assert references.forget_references() == 0
+    assert references.prune_references() == 0
     MessageReference.objects.update(created_at=now() - timedelta(days=31))
-    assert references.forget_references() == 2
+    assert references.prune_references() == 2
 
 
 @pytest.mark.django_db(transaction=True)

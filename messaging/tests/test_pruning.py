@@ -18,7 +18,7 @@ def test_kept_notifications_go_after_their_days() -> None:
         KeptNotification.objects.create(
             reason="malformed", body_sha256=str(age.days), body=b"x", received_at=now() - age
         )
-    assert retention.forget_kept_notifications() == 1
+    assert retention.prune_kept_notifications() == 1
     assert [kept.body_sha256 for kept in KeptNotification.objects.all()] == ["29"]
 
 
@@ -32,7 +32,7 @@ def test_idempotency_records_go_after_a_day(tenant: Tenant) -> None:
             body_hash=b"x",
             started_at=now() - timedelta(hours=hours),
         )
-    assert retention.forget_idempotency_records() == 1
+    assert retention.prune_idempotency_records() == 1
     assert [record.key for record in IdempotencyRecord.objects.all()] == ["23"]
 
 
@@ -50,7 +50,7 @@ def test_batches_go_with_their_items_after_the_tenants_retention(tenant: Tenant)
         )
         BatchItem.objects.bulk_create(BatchItem(batch=batch, idx=idx, body=b"{}") for idx in range(2))
     assert tenant.retention_days == 90
-    assert retention.forget_batches() == 1
+    assert retention.prune_batches() == 1
     assert set(Batch.objects.values_list("phone_number_id", flat=True)) == {"89True", "91False"}
     assert BatchItem.objects.count() == 4
 

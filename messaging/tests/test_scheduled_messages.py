@@ -486,7 +486,7 @@ def test_ended_ones_go_with_the_retention_and_name_nobody_once_expunged(
     ScheduledMessage.objects.filter(pk=ended.pk).update(
         ended_at=now() - timedelta(days=tenant.retention_days, hours=1)
     )
-    assert retention.forget_scheduled_messages() == 1
+    assert retention.prune_scheduled_messages() == 1
     assert ScheduledMessage.objects.get().public_id == waits
 
 

@@ -1,1 +1,1 @@
-"""The connection of a number: its state, the reason, the billed intervals and the events that tell of it."""
+"""The connection of a number: its state, the reason, the billed intervals and the events about it."""

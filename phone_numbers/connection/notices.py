@@ -83,35 +83,35 @@ MOST_NUMBERS = 20
 
 
 def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
-    """Tell a business of its numbers that were just disconnected; sets their `disconnect_mailed_at`, unsaved."""
-    told = [
+    """Mail a tenant about its numbers that were just disconnected; sets their `disconnect_mailed_at`, unsaved."""
+    mailed = [
         number
         for number in numbers
         if number.environment == ApiKey.Environment.LIVE and _is_due(number.disconnect_mailed_at)
     ]
-    for number in told:
+    for number in mailed:
         number.disconnect_mailed_at = now()
-    if told:
+    if mailed:
         shown = [
             {
                 "name": number.display_phone_number or number.phone_number_id,
                 "id": number.phone_number_id,
                 "reason": explained(number.connection_detail).reason,
             }
-            for number in told[:MOST_NUMBERS]
+            for number in mailed[:MOST_NUMBERS]
         ]
-        _send(tenant_id, "number_disconnected", {"numbers": shown, "others": len(told) - len(shown)})
+        _send(tenant_id, "number_disconnected", {"numbers": shown, "others": len(mailed) - len(shown)})
 
 
 def token_refused(account: BusinessAccount) -> None:
-    """Tell a business that the token of an account does not work; sets `token_mailed_at`, unsaved."""
+    """Mail a tenant that the token of an account does not work; sets `token_mailed_at`, unsaved."""
     if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
         account.token_mailed_at = now()
         _send(account.tenant_id, "token_invalid", {"account": account, "numbers": _names(account)})
 
 
 def token_ends(account: BusinessAccount, end: datetime | None) -> None:
-    """Tell a business that the token of an account ends soon."""
+    """Mail a tenant that the token of an account ends soon."""
     if account.environment == ApiKey.Environment.LIVE and end is not None:
         context = {"account": account, "numbers": _names(account), "ends_at": end}
         _send(account.tenant_id, "token_expiring", context)

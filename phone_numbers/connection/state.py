@@ -226,7 +226,7 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
 def mark_number_connected(tenant_id: UUID) -> None:
     """Keep the first step up to date.
 
-    The test world's numbers come by themselves: they count for a sandbox tenant alone, which has no other world.
+    The sandbox's numbers come by themselves: they count for a sandbox tenant alone, which has no others.
     """
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
     own = numbers.exclude(tenant__sandbox=False, account__waba_id=sandbox_waba_id_of(tenant_id))
@@ -265,7 +265,7 @@ def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None
 
 
 def token_failed(*, waba_id: str, token: str | None = None) -> None:
-    """Mark an account's token as not working, and tell the tenant once. Disconnects the account's numbers.
+    """Mark an account's token as not working, and notify the tenant once. Disconnects the account's numbers.
 
     With `token`, the one that was used, a token that has been replaced meanwhile is left alone. The sync asks about the
     token again soon and with back-off: one that works again connects the numbers again.
@@ -291,7 +291,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
-    """Tell the tenant that a token ends within this many days. Inside the caller's transaction, under its lock."""
+    """Notify the tenant that a token ends within this many days. Inside the caller's transaction, under its lock."""
     end = token_end(account)
     publish(
         tenant_id=account.tenant_id,
@@ -319,7 +319,7 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
     """Note that events of these numbers arrived, once the transaction of their notification commits.
 
-    Rows that another process holds are passed over: it is noting the same thing.
+    Rows that another process holds are skipped: it records the same fact.
     """
     touched = numbers_to_touch(numbers)
     if touched:

@@ -1,7 +1,7 @@
 """The hosted connect page at `{APP_URL}/connect/<token>`, embedded sign-up in the browser, and its JSON bodies.
 
 GET shows the page, or sends the browser on when the session is over. POST takes what the sign-up gave, guarded by
-Django's CSRF check and by a state made for this session; its answer tells the page where to go. The upstream's SDK is
+Django's CSRF check and by a state made for this session; its answer says where the page goes. The upstream's SDK is
 the only foreign script that the page's policy allows.
 """
 

@@ -242,7 +242,7 @@ def _end(session: ConnectSession, **outcome: Any) -> ConnectSession:
     return ConnectSession.objects.get(pk=session.pk)
 
 
-def forget_old() -> int:
-    """Forget sessions made more than EVENT_METADATA_DAYS ago. Returns how many."""
+def prune() -> int:
+    """Delete sessions made more than EVENT_METADATA_DAYS ago. Returns the number of rows."""
     kept_from = ids.first_at(now() - timedelta(days=settings.EVENT_METADATA_DAYS))
     return delete_free(ConnectSession.objects.filter(pk__lt=kept_from))

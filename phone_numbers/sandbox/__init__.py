@@ -1,1 +1,1 @@
-"""The test world of a tenant: a business account at the simulator, made and used through the API."""
+"""The sandbox of a tenant: a business account at the simulator, made and used through the API."""

@@ -1,4 +1,4 @@
-"""Messages of the test world as a customer's phone shows them: what a bubble says, and what can be answered. Pure."""
+"""Messages of the sandbox as a customer's phone shows them: what a bubble says, and what can be answered. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the test world by its id, or one elsewhere by its link."""
+    """A file of the sandbox by its id, or one elsewhere by its link."""
 
     kind: str
     id: str | None = None

@@ -66,7 +66,7 @@ log = structlog.get_logger(__name__)
 
 ENVIRONMENT = "test"
 SOUGHT = timedelta(days=7)
-"""For how long after its confirmation a tenant's missing test world is sought; later its first use makes it."""
+"""How long after its confirmation a tenant's missing sandbox is made by a task; later its first use makes it."""
 FAILURES = (*tokens.FAILURES, ServiceError)
 """What the making may raise: the simulator is away, or answers with an error."""
 MOST_AT_ONCE = 50
@@ -75,13 +75,13 @@ MOST_FAILURES = 3
 
 
 def is_made(tenant_id: UUID) -> bool:
-    """Whether the world exists as far as the service knows: its account is subscribed and has a number."""
+    """Whether the sandbox exists as far as the service knows: its account is subscribed and has a number."""
     accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id))
     return accounts.filter(subscribed=True, numbers__isnull=False).exists()
 
 
 def make(tenant_id: UUID) -> None:
-    """Make the world, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
+    """Make the sandbox, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id)).first()
     )
@@ -107,7 +107,7 @@ def make(tenant_id: UUID) -> None:
 
 
 def connect(tenant_id: UUID, token: str) -> None:
-    """Connect the world's account with all its numbers. Raises as `onboarding.connect` does."""
+    """Connect the sandbox's account with all its numbers. Raises as `onboarding.connect` does."""
     waba_id = sandbox_waba_id_of(tenant_id)
     onboarding.connect(
         tenant_id=tenant_id, environment=ENVIRONMENT, waba_id=waba_id, actor=Actor(), access_token=token
@@ -118,13 +118,11 @@ def connect(tenant_id: UUID, token: str) -> None:
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
     """Receiver of `tenants.signals.address_confirmed`: queue the making when the current transaction commits."""
     if settings.SANDBOX_GRAPH_URL:
-        transaction.on_commit(
-            lambda: enqueue("phone_numbers.tasks.make_test_world", tenant_id=str(tenant_id))
-        )
+        transaction.on_commit(lambda: enqueue("phone_numbers.tasks.make_sandbox", tenant_id=str(tenant_id)))
 
 
 def make_missing() -> int:
-    """Make the worlds that recently confirmed tenants still lack; returns how many were made.
+    """Make the sandboxes that recently confirmed tenants still lack; returns how many were made.
 
     In random order, so that one that always fails never keeps the others waiting.
     """
@@ -140,16 +138,16 @@ def make_missing() -> int:
 
 
 def try_to_make(tenant_id: UUID) -> bool:
-    """Make the world; a failure is logged, and left to the next round or the first use."""
+    """Make the sandbox; a failure is logged, and left to the next round or the first use."""
     try:
         make(tenant_id)
     except FAILURES as error:
-        log.warning("test_world_not_made", tenant_id=str(tenant_id), error=str(error))
+        log.warning("sandbox_not_made", tenant_id=str(tenant_id), error=str(error))
         return False
     except Exception as error:
         if concerns_all(error):
             raise
-        log.exception("test_world_not_made", tenant_id=str(tenant_id))
+        log.exception("sandbox_not_made", tenant_id=str(tenant_id))
         return False
     return True
 
@@ -178,7 +176,7 @@ INBOUND_MEMBERS = frozenset(
 
 
 def ensure(tenant_id: UUID) -> list[PhoneNumber]:
-    """The numbers of a tenant's test world, which is made if it is missing. Raises UpstreamUnreachable."""
+    """The numbers of a tenant's sandbox, which is made if it is missing. Raises UpstreamUnreachable."""
     if not is_made(tenant_id):
         make(tenant_id)
     return _numbers(tenant_id)
@@ -196,7 +194,7 @@ def add_number(tenant_id: UUID) -> PhoneNumber:
 
 
 def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
-    """A customer of the test world writes. Raises NotFound for a number outside of it, InvalidRequest."""
+    """Send as a customer of the sandbox. Raises NotFound for a number outside of it, InvalidRequest."""
     number = number_of(tenant_id, message.get("phone_number_id"))
     said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
     answer = _control(tenant_id, "POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
@@ -206,7 +204,7 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
-    """Messages of the test world as its customers see them, newest first. Raises NotFound."""
+    """Messages of the sandbox as its customers see them, newest first. Raises NotFound."""
     number = number_of(tenant_id, phone_number_id)
     filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
     if customer is not None:
@@ -224,7 +222,7 @@ def customers(tenant_id: UUID, *, phone_number_id: str, limit: int) -> list[Any]
 
 
 def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
-    """A file of the test world: its type and bytes. Raises NotFound."""
+    """A file of the sandbox: its type and bytes. Raises NotFound."""
     answer = call_simulator(
         "GET", f"media/{quote(media_id, safe='')}", params={"waba_id": sandbox_waba_id_of(tenant_id)}
     )
@@ -236,7 +234,7 @@ def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
 
 
 def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
-    """The number of the test world with this id, the first for None. Raises NotFound for any other."""
+    """The number of the sandbox with this id, the first for None. Raises NotFound for any other."""
     numbers = ensure(tenant_id)
     if phone_number_id is None:
         return numbers[0]
@@ -247,7 +245,7 @@ def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
 
 
 def _control(tenant_id: UUID, method: str, path: str, *, json: Any) -> GraphAnswer:
-    """A control call that a simulator without the world's account answers with 404: then it is made anew, and asked
+    """A control call that a simulator without the sandbox's account answers with 404: then it is made again, and asked
     again.
 
     A call that was answered with 404 has changed nothing, so nothing happens twice.
@@ -326,7 +324,7 @@ TEXTS = (
 #
 # The simulator is told the tenant's own account with each decision, and refuses what belongs to another.
 def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
-    """Set the status of a sent message. Raises NotFound for a message of another world, InvalidRequest."""
+    """Set the status of a sent message. Raises NotFound for a message of another sandbox, InvalidRequest."""
     if code is not None and status != "failed":
         raise InvalidRequest.of(code="Belongs to the status `failed`.")
     body: dict[str, Any] = {"status": status} | ({} if code is None else {"code": code})
@@ -334,12 +332,12 @@ def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | Non
 
 
 def decide_template(tenant_id: UUID, *, template_id: str, **decision: str) -> dict[str, Any]:
-    """Decide about a template. Raises NotFound for a template of another world."""
+    """Decide about a template. Raises NotFound for a template of another sandbox."""
     return _decide(tenant_id, f"templates/{quote(template_id, safe='')}", decision, "template")
 
 
 def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = None) -> dict[str, Any]:
-    """Decide about a number. Raises NotFound for a number of another world."""
+    """Decide about a number. Raises NotFound for a number of another sandbox."""
     number = number_of(tenant_id, phone_number_id)
     return _decide(tenant_id, f"phone_numbers/{number.phone_number_id}/events", {"event": event}, "number")
 

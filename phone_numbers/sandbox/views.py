@@ -181,7 +181,7 @@ class TestNumberEventOut(serializers.Serializer[Any]):
 
 
 class SandboxView(UpstreamCallsView):
-    """The caller's test world."""
+    """The caller's sandbox."""
 
     scope = KeyScope.MESSAGES
     action_scopes: ClassVar = {

@@ -39,8 +39,8 @@ def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> No
     with TestCase.captureOnCommitCallbacks(execute=True):
         address_confirmed.send(Tenant, tenant_id=tenant.id)
         assert queued == [], "nothing is queued before the commit"
-    assert queued == [("phone_numbers.tasks.make_test_world", {"tenant_id": str(tenant.id)})]
-    tasks.make_test_world(tenant_id=str(tenant.id))
+    assert queued == [("phone_numbers.tasks.make_sandbox", {"tenant_id": str(tenant.id)})]
+    tasks.make_sandbox(tenant_id=str(tenant.id))
     assert state_of(tenant) == [(sandbox_number_id_of(tenant.id), "connected")]
     tenant.refresh_from_db()
     assert tenant.status == Tenant.Status.PENDING_APPROVAL
@@ -67,8 +67,8 @@ def test_a_confirmation_without_a_sandbox_queues_nothing(
 def test_what_failed_is_made_by_the_next_round(settings: Settings, simulator: RunningSimulator) -> None:
     tenants = [confirmed() for _ in range(control.MOST_FAILURES + 2)]
     settings.SANDBOX_GRAPH_URL = NOWHERE
-    tasks.make_test_world(tenant_id=str(tenants[0].id))
-    tasks.make_missing_test_worlds()
+    tasks.make_sandbox(tenant_id=str(tenants[0].id))
+    tasks.make_missing_sandboxes()
     assert all(state_of(tenant) == [] for tenant in tenants)
     settings.SANDBOX_GRAPH_URL = simulator.url
     assert control.make_missing() == len(tenants)

@@ -532,7 +532,7 @@ def test_tokens_of_old_codes_are_forgotten(tenant: Tenant) -> None:
             access_token="EAAold",
             created_at=now() - age,
         )
-    onboarding.forget_redeemed_codes()
+    onboarding.prune_redeemed_codes()
     assert RedeemedCode.objects.count() == 1
 
 

@@ -34,6 +34,6 @@ def test_an_account_is_read_again_by_its_task(simulator: RunningSimulator, tenan
 def test_beat_names_tasks_that_exist() -> None:
     scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     own = {
-        task.name for task in (tasks.start_due_syncs, tasks.warn_of_token_ends, tasks.forget_redeemed_codes)
+        task.name for task in (tasks.start_due_syncs, tasks.warn_of_token_ends, tasks.prune_redeemed_codes)
     }
     assert own <= scheduled

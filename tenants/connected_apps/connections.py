@@ -241,7 +241,7 @@ def caller_for(token: str) -> Caller | None:
     )
 
 
-def forget_expired() -> int:
+def prune_expired() -> int:
     """Delete connections that are over, and clients that nobody is connected to; returns how many."""
     over = delete_free(AppConnection.objects.filter(expires_at__lte=now()))
     unused = ConnectedAppClient.objects.filter(

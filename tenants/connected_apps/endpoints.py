@@ -277,7 +277,7 @@ class AuthorizationRequest:
 
 
 class Redirected(Exception):
-    """A refusal that the client is told at its redirect URI."""
+    """A refusal that the client receives at its redirect URI."""
 
     def __init__(self, address: str) -> None:
         super().__init__("redirected")

@@ -219,7 +219,8 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
         tenant_id=row.tenant_id,
         actor_user_id=actor_user_id,
         acting_key_id=acting_key_id,
-        details=_told(row) | ({"replaces": str(old.id), "old_key_expires_at": old.expires_at} if old else {}),
+        details=_audit_details(row)
+        | ({"replaces": str(old.id), "old_key_expires_at": old.expires_at} if old else {}),
     )
     if row.tenant_id is not None:
         checklist.mark(tenant_id=row.tenant_id, step="api_key_created")
@@ -302,13 +303,13 @@ def revoke(
                 tenant_id=key.tenant_id,
                 actor_user_id=actor_user_id,
                 acting_key_id=acting_key_id,
-                details=_told(key),
+                details=_audit_details(key),
             )
         transaction.on_commit(lambda: key_cache.write_key(key))
     return key
 
 
-def _told(key: ApiKey) -> dict[str, Any]:
+def _audit_details(key: ApiKey) -> dict[str, Any]:
     """What the audit log says of a key."""
     return {
         "name": key.name,

@@ -4,7 +4,7 @@
 `FRESH_SECONDS`, then reads the database again; in front of it is a process cache of `PROCESS_SECONDS`. So a
 revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
 the write; `key_cache_repair.py` repairs what differs (decision "Authentication"). While Valkey is there every
-process is told, and forgets what it remembered: the next call is judged by what was decided.
+process is notified, and drops its cached entry: the next call is decided by the new state.
 """
 
 import time
@@ -77,7 +77,7 @@ class Mirror(Generic[Facts]):
         self.build: Callable[[dict[str, Any]], Facts] = build
         self.cache: dict[str, tuple[float, Facts | None]] = {}
         self.changes = 0
-        """How many changes this process has heard of. What was read of an entry before its last one is out of date."""
+        """How many changes this process has received. What was read of an entry before its last one is out of date."""
         self._changed: dict[str, int] = {}
         """The number of the last change of each entry. Of those that are not in it, the last is `_others_changed`."""
         self._others_changed = 0
@@ -139,10 +139,10 @@ class Mirror(Generic[Facts]):
             return None
 
     def replace(self, name: str, facts: Facts) -> None:
-        """Write an entry that changed, and have every process forget the former one."""
+        """Write an entry that changed, and invalidate the former one in every process."""
         self.put(name, facts)
-        self.forget(name)
-        CHANGES.tell(self.prefix + name)
+        self.remove(name)
+        CHANGES.send(self.prefix + name)
 
     def remember(self, name: str, facts: Facts, *, read_after: int) -> None:
         """Keep facts for `PROCESS_SECONDS`, unless their entry changed after they were read.
@@ -157,7 +157,7 @@ class Mirror(Generic[Facts]):
                 self.cache.clear()
             self.cache[name] = (time.monotonic() + PROCESS_SECONDS, facts)
 
-    def forget(self, name: str | None = None) -> None:
+    def remove(self, name: str | None = None) -> None:
         """Drop what this process remembers of one entry, or of all."""
         with self.lock:
             self.changes += 1
@@ -291,7 +291,7 @@ def remember_many(key_hashes: Collection[str]) -> None:
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
     """A tenant's key and its tenant as this process remembers them; None when either takes a look-up.
 
-    Soon after, a background thread reads anew what will not be remembered for much longer.
+    Soon after, a background thread refreshes entries that are about to expire.
     """
     key = KEYS.recall(key_hash)
     if key is None or key.tenant_id is None:
@@ -338,19 +338,19 @@ def write_tenant(tenant: Tenant) -> None:
     TENANTS.replace(str(tenant.id), tenant_facts(tenant))
 
 
-def forget_process_cache() -> None:
+def clear_process_cache() -> None:
     """Empty this process's cache: news may have gone by unheard."""
     _absent.clear()
-    KEYS.forget()
-    TENANTS.forget()
+    KEYS.remove()
+    TENANTS.remove()
 
 
-def _forget(entry: str) -> None:
+def _invalidate(entry: str) -> None:
     if entry.startswith(KEYS.prefix):
         authentication.drop_credential(entry.removeprefix(KEYS.prefix))
     for mirror in (KEYS, TENANTS):
         if entry.startswith(mirror.prefix):
-            mirror.forget(entry.removeprefix(mirror.prefix))
+            mirror.remove(entry.removeprefix(mirror.prefix))
 
 
-CHANGES = Channel("mirror:changed", heard=_forget, missed=forget_process_cache)
+CHANGES = Channel("mirror:changed", received=_invalidate, missed=clear_process_cache)

@@ -5,7 +5,7 @@ page through `AccountAdapter.authenticate`.
 
 Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest that OWASP's
 password storage cheat sheet names: 19 MiB and two passes. They take much less CPU than Django's default, a million
-rounds of PBKDF2. Older hashes are made anew at the next log-in.
+rounds of PBKDF2. Older hashes are replaced at the next log-in.
 
 A lost second factor is removed by staff, and the member chooses a new password through the mailbox. The password ends
 as well, and with it every session and console token: who deceives staff still needs the mailbox.
@@ -154,15 +154,16 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 @encryption.register
 def rotate_second_factors() -> int:
-    """Encrypt authenticator secrets and the seeds of recovery codes anew (`manage.py rotate_encryption`)."""
+    """Re-encrypt authenticator secrets and the seeds of recovery codes (`manage.py rotate_encryption`)."""
     changed = 0
     for key in Authenticator.objects.values_list("pk", flat=True):
         with transaction.atomic():
             authenticator = Authenticator.objects.select_for_update().get(pk=key)
             fresh = {
-                name: anew
+                name: encrypted
                 for name in ("secret", "seed")
-                if (stored := authenticator.data.get(name)) and (anew := rotated(stored, purpose=PURPOSE))
+                if (stored := authenticator.data.get(name))
+                and (encrypted := rotated(stored, purpose=PURPOSE))
             }
             if fresh:
                 authenticator.data |= fresh

@@ -1,6 +1,6 @@
 """Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
-Called by the console pages. A known address gets a mail that says so, and the same page: the form tells nobody who
+Called by the console pages. A known address gets a mail that says so, and the same page: the form reveals to nobody who
 is a customer. The person and the tenant exist from the confirmation on, made from the very form that the confirmed
 link belongs to, so nobody can put a password or a business on another person's address.
 """
@@ -165,7 +165,7 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
     return tenant
 
 
-def forget_unconfirmed() -> int:
+def prune_unconfirmed() -> int:
     """Delete sign-ups that nobody confirmed within a week; returns how many."""
     old = SignUp.objects.filter(confirmed_at__isnull=True, created_at__lt=now() - KEPT_UNCONFIRMED)
     return delete_free(old)

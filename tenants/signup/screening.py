@@ -101,7 +101,7 @@ def is_business(domain: str) -> bool:
 
 
 def _self_and_parents(domain: str) -> list[str]:
-    """The domain and its parents down to the registrable one, the nearest first."""
+    """The domain and its parents down to the registrable one, most specific first."""
     top = registrable(domain)
     if not top:
         return []

@@ -1,4 +1,4 @@
-"""Dialogs of the staff admin: an action asks for confirmation, runs one flow, and tells staff how it went.
+"""Dialogs of the staff admin: an action asks for confirmation, runs one flow, and shows staff the result.
 
 A dialog whose flow refuses opens again with what was typed, the reason beside its field, and the focus there.
 """

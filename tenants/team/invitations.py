@@ -119,7 +119,7 @@ def _accept(invitation: Invitation, password: str) -> User:
     return user
 
 
-def forget_old() -> int:
+def prune() -> int:
     """Delete invitations a week after they were sent; returns how many."""
     return delete_free(Invitation.objects.filter(created_at__lt=now() - KEPT))
 

@@ -154,7 +154,7 @@ def test_a_key_may_be_made_with_its_end(api: Api) -> None:
     assert Api(made["key"]).get("/v1/tenant").status_code == 200
     ApiKey.objects.filter(pk=made["id"]).update(expires_at=now())
     key_cache_repair.reconcile()
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     assert_error(Api(made["key"]).get("/v1/tenant"), 401, "unauthorized")
     for wrong in ("2020-01-01T00:00:00Z", "soon", 5):
         error = assert_error(

@@ -172,7 +172,7 @@ def test_registrations_are_bounded(settings: Settings) -> None:
     assert [register(**metadata).status_code for _ in range(2)][-1] == 429
     used = tokens_of(member_of(Tenant.objects.create(name="T", status="active")))
     ConnectedAppClient.objects.update(created_at=now() - connections.UNUSED_CLIENT_LIFETIME)
-    connections.forget_expired()
+    connections.prune_expired()
     assert ConnectedAppClient.objects.count() == 1, "the one that a member is connected to"
     assert callers(used) != [None]
 

@@ -108,7 +108,7 @@ def test_codes_end_after_ten_minutes(browser: Client, tenant: Tenant, person: Us
     assert decide(browser, waiting).status_code == 404
     for started in (waiting, confirmed):
         assert redeem(started).json() == {"status": "expired", "api_key": None}
-    assert device_login.forget_expired() == 2
+    assert device_login.prune_expired() == 2
 
 
 def test_only_a_logged_in_person_of_an_active_business_confirms(browser: Client, tenant: Tenant) -> None:

@@ -32,7 +32,7 @@ def age_entry(client: redis.Redis, name: str) -> None:
 
 def test_a_known_key_is_authenticated_without_the_database(api: Api, key: api_keys.NewKey) -> None:
     key_cache.key_by_hash(key.row.key_hash)
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     with CaptureQueriesContext(connection) as queries:
         facts = key_cache.key_by_hash(key.row.key_hash)
     assert facts is not None
@@ -43,7 +43,7 @@ def test_a_known_key_is_authenticated_without_the_database(api: Api, key: api_ke
 def test_a_flushed_valkey_costs_one_look_into_the_database(api: Api, empty_valkey: redis.Redis) -> None:
     assert use(api) == 200
     empty_valkey.flushdb()
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     assert use(api) == 200
 
 
@@ -54,7 +54,7 @@ def test_a_revocation_that_valkey_missed_arrives_within_ten_seconds(
     assert use(api) == 200
     assert key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 10
     ApiKey.objects.update(revoked_at=now())
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     age_entry(empty_valkey, f"key:{key.row.key_hash}")
     assert_error(api.get("/v1/numbers"), 401, "unauthorized")
 
@@ -64,7 +64,7 @@ def test_a_suspension_that_valkey_missed_arrives_too(
 ) -> None:
     assert use(api) == 200
     Tenant.objects.update(status="suspended")
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     age_entry(empty_valkey, f"tenant:{tenant.id}")
     assert_error(api.get("/v1/numbers"), 403, "tenant_suspended")
 
@@ -99,7 +99,7 @@ def test_a_change_of_another_key_keeps_nothing_from_being_remembered(
         return found
 
     empty_valkey.flushdb()
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     monkeypatch.setattr(key_cache.KEYS, "read", read)
     key_cache.key_by_hash(key.row.key_hash)
     assert key_cache.KEYS.recall(key.row.key_hash) is not None
@@ -110,7 +110,7 @@ def test_an_entry_that_is_not_ours_is_not_believed(
 ) -> None:
     for garbage in (b"", b"{}", b"[]", b"\xff", b'{"as_of": 1e18}'):
         empty_valkey.set(f"key:{key.row.key_hash}", garbage)
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         assert use(api) == 200
 
 

@@ -205,7 +205,7 @@ class TestTheMirror:
     def test_scopes_and_numbers_come_from_it(self, tenant: Tenant, empty_valkey: redis.Redis) -> None:
         new = key_of(tenant, scopes=["messages"], phone_number_ids=["100"])
         key_cache.write_key(new.row)
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         ApiKey.objects.all().delete()
         facts = key_cache.key_by_hash(new.row.key_hash)
         assert facts is not None
@@ -223,7 +223,7 @@ class TestTheMirror:
         entry = orjson.loads(bytes(empty_valkey.get(name) or b""))  # type: ignore[arg-type]
         del entry[missing]
         empty_valkey.set(name, orjson.dumps(entry))
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         assert_error(Api(new.key).get("/v1/numbers"), 403, "forbidden")
         assert Api(new.key).get("/v1/messages").status_code == 200
 

@@ -172,11 +172,11 @@ def test_one_mailbox_is_not_flooded(browser: Client) -> None:
 
 def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
     sign_up(browser)
-    assert registration.forget_unconfirmed() == 0
+    assert registration.prune_unconfirmed() == 0
     sign_up(browser, email="other@infosys.com")
     browser.post(last_link())
     SignUp.objects.update(created_at=now() - timedelta(days=8))
-    assert registration.forget_unconfirmed() == 1
+    assert registration.prune_unconfirmed() == 1
     assert SignUp.objects.get().confirmed_at is not None, "a customer's application stays"
 
 

@@ -95,7 +95,7 @@ class TestInvitation:
         Invitation.objects.update(created_at=now() - timedelta(hours=25))
         assert "Expired" in said(browser.get("/console/team"))
         Invitation.objects.update(created_at=now() - timedelta(days=8))
-        assert invitations.forget_old() == 3
+        assert invitations.prune() == 3
 
     def test_an_address_with_an_account_is_told_so_to_its_owner_alone(
         self, browser: Client, other_tenant: Tenant

@@ -136,7 +136,7 @@ def test_what_was_handed_over_to_a_killed_worker_goes_on_with_its_successor(
     service.worker("deliveries")
     wait_until(lambda: delivered() == 10, "they go on")
     assert {got.headers["webhook-id"] for got in receiver.received} == events
-    wake_up.forget()
+    wake_up.reset()
 
 
 def _knows_dispatcher() -> bool:

@@ -183,7 +183,7 @@ def test_old_batches_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None
         for each_tenant in two
     ]
     with held(Batch.objects.filter(pk=batches[0].pk)):
-        messaging_tasks.forget_batches()
+        messaging_tasks.prune_batches()
         assert list(Batch.objects.all()) == [batches[0]]
 
 
@@ -195,7 +195,7 @@ def test_old_codes_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
         for each_tenant in two
     ]
     with held(RedeemedCode.objects.filter(pk=codes[0].pk)):
-        phone_tasks.forget_redeemed_codes()
+        phone_tasks.prune_redeemed_codes()
         assert list(RedeemedCode.objects.all()) == [codes[0]]
 
 
@@ -215,7 +215,7 @@ def test_old_connect_sessions_of_others_are_forgotten_and_younger_ones_stay(
     held_one, other = (session(each_tenant, settings.EVENT_METADATA_DAYS + 1) for each_tenant in two)
     younger = session(other.tenant, settings.EVENT_METADATA_DAYS - 1)
     with held(ConnectSession.objects.filter(pk=held_one.pk)):
-        phone_tasks.forget_connect_sessions()
+        phone_tasks.prune_connect_sessions()
         assert set(ConnectSession.objects.all()) == {held_one, younger}
 
 
@@ -227,7 +227,7 @@ def test_old_notifications_beside_one_that_is_held_are_forgotten(db: None) -> No
         for number in range(2)
     ]
     with held(KeptNotification.objects.filter(pk=kept[0].pk)):
-        messaging_tasks.forget_kept_notifications()
+        messaging_tasks.prune_kept_notifications()
         assert list(KeptNotification.objects.all()) == [kept[0]]
 
 
@@ -247,7 +247,7 @@ def test_old_answers_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None
         for each_tenant in two
     ]
     with held(Delivery.objects.filter(pk=deliveries[0].pk)):
-        webhooks_tasks.forget_answers()
+        webhooks_tasks.prune_answers()
         assert list(Delivery.objects.filter(answers__isnull=False)) == [deliveries[0]]
 
 

@@ -56,7 +56,7 @@ def former_database() -> Iterator[str]:
         operator.execute(drop)
         operator.execute(copy.format(sql.Identifier(FORMER), sql.Identifier(name)))
         delete_all_rows()
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         yield server._replace(path=f"/{FORMER}").geturl()
         operator.execute(drop)
 

@@ -59,7 +59,7 @@ def audited_actions() -> set[str]:
         ("_record", 0),
         ("_record", 1),
         ("_audit", 0),
-        ("_forget_account", 9),
+        ("_remove_account", 9),
     ):
         found |= {
             action

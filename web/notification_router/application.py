@@ -1,6 +1,6 @@
 """The ASGI application of the notification router: a notification goes to the cell of its accounts, byte for byte.
 
-One with changes of several cells is cut into a part for each, signed anew, and answered 200 only if every cell answered
+One with changes of several cells is cut into a part for each, re-signed, and answered 200 only if every cell answered
 200: otherwise the upstream repeats the whole, and a cell that had its part already knows it by its dedupe keys. What is
 of no cell goes to the default one, which keeps it. The router stores nothing.
 """
@@ -133,7 +133,7 @@ class CellCalls:
             self._refused[f"answered_{status}"] += 1
         return status == 200
 
-    def tell(self) -> None:
+    def log_state(self) -> None:
         """One line in the log for all that the cell did not take since the last one."""
         if self._refused:
             log.warning("cell_did_not_take", cell=self._name, in_flight=self._calls, **self._refused)
@@ -223,7 +223,7 @@ class Router:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for cell in self._cells.values():
-                cell.tell()
+                cell.log_state()
             try:
                 self._table.read()
             except (OSError, ValueError):

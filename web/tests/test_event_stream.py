@@ -114,7 +114,7 @@ def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_
         cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [keys[1].row.id])
     credentials = [admission.Credential(key.key, None) for key in keys]
     empty_valkey.flushdb()
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     assert async_to_sync(admission.still_admitted)(credentials) == [True, False, True]
 
 
@@ -307,7 +307,7 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
 
 def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
     publish_one(tenant)
-    reading.forget_positions()
+    reading.clear_positions()
     since = publish_one(tenant)
     place = reading.Position(2**50, ids.uuid7())
     assert listen(Last_Event_ID=str(place)).event()["id"] == since
@@ -442,7 +442,7 @@ def test_a_revoked_key_ends_its_stream(
     monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
     stream = listen()
     api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     assert stream.event() == {"event": "closed", "data": "unauthorized"}
     # What a process remembers of a key, and the two rounds in which it may have been judged just before.
     assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
@@ -453,7 +453,7 @@ def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant, monkeypatch
     stream = listen()
     tenant.status = "suspended"
     tenant.save()
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     key_cache.write_tenant(tenant)
     assert stream.event() == {"event": "closed", "data": "unauthorized"}
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def _listening() -> Iterator[None]:
     call_log.register(recorder.record)
     yield
-    call_log.forget_listeners()
+    call_log.clear_listeners()
 
 
 def test_a_call_is_logged(front: FrontClient, key: api_keys.NewKey) -> None:

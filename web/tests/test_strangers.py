@@ -99,7 +99,7 @@ class TestKeys:
         flood = [call(unknown(number), f"198.51.100.{number % 3}") for number in range(12)]
         wait_until(lambda: users() == 12, "all have arrived")
         # Found once, but no longer remembered: its call takes a look-up, as theirs do.
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         assert_refused(call(key.key, "198.51.100.1"), 400, "invalid_request")
         assert not any(each.done() for each in flood)
         look_ups.grant(12)
@@ -233,13 +233,13 @@ class TestAbsent:
         assert queries() == 1
         assert queries() == 0
         monkeypatch.setattr(key_cache, "ABSENT_SECONDS", -1.0)
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         queries()
         assert queries() > 0, "it is remembered for a while only"
 
     def test_a_revoked_key_is_told_so_each_time(self, key: api_keys.NewKey, api: Api) -> None:
         api_keys.revoke(keys=ApiKey.objects.all(), key_id=key.row.id)
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         for _ in range(2):
             with pytest.raises(Unauthorized, match="revoked"):
                 admission._identified(key.key, None)
@@ -343,7 +343,7 @@ class TestKnownKeys:
     def test_the_end_of_a_key_is_heard_of_from_other_processes(self, key: api_keys.NewKey) -> None:
         key_hash = api_keys.hash_of(key.key)
         key_cache.key_by_hash(key_hash)
-        key_cache._forget(f"key:{key_hash}")
+        key_cache._invalidate(f"key:{key_hash}")
         assert not strangers.is_known(scope(bearer(key.key)))
 
     def test_an_end_that_nobody_told_of_is_found_at_the_next_use(self, key: api_keys.NewKey) -> None:
@@ -351,7 +351,7 @@ class TestKnownKeys:
         key_cache.key_by_hash(key_hash)
         ApiKey.objects.update(revoked_at=now())
         valkey().flushdb()
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         assert strangers.is_known(scope(bearer(key.key)))
         key_cache.key_by_hash(key_hash)
         assert not strangers.is_known(scope(bearer(key.key)))

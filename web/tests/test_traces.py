@@ -19,7 +19,7 @@ from messaging.models import Batch
 from messaging.notifications.incoming import _Signed, _taking_in
 from messaging.sending import journal, journal_replay
 from messaging.sending.journal import Answered, Begun
-from messaging.tasks import forget_media
+from messaging.tasks import prune_media
 from messaging.tests.conftest import _no_lingering_runner, account, connected_number
 from messaging.tests.incoming import notification, number_of, signature_of, text_change
 from messaging.tests.sending.test_send import text
@@ -284,8 +284,8 @@ def test_a_send_that_its_process_did_not_record_keeps_its_trace(
 
 
 def test_a_tasks_run_is_a_trace_of_its_own(traced: Collector) -> None:
-    forget_media.apply()
-    (ran,) = traced.wait_for("messaging.tasks.forget_media")
+    prune_media.apply()
+    (ran,) = traced.wait_for("messaging.tasks.prune_media")
     assert (ran.parent_id, ran.kind, ran.is_error) == ("", "consumer", False)
 
 

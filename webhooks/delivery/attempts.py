@@ -116,7 +116,7 @@ class EndpointCounters:
     window_attempts: int = 0
     window_failures: int = 0
 
-    def hopeless(self, at: datetime) -> bool:
+    def is_past_recovery(self, at: datetime) -> bool:
         """Five days without one success and at least 20 attempts: with a dead delivery the endpoint is disabled."""
         return (
             self.failing_since is not None
@@ -234,7 +234,7 @@ KEPT_ANSWERS = 3
 """Of a delivery: those to its newest failed attempts."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
 """Answers that are kept of an endpoint in each dispatcher: AT_ONCE at first, then one in SECONDS_EACH."""
-FORGET_ROWS = 1000
+PRUNED_ROWS = 1000
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _NEVER_KEPT = frozenset({"set-cookie", "set-cookie2"})
@@ -293,7 +293,7 @@ class AnswerAllowance:
 
 
 # By the partial index `delivery_with_answers`, a tenant at a time.
-_FORGET = """
+_PRUNE = """
 UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
     SELECT d.id FROM unnest(%s::int[], %s::uuid[]) AS over (days, last_id)
     JOIN tenants_tenant t ON t.retention_days = over.days
@@ -305,16 +305,16 @@ UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
 """
 
 
-def forget() -> int:
-    """Forget the answers to deliveries of events whose bodies are past retention. Returns how many deliveries."""
+def prune_answers() -> int:
+    """Delete answers to deliveries of events whose bodies are past retention. Returns how many deliveries."""
     moment = now()
     retentions = list(Tenant.objects.values_list("retention_days", flat=True).distinct())
     ends = [ids.first_at(moment - timedelta(days=days)) for days in retentions]
-    forgotten = 0
+    pruned = 0
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(_FORGET, [retentions, ends, FORGET_ROWS, FORGET_ROWS])
+            cursor.execute(_PRUNE, [retentions, ends, PRUNED_ROWS, PRUNED_ROWS])
             rows: int = cursor.rowcount
-        forgotten += rows
-        if rows < FORGET_ROWS:
-            return forgotten
+        pruned += rows
+        if rows < PRUNED_ROWS:
+            return pruned

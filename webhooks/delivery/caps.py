@@ -191,7 +191,7 @@ class InFlight:
     has_more: bool = False
     """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
 
-    def give_back(self) -> bool:
+    def release(self) -> bool:
         """One of its requests has ended; returns whether that is a reason to look for more of it."""
         self.taken -= 1
         if self.has_more and self.taken < self.cap:

@@ -35,7 +35,7 @@ from webhooks.delivery.claim_statements import (
     taking_over,
 )
 from webhooks.delivery.monitoring import IN_FLIGHT_KEY, IN_FLIGHT_SECONDS
-from webhooks.delivery_rows import giving_back
+from webhooks.delivery_rows import releasing
 from webhooks.events import publish
 from webhooks.events.publish import HandedOver
 from webhooks.wake_up import Packed
@@ -53,7 +53,7 @@ in the dispatcher while the next claim is under way; when receivers are slow, fe
 
 
 class DeliveryRate:
-    """Deliveries that end in a second, smoothed. Whoever ends one counts it in `ended`."""
+    """Deliveries that end in a second, smoothed. `ended` counts those since the last claim."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -84,7 +84,7 @@ class Claimer:
         # A lease that a crash of Postgres forgets is claimed again: at least once.
         self._connection = LoopConnection(durable=False)
         self.clock: DatabaseClock | None = None
-        """The database's clock, once it was read: before, no lease that others gave can be judged."""
+        """The database's clock, once it was read: until then, leases of other dispatchers cannot be compared."""
         self.must_look = True
         """Whether more may be due than was handed over: then the dispatcher looks as soon as there is room."""
         self.looked_at = 0.0
@@ -121,11 +121,11 @@ class Claimer:
         left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
         if left:
             self.must_look |= len(taken) < len(within_caps)
-            await self._run(self._connection.run_each, giving_back(left))
+            await self._run(self._connection.run_each, releasing(left))
         return taken
 
     async def look(self, room: int) -> list[Claimed]:
-        """Claim what is due; a lone statement finds that nothing is."""
+        """Claim what is due; a single statement finds that nothing is."""
         self.must_look = False
         ready = await self._run(self._connection.run_each, finding_ready())
         self.looked_at = time.monotonic()
@@ -154,12 +154,12 @@ class Claimer:
             self.must_look = True
         return GRACE_SECONDS if self._dead_workers.has_suspects else None
 
-    async def give_back(self, waiting: Sequence[Claimed | HandedOver]) -> None:
+    async def release(self, waiting: Sequence[Claimed | HandedOver]) -> None:
         """End the leases of what was not sent; if that fails, they run out."""
         try:
-            await self._connection.run(giving_back({each.id: each.claimed_at for each in waiting}))
+            await self._connection.run(releasing({each.id: each.claimed_at for each in waiting}))
         except DATABASE_UNAVAILABLE as error:
-            log.warning("give_back_failed", error=type(error).__name__, rows=len(waiting))
+            log.warning("release_failed", error=type(error).__name__, rows=len(waiting))
 
     async def close(self) -> None:
         """Close the connection."""
@@ -200,11 +200,11 @@ def _waiting(name: str) -> tuple[Any, ...]:
 
 
 class WakeUpListener:
-    """The signals for one dispatcher: `start`, then `heard` again and again, then `close`.
+    """The signals for one dispatcher: `start`, then `receive` again and again, then `close`.
 
     `in_flight` counts the dispatcher's requests, for the figures that operators see; `has_room` says whether it can be
-    handed more; `on_signal` is called when there is something to hear. What was signalled waits in Valkey, for another
-    dispatcher too, until the last signals were heard. The connection is the listener's own: a thread that waits costs
+    handed more; `on_signal` is called when a signal came. Signals wait in Valkey, for another
+    dispatcher too, until the last ones were received. The connection is the listener's own: a thread that waits costs
     several changes of threads a signal.
     """
 
@@ -227,7 +227,7 @@ class WakeUpListener:
         )
         self._is_connected = False
         self._id: int | None = None
-        """The connection's id in Valkey; None where Valkey does not tell."""
+        """The connection's id in Valkey; None where Valkey has none."""
         self._reported_at = -math.inf
         self._reported_room = False
         self._cpu_seconds = 0.0
@@ -236,25 +236,25 @@ class WakeUpListener:
         self._own: list[HandedOver] = []
         """What this process handed over itself."""
         self._own_look = False
-        self._heard = asyncio.Event()
+        self._received = asyncio.Event()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def has_heard(self) -> bool:
-        """Whether there is something to hear."""
+    def has_signals(self) -> bool:
+        """Whether signals wait to be received."""
         return bool(self._signals or self._own or self._own_look)
 
     @property
     def is_connected(self) -> bool:
-        """Whether signals can be heard."""
+        """Whether signals arrive."""
         return self._is_connected
 
     def start(self) -> None:
         """Begin to listen."""
         self._task = asyncio.create_task(self._listen())
 
-    def heard(self) -> tuple[list[HandedOver], bool]:
+    def receive(self) -> tuple[list[HandedOver], bool]:
         """The deliveries that were handed over since the last call, and whether to look for all that are due.
 
         Has it listen again, so a claim that follows misses nothing.
@@ -262,7 +262,7 @@ class WakeUpListener:
         signals, self._signals = self._signals, ()
         own, self._own = self._own, []
         own_look, self._own_look = self._own_look, False
-        self._heard.set()
+        self._received.set()
         unpacked = [publish.unpacked(signal) for signal in signals]
         handed_over = [each for deliveries in unpacked for each in deliveries or ()]
         return own + handed_over, own_look or None in unpacked
@@ -274,9 +274,9 @@ class WakeUpListener:
         self._on_signal()
 
     async def close(self) -> None:
-        """End. What this dispatcher has not heard is signalled to another."""
+        """End. Signals that this dispatcher did not receive are passed on to another."""
         self._closing.set()
-        self._heard.set()
+        self._received.set()
         await asyncio.to_thread(_leave, self._name, self._id)
         if self._task is not None:
             await self._task
@@ -303,7 +303,7 @@ class WakeUpListener:
                     await self._closing.wait()
 
     async def _wait(self) -> None:
-        """Have Valkey wait for signals once, and then the loop until they were heard.
+        """Let Valkey wait for signals once, and then the loop until they were received.
 
         Says first, where that is due, that this dispatcher is alive.
         """
@@ -317,11 +317,11 @@ class WakeUpListener:
                 await pipeline.execute()
         self._is_connected = True
         if found := await self._client.execute_command(*self._waiting):
-            self._heard.clear()
+            self._received.clear()
             self._signals = found[1]
             if not self._closing.is_set():
                 self._on_signal()
-                await self._heard.wait()
+                await self._received.wait()
 
     def _reports(self) -> list[tuple[Any, ...]]:
         has_room = self._has_room()

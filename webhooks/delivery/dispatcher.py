@@ -2,7 +2,7 @@
 
 One runs in each process with the role `deliveries`, from its start on (`gateway/__main__.py`). It claims what is
 due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It ends when it is
-told to stop, or after it was idle for long; then the next one begins (`gateway/loop_thread.py`). A crash loses
+stopped, or after it was idle for long; then the next one begins (`gateway/loop_thread.py`). A crash loses
 nothing: its leases end with its registration and the deliveries are claimed again (docs/architecture.md).
 """
 
@@ -78,7 +78,7 @@ async def _run() -> None:
 
 
 def stop() -> None:
-    """Ask the dispatcher to end: nothing more is claimed, what waits is given back, what is in flight finishes."""
+    """Request the dispatcher's end: nothing more is claimed, what waits is released, what is in flight finishes."""
     _stopping.set()
     if _dispatcher is not None:
         _dispatcher.wake()
@@ -103,7 +103,7 @@ class _Dispatcher:
         """Deliveries that wait for their slots; they take no sender."""
         self.lines = Lines()
         self.broken_off: list[Claimed] = []
-        """What waited in a line that does not go on, to be given back."""
+        """What waited in a line that does not go on, to be released."""
         self.bodies = BodyMemory()
         """The bodies of what is claimed."""
         self.caps = InFlightCaps(
@@ -139,7 +139,7 @@ class _Dispatcher:
             worker_id=self.registration.id,
             in_flight=lambda: self.senders.in_flight,
             has_room=self._has_room,
-            on_signal=self._hear,
+            on_signal=self._receive,
         )
 
     @property
@@ -182,7 +182,7 @@ class _Dispatcher:
                 # What was handed over until then is on the loop by now.
                 await asyncio.sleep(0)
                 self._listen()
-                await self._give_back()
+                await self._release()
                 await self.senders.finish()
         finally:
             wake_up.attach(None)
@@ -202,7 +202,7 @@ class _Dispatcher:
             self._listen()
             if self.broken_off:
                 broken_off, self.broken_off = self.broken_off, []
-                await self.claimer.give_back(broken_off)
+                await self.claimer.release(broken_off)
             if (seconds := await self.claimer.take_over_from_dead()) is not None:
                 self.loop.call_later(seconds, self.woken.set)
             was_idle = not (self.senders.in_flight or self.paced)
@@ -253,15 +253,15 @@ class _Dispatcher:
 
     def _listen(self) -> None:
         """Note what was signalled, and wait for more."""
-        handed_over, looks = self.listener.heard()
+        handed_over, looks = self.listener.receive()
         self.handed_over += handed_over
         self.claimer.must_look |= looks
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """Take over what is signalled to a dispatcher at rest, or during a look; otherwise the next claim does.
 
-        A task that wakes costs a fifth of a lone delivery, so the one that claims is left asleep. A look walks through
-        all endpoints that have open deliveries: what was handed over does not wait for it.
+        A task that wakes costs a fifth of a single delivery, so the one that claims is left asleep. A poll walks
+        through all endpoints that have open deliveries: what was handed over does not wait for it.
         """
         takes = self.is_at_rest or self.looked_for is not None
         if takes:
@@ -347,7 +347,7 @@ class _Dispatcher:
         if not (is_full and self.freed.is_set()):
             await self._woken_within(POLL_SECONDS if is_full else self._until_look())
         self.awaits_freed = self.is_at_rest = False
-        if is_full and not self.listener.has_heard:
+        if is_full and not self.listener.has_signals:
             self.woken.clear()
             await self._woken_within(SWARM_SECONDS)
 
@@ -362,7 +362,7 @@ class _Dispatcher:
         poll = QUIET_POLL_SECONDS if self.claimer.is_quiet and self.listener.is_connected else POLL_SECONDS
         return self.claimer.looked_at + poll - time.monotonic()
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         """End the leases of what waits for a claim or a sender; if that fails, they run out."""
         waiting: list[Claimed | HandedOver] = [
             *self.handed_over,
@@ -375,7 +375,7 @@ class _Dispatcher:
         self.broken_off.clear()
         waiting += self.senders.take_back()
         if waiting:
-            await self.claimer.give_back(waiting)
+            await self.claimer.release(waiting)
 
     async def _send(self, sending: Sending) -> None:
         delivery, endpoint = sending.delivery, sending.endpoint
@@ -390,7 +390,7 @@ class _Dispatcher:
             self.recorder.add(outcome)
 
     def _may_go_on(self, delivery: Claimed) -> bool:
-        """Whether the next delivery of a line may be sent, and not given back."""
+        """Whether the next delivery of a line may be sent, and not released."""
         return (
             self.lines.has_next(delivery)
             and time.monotonic() - delivery.claimed_monotonic < LINE_SECONDS
@@ -403,7 +403,7 @@ class _Dispatcher:
         if self.lines.has_next(sending.delivery):
             self._end_in_line(sending)
         for share in (sending.endpoint, sending.tenant):
-            if share.give_back():
+            if share.release():
                 self._look_after_swarm()
         self._free()
 

@@ -92,7 +92,7 @@ SCANNED_CUSTOMERS = 2_000
 """Customers that one claim looks at, from a customer on that is another one each time."""
 LONGEST_LINE = 128
 LINE_SECONDS = 5.0
-"""How long a line may take. What is left then is given back: it saw no change of the endpoint since the claim."""
+"""How long a line may take. What is left then is released: it saw no change of the endpoint since the claim."""
 SCANNED_ROWS = 500
 """Due deliveries of an endpoint that one claim looks through for those without a customer key: they were made before
 the endpoint was ordered, and are due before all others."""

@@ -108,7 +108,7 @@ def record(outcomes: Sequence[Outcome]) -> int:
     """Write outcomes and what they say of their endpoints in one transaction; returns how many counted."""
     with transaction.atomic():
         counted = run(recording(outcomes))
-        disable(run(judging(counted)))
+        disable(run(evaluating(counted)))
     return len(counted)
 
 
@@ -158,7 +158,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
+def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
     """The statements that write what outcomes say of their endpoints, for a transaction of their own.
 
     Returns the endpoints to disable, with the reasons.
@@ -181,7 +181,7 @@ def judging(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
         updated.append((endpoint_id, counters))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"
-        elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.hopeless(at):
+        elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.is_past_recovery(at):
             to_disable[endpoint_id] = "failing"
     yield (
         _ENDPOINTS,
@@ -206,10 +206,10 @@ FLUSH_SECONDS = 0.2
 ENOUGH_ROWS = 32
 """Outcomes that wait for no more: what a crash sends twice is what was answered and is not recorded."""
 FLUSH_ROWS = 500
-JUDGE_SECONDS = 1.0
+EVALUATE_SECONDS = 1.0
 """How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
 RETRY_SECONDS = 0.5
-MOST_UNJUDGED = 10_000
+MOST_UNEVALUATED = 10_000
 """Outcomes that are kept for a database that is away."""
 PATIENCE_SECONDS = 15.0
 """How long outcomes wait for a database that is away; well within the lease."""
@@ -222,10 +222,10 @@ class Recorder:
         self._on_awaited = on_awaited
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
-        self._unjudged: list[Outcome] = []
+        self._unevaluated: list[Outcome] = []
         """Recorded outcomes that their endpoints' counters do not have yet, in their order."""
-        self._judged_at = time.monotonic()
-        self._judges_now = False
+        self._evaluated_at = time.monotonic()
+        self._evaluates_now = False
         """Whether one of them is a failure or a probe, which is written at once."""
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
@@ -266,10 +266,10 @@ class Recorder:
                 await self._record(batch)
                 if any(outcome.is_awaited for outcome in batch):
                     self._on_awaited()
-            if self._must_judge():
-                await self._judge()
-        if self._unjudged:
-            await self._judge()
+            if self._must_evaluate():
+                await self._evaluate()
+        if self._unevaluated:
+            await self._evaluate()
         await self._database.close()
 
     async def _until_enough(self) -> None:
@@ -288,7 +288,7 @@ class Recorder:
         gives_up_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                self._add_unjudged(await self._database.run_each(recording(batch)))
+                self._add_unevaluated(await self._database.run_each(recording(batch)))
                 return
             except Exception as error:
                 if concerns_all(error):
@@ -307,7 +307,7 @@ class Recorder:
         for outcome in batch:
             for attempt in (outcome, msgspec.structs.replace(outcome, log_entry=None, kept=None)):
                 try:
-                    self._add_unjudged(await self._database.run_each(recording([attempt])))
+                    self._add_unevaluated(await self._database.run_each(recording([attempt])))
                 except Exception as error:
                     if concerns_all(error):
                         log.warning("record_failed", error=type(error).__name__, rows=1)
@@ -316,35 +316,35 @@ class Recorder:
                 else:
                     break
 
-    def _add_unjudged(self, outcomes: Sequence[Outcome]) -> None:
-        if outcomes and not self._unjudged:
-            self._judge_later()
-        self._unjudged += outcomes
-        self._judges_now |= any(outcome.probe or not outcome.is_success for outcome in outcomes)
+    def _add_unevaluated(self, outcomes: Sequence[Outcome]) -> None:
+        if outcomes and not self._unevaluated:
+            self._evaluate_later()
+        self._unevaluated += outcomes
+        self._evaluates_now |= any(outcome.probe or not outcome.is_success for outcome in outcomes)
 
-    def _judge_later(self) -> None:
-        asyncio.get_running_loop().call_later(JUDGE_SECONDS, self._has_work.set)
+    def _evaluate_later(self) -> None:
+        asyncio.get_running_loop().call_later(EVALUATE_SECONDS, self._has_work.set)
 
-    def _must_judge(self) -> bool:
-        return bool(self._unjudged) and (
-            self._judges_now or time.monotonic() - self._judged_at >= JUDGE_SECONDS
+    def _must_evaluate(self) -> bool:
+        return bool(self._unevaluated) and (
+            self._evaluates_now or time.monotonic() - self._evaluated_at >= EVALUATE_SECONDS
         )
 
-    async def _judge(self) -> None:
+    async def _evaluate(self) -> None:
         """Write what outcomes say of their endpoints. A database that is away is asked again with the next ones."""
-        outcomes, self._unjudged = self._unjudged, []
-        self._judges_now = False
+        outcomes, self._unevaluated = self._unevaluated, []
+        self._evaluates_now = False
         try:
-            to_disable = await self._database.run(judging(outcomes))
+            to_disable = await self._database.run(evaluating(outcomes))
         except DATABASE_UNAVAILABLE as error:
-            log.warning("judge_failed", error=type(error).__name__, rows=len(outcomes))
-            self._unjudged = outcomes[-MOST_UNJUDGED:]
-            self._judge_later()
+            log.warning("evaluation_failed", error=type(error).__name__, rows=len(outcomes))
+            self._unevaluated = outcomes[-MOST_UNEVALUATED:]
+            self._evaluate_later()
             return
         except Exception:
-            log.exception("outcomes_not_judged", rows=len(outcomes))
+            log.exception("outcomes_not_evaluated", rows=len(outcomes))
             return
-        self._judged_at = time.monotonic()
+        self._evaluated_at = time.monotonic()
         if to_disable:
             await asyncio.to_thread(_disable, to_disable)
 

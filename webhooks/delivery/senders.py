@@ -153,7 +153,7 @@ class Sending:
 class Senders:
     """The senders of one dispatcher: up to `count` for requests that are not slow, and one more for each slow request.
 
-    `send` sends a delivery, `on_end` is told of its end. `on_room` is called when slow requests have made room.
+    `send` sends a delivery, `on_end` receives its end. `on_room` is called when slow requests have made room.
     """
 
     def __init__(

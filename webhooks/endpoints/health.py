@@ -63,11 +63,11 @@ def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: 
             if (event_id, delivery_id) < (delivery.event_id, delivery.id):
                 hold = Hold(EARLIER_EVENT, until)
         if hold is not None:
-            _tell(delivery, hold)
+            _notify(delivery, hold)
     return deliveries
 
 
-def _tell(delivery: Delivery, hold: Hold) -> None:
+def _notify(delivery: Delivery, hold: Hold) -> None:
     due = delivery.next_attempt_at
     if hold.until is None or due is None or due <= hold.until:
         delivery.last_error = hold.error or delivery.last_error

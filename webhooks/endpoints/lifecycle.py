@@ -107,7 +107,7 @@ def create(
         )
         _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types}, actor)
         if is_inbox:
-            _tell(endpoint)
+            _notify(endpoint)
     if is_inbox or status == Endpoint.Status.PENDING:
         return endpoint
     try:
@@ -238,7 +238,7 @@ def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         _audit("webhook_endpoint.delete", endpoint, {}, actor)
         endpoint.delete()
-        _tell(endpoint)
+        _notify(endpoint)
         wake_up.after_commit()
 
 
@@ -252,7 +252,7 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
     endpoint.save(update_fields=["status", "disabled_at"])
     _audit("webhook_endpoint.disable", endpoint, {"reason": reason}, GATEWAY)
     notices.disabled(endpoint, cause=reason)
-    _tell(endpoint)
+    _notify(endpoint)
 
 
 @contextmanager
@@ -332,10 +332,10 @@ def _activate(endpoint: Endpoint) -> None:
 
 def _save(endpoint: Endpoint) -> None:
     endpoint.save()
-    _tell(endpoint)
+    _notify(endpoint)
 
 
-def _tell(endpoint: Endpoint) -> None:
+def _notify(endpoint: Endpoint) -> None:
     """Have connection states and the checklist follow the endpoint's change, in the same transaction."""
     signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
     own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE

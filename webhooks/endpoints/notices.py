@@ -1,8 +1,8 @@
-"""Operational events: a tenant's other endpoints and its mailbox hear that one fails, was disabled, has recovered.
+"""Operational events: notify a tenant's other endpoints and its mailbox that one fails, was disabled, has recovered.
 
 One event and one mail for each change of state. `told_failing_since` of the endpoint holds the failure that the tenant
-was told of: it is set and cleared under the endpoint's lock, in the transaction of the event, so that two processes do
-not tell twice. A failed delivery of an operational event is not told: telling it would make the next one.
+was notified of: it is set and cleared under the endpoint's lock, in the transaction of the event, so two processes do
+not notify twice. A failed delivery of an operational event is not reported: the report would make the next one.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from webhooks.models import Endpoint
 log = structlog.get_logger(__name__)
 
 FAILING_AFTER = timedelta(minutes=15)
-"""How long an endpoint has no success before its tenant is told."""
+"""How long an endpoint has no success before its tenant is notified."""
 MOST_ENDPOINTS = 1_000
 """Looked at in one run."""
 
@@ -44,28 +44,28 @@ SELECT EXISTS (
 """
 
 
-def tell_changes() -> int:
-    """Tell tenants of the endpoints that have been failing for 15 minutes and of those that recovered.
+def notify_changes() -> int:
+    """Notify tenants of the endpoints that have been failing for 15 minutes and of those that recovered.
 
-    Called every half minute by beat. Returns how many endpoints were told of. One tenant's failure stops no other.
+    Called every half minute by beat. Returns the number of endpoints. One tenant's failure stops no other.
     """
     by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
-    # In no order: those of which nothing is ever told must not keep the others beyond `MOST_ENDPOINTS` for good.
+    # Unordered, so that endpoints without notices cannot starve those beyond `MOST_ENDPOINTS`.
     for endpoint in _changed().order_by("?")[:MOST_ENDPOINTS]:
         by_tenant[endpoint.tenant_id].append(endpoint)
-    told = 0
+    notified = 0
     for tenant_id, endpoints in by_tenant.items():
         try:
-            told += _tell(tenant_id, endpoints)
+            notified += _notify(tenant_id, endpoints)
         except Exception as error:
             if concerns_all(error):
                 raise
             log.exception("endpoint_notices_failed", tenant_id=str(tenant_id))
-    return told
+    return notified
 
 
 def disabled(endpoint: Endpoint, *, cause: str) -> None:
-    """Tell the tenant that an endpoint was just disabled; inside the transaction, under the lock of that."""
+    """Notify the tenant that an endpoint was just disabled; inside the transaction, under the lock of that."""
     endpoint.told_failing_since = endpoint.told_failing_since or endpoint.failing_since or now()
     endpoint.save(update_fields=["told_failing_since"])
     moment = endpoint.disabled_at or now()
@@ -77,7 +77,7 @@ def disabled(endpoint: Endpoint, *, cause: str) -> None:
 
 
 def _changed() -> QuerySet[Endpoint]:
-    """Endpoints whose tenants have not been told yet how they are. Of a suspended tenant nothing is attempted."""
+    """Endpoints whose state their tenants do not know yet. Of a suspended tenant nothing is attempted."""
     is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
     is_well = Q(
         told_failing_since__isnull=False,
@@ -92,7 +92,7 @@ def _changed() -> QuerySet[Endpoint]:
     return rows.filter(is_failing | is_well)
 
 
-def _tell(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
+def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
     """One transaction and at most one mail of each kind for a tenant's endpoints."""
     health = {
         endpoint.id: health_of(endpoint)

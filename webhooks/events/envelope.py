@@ -25,11 +25,11 @@ from webhooks.models import within_retention
 # --- Event types by what the service does with them; the vocabulary itself is the notifications' `EventType`.
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
-"""What the service tells about one endpoint to the others."""
+"""Operational events: about one endpoint, sent to the others."""
 ALL = "*"
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
-"""What a `message.status` event tells of a message (upstream fact 3.5)."""
+"""What a `message.status` event says of a message (upstream fact 3.5)."""
 DIRECTION_OF_TYPE: Mapping[str, Direction] = {
     "message.inbound": "inbound",
     "message.outbound": "outbound",
@@ -53,7 +53,7 @@ customer has a key of its own: it waits for none. A hash, so that deliveries nam
 # events.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status that a `message.status` event tells. Events of before that column have it in their dedupe key alone,
+"""SQL: the status of a `message.status` event. Events of before that column have it in their dedupe key alone,
 `status:<wamid>:<status>`."""
 WANTED = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
@@ -63,7 +63,7 @@ WANTED = f"""
     AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
     AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
 """
-"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint does not hear of itself. The
+"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events of itself. The
 service's own events have no `raw_path`: the upstream's form has no place for them."""
 
 
@@ -87,7 +87,7 @@ class NewEvent:
     """JSON, delivered byte for byte."""
     raw_path: str | None = None
     message: MessageFacts | None = None
-    """What a `message.*` event tells about its message, for the message log. Not shown in the envelope."""
+    """What a `message.*` event says about its message, for the message log. Not shown in the envelope."""
 
     @property
     def status(self) -> str | None:

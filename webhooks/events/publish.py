@@ -117,7 +117,7 @@ class MessageRows:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, tenant_id: UUID, event_id: UUID, event: NewEvent) -> int | None:
-        """Add what an event tells; returns the place of its message's row. None for an event of no message."""
+        """Add what an event says; returns the place of its message's row. None for an event of no message."""
         facts = event.message
         if facts is None or (event.wamid is None and not facts.is_message):
             return None
@@ -139,7 +139,7 @@ class MessageRows:
         first_month = this_month
         for place, row in enumerate(self._rows):
             row["place"] = place
-            # One sent as its month ended, or told by the send journal, may have a status by now.
+            # One sent as its month ended, or replayed from the send journal, may have a status by now.
             row["may_exist"] |= row["month"] < this_month
             if row["may_exist"]:
                 first_month = min(first_month, (row["month"] - LOOK_BACK).replace(day=1))
@@ -151,7 +151,7 @@ class MessageRows:
 
 
 def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) -> dict[str, Any]:
-    """What an event tells, without the members that it does not."""
+    """What an event says, without its empty members."""
     row: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": event.environment,
@@ -163,8 +163,8 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
     }
     if facts.is_message:
         row["event_id"] = event_id
-    told = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
-    row |= {name: value for name, value in told if value is not None}
+    members = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
+    row |= {name: value for name, value in members if value is not None}
     if column := _TIME_COLUMN.get(facts.status or ""):
         row[column] = isoformat_of(facts.at_ms or ids.milliseconds(event_id))
     return row

@@ -111,7 +111,7 @@ def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> i
 
 
 def prune_keys() -> int:
-    """Forget the dedupe keys that no repeat can come for any more."""
+    """Delete the dedupe keys that no repeat can come for any more."""
     return delete_before(EventKey, "created_at", now() - timedelta(days=KEY_DAYS))
 
 
@@ -201,12 +201,12 @@ _DELETE_BODIES = """
 DELETE FROM event_payloads p USING unnest(%s::date[], %s::uuid[]) AS gone (expires_on, id)
 WHERE p.expires_on = gone.expires_on AND p.id = gone.id
 """
-_FORGET_PERSONS = """
+_EXPUNGE_PERSONS = """
 UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %s || id
 WHERE id = ANY(%s)
 """
 # Locked in the order in which publishing locks them.
-_FORGET_MESSAGES = """
+_EXPUNGE_MESSAGES = """
 WITH locked AS (
     SELECT m.tenant_id, m.environment, m.key, m.month, m.id FROM messages m
     WHERE (m.tenant_id, m.environment, m.key) IN (
@@ -221,7 +221,7 @@ WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND 
   AND m.month = locked.month
 """
 # An endpoint's answer may quote the event.
-_FORGET_ANSWERS = """
+_EXPUNGE_ANSWERS = """
 UPDATE webhook_deliveries SET attempt_log = '[]', answers = NULL, customer_key = NULL
 WHERE event_id = ANY(%s) AND id >= %s
   AND (attempt_log <> '[]' OR answers IS NOT NULL OR customer_key IS NOT NULL)
@@ -261,7 +261,7 @@ def expunge_events(events: Sequence[Event]) -> int:
     event_ids = [event.id for event in events]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_DELETE_BODIES, [[day for day, _ in bodies], [body for _, body in bodies]])
-        cursor.execute(_FORGET_MESSAGES, [event_ids, EXPUNGED])
-        cursor.execute(_FORGET_PERSONS, [EXPUNGED, event_ids])
-        cursor.execute(_FORGET_ANSWERS, [event_ids, ids.first_at(events[0].created_at)])
+        cursor.execute(_EXPUNGE_MESSAGES, [event_ids, EXPUNGED])
+        cursor.execute(_EXPUNGE_PERSONS, [EXPUNGED, event_ids])
+        cursor.execute(_EXPUNGE_ANSWERS, [event_ids, ids.first_at(events[0].created_at)])
     return len(events)

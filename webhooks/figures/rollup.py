@@ -1,4 +1,4 @@
-"""Hourly figures: each hour of a tenant that changed is counted anew from the message log and the deliveries.
+"""Hourly figures: each hour of a tenant that changed is counted again from the message log and the deliveries.
 
 Publishing notes the hours that it changes in rows of their own, so senders never wait for a counter. `roll_up`, called
 by beat, gathers these notes and counts due hours as a whole, each in one transaction: a figure is a recount, and a
@@ -59,7 +59,10 @@ SELECT tenant_id, environment, hour, since FROM figures_due WHERE due_at <= cloc
 FOR UPDATE SKIP LOCKED
 """
 _TAKE = "DELETE FROM figures_due WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"
-_FORGET = "DELETE FROM figures WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s"
+_DELETE_ROWS = """
+DELETE FROM figures
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour = %(hour)s
+"""
 _LATER = """
 INSERT INTO figures_due (tenant_id, environment, hour, due_at, since)
 VALUES (%(tenant_id)s, %(environment)s, %(hour)s, %(due_at)s, %(since)s) ON CONFLICT DO NOTHING
@@ -139,8 +142,8 @@ def roll_up(*, seconds: float = RUN_SECONDS) -> int:
     return counted
 
 
-def forget() -> int:
-    """Forget figures that are older than the rows they were counted from. Returns how many."""
+def prune() -> int:
+    """Delete figures older than the rows they were counted from. Returns the number of rows."""
     oldest = now() - timedelta(days=settings.EVENT_METADATA_DAYS)
     return delete_before(Figure, "hour", hour_of(oldest))
 
@@ -197,7 +200,7 @@ def _count_or_put_off(tenant_id: UUID, environment: str, hour: int, since: datet
 
 def _count(scope: dict[str, Any]) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(_FORGET, scope)
+        cursor.execute(_DELETE_ROWS, scope)
         for counts in (COUNT_MESSAGES, COUNT_DELIVERIES):
             cursor.execute(_STORE.format(counts=counts), scope)
         cursor.execute(

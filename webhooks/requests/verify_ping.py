@@ -86,7 +86,7 @@ def handshake(endpoint: Endpoint) -> Ping:
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=VERIFY_SECONDS,
     )
-    return _judged(answer, answer.body.strip() == challenge.encode())
+    return _ping_of(answer, answer.body.strip() == challenge.encode())
 
 
 def ping(endpoint: Endpoint) -> Ping:
@@ -108,10 +108,10 @@ def ping(endpoint: Endpoint) -> Ping:
         allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=VERIFY_SECONDS,
     )
-    return _judged(answer, _carries(answer, challenge))
+    return _ping_of(answer, _carries(answer, challenge))
 
 
-def _judged(answer: Answer, has_challenge: bool) -> Ping:
+def _ping_of(answer: Answer, has_challenge: bool) -> Ping:
     has_passed = answer.ok and has_challenge
     return Ping(
         passed=has_passed,

@@ -240,7 +240,7 @@ def test_old_figures_leave(tenant: Tenant) -> None:
     write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(days=900)))], [outbound("wamid.B")])
     count_all()
     assert Figure.objects.values("hour").distinct().count() == 2
-    rollup.forget()
+    rollup.prune()
     assert Figure.objects.values("hour").distinct().count() == 1
     assert not FigureChange.objects.exists()
 

@@ -1,1 +1,1 @@
-"""The OpenAPI document: what the views alone do not tell."""
+"""The OpenAPI document: what the views alone do not contain."""

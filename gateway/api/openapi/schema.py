@@ -22,7 +22,7 @@ UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test wo
 """Operations that call the upstream: its errors pass through with its status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
-"""Bodies that a serializer describes and that take further members, which the simulator judges as Meta would."""
+"""Bodies that a serializer describes and that take further members, which the simulator validates as Meta does."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",

@@ -13,5 +13,5 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
     call_log.register(recorder.record)
     yield recorder.write
-    call_log.forget_listeners()
+    call_log.clear_listeners()
     recorder._buffer.take()

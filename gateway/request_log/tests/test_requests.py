@@ -344,4 +344,4 @@ def test_the_thread_writes_within_seconds(api: Api, tenant: Tenant) -> None:
         wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
         assert [row.id for row in ApiRequest.objects.all()] == [request_id]
     finally:
-        call_log.forget_listeners()
+        call_log.clear_listeners()

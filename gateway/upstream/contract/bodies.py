@@ -47,7 +47,7 @@ def opened(schema: Any) -> Any:
 
 
 def discriminated(names: dict[str, str], description: str) -> Json:
-    """A union of schemas that their `type` tells apart."""
+    """A union of schemas, distinguished by their `type`."""
     return {
         "description": description,
         "oneOf": [reference(name) for name in names.values()],

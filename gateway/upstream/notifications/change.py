@@ -1,7 +1,7 @@
 """A change of a notification: the facts of its messages, its event drafts, and its source as handlers get it. Pure.
 
 The functions of `events` get a `Source` and return its drafts. It promises that each dedupe key is bounded, and that
-an item without the identifiers of its key is told apart by its content. The incoming flow takes each `Change`, finds
+an item without the identifiers of its key is identified by its content. The incoming flow takes each `Change`, finds
 its tenant by `route`, gives every `EventDraft` an id and the columns that only the database knows, and stores it.
 
 Identifiers, texts and times are the upstream's. Whatever cannot be stored is left out, so that no message makes an
@@ -37,7 +37,7 @@ LAST_SECOND = 253_402_300_799
 
 
 class MessageFacts(NamedTuple):
-    """What one event tells about its message. What it does not tell is None. A tuple: one is made for every event."""
+    """What one event says about its message; None for what it does not say. A tuple: one is made for every event."""
 
     direction: Direction
     status: Status | None = None
@@ -177,14 +177,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class EventDraft:
-    """One event as the upstream tells it, before it belongs to a tenant.
+    """One event as Meta sent it, before it belongs to a tenant.
 
     `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is
     unique per tenant. `raw_path` leads from the body's root to the item; `entry` and `change` are the
     indexes in it. `waba_id`, `phone_number_id` and `display_phone_number` are the upstream's claim: where a
     look-up by `Route` knows better, it has the last word. `field` is the upstream's field after correction
     of its slips, `event` the value's own `event` (account_update, security, flows …). Identifiers longer
-    than 255 characters are None here. `message` is what a message or a status tells about its message.
+    than 255 characters are None here. `message` is what a message or a status says about its message.
     """
 
     type: EventType
@@ -272,7 +272,7 @@ class Source:
         return key
 
     def content_hash(self, item: object) -> str:
-        """Tells items of equal identity apart. The entry's sending time belongs to it: an alert that comes
+        """Distinguishes items of equal identity. The entry's sending time belongs to it: an alert that comes
         again with the same words is a new event; a repeated one with a new time is let through rather than
         lost.
         """
@@ -319,7 +319,7 @@ class Source:
     def unwritable(self, path: str, *place: str) -> EventDraft:
         """The event of what is nested too deeply to be written again: it points into `raw`.
 
-        `place` tells an item of the change from the change itself.
+        `place` distinguishes an item of the change from the change itself.
         """
         number = ".".join((str(self.entry), str(self.change), *place))
         key = self.key("meta", self.field, self.body_hash(), number, of=None)

@@ -108,7 +108,7 @@ def _describe(source: Source, describe: Describe, index: int, item: object) -> D
 
 
 def _completed(person: Person, theirs: list[Any]) -> Person:
-    """The ids of an item, with those that only its contact tells."""
+    """The ids of an item, with those that only its contact has."""
     contact = person_of(theirs)
     return Person(person.wa_id or contact.wa_id, person.user_id or contact.user_id)
 
@@ -412,7 +412,7 @@ def username(source: Source) -> list[EventDraft]:
 
 
 def account_update(source: Source) -> list[EventDraft]:
-    """Restriction, ban, partners, deletion, review or settings; `field` and `event` tell which."""
+    """Restriction, ban, partners, deletion, review or settings, by `field` and `event`."""
     account = source.route.waba_info_id or source.route.entry_id
     what = text(source.value.get("event")) or source.field
     return source.whole("account.update", "acct", account, what, source.time, digest(source.value)[:8])

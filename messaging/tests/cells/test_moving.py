@@ -113,7 +113,7 @@ def former(
         operator.execute(sql.SQL(f"CREATE DATABASE {FORMER} TEMPLATE {EMPTY_CELL}"))
         _copy("--data-only", source=here, target=there)
         delete_all_rows()
-        key_cache.forget_process_cache()
+        key_cache.clear_process_cache()
         yield FormerCell(there)
         operator.execute(drop)
 
@@ -341,7 +341,7 @@ def test_a_tenant_on_a_move_is_served_by_nobody(
     number_of(tenant, waba_id="100200", phone_number_id="200300")
     number_of(other_tenant, waba_id="100201", phone_number_id="200301", digits="919800000002")
     Tenant.objects.filter(pk=tenant.id).update(status=status)
-    key_cache.forget_process_cache()
+    key_cache.clear_process_cache()
     key_cache.write_tenant(Tenant.objects.get(pk=tenant.id))
     for answer in (api.get("/v1/tenant"), api.get("/v1/numbers"), api.post("/v1/messages", {})):
         assert_error(answer, 503, "service_unavailable")

@@ -1,4 +1,4 @@
-"""`manage.py forget_stream_positions`: after a restore, begin the event stream's places anew."""
+"""`manage.py forget_stream_positions`: after a restore, begin the event stream's positions again."""
 
 from typing import Any
 
@@ -13,4 +13,4 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        stream.forget_positions()
+        stream.clear_positions()

@@ -154,8 +154,10 @@ def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_
 def test_hopeless_after_five_days_and_twenty_failures_without_a_success() -> None:
     figures = attempts.after(EndpointCounters(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
     for _ in range(10):
-        assert not figures.hopeless(START + timedelta(days=9))
+        assert not figures.is_past_recovery(START + timedelta(days=9))
         figures = attempts.after(figures, [probed(figures, ok=False)], START)
-    assert not figures.hopeless(START + timedelta(days=4.9))
-    assert figures.hopeless(START + timedelta(days=5))
-    assert not attempts.after(figures, [probed(figures, ok=True)], START).hopeless(START + timedelta(days=9))
+    assert not figures.is_past_recovery(START + timedelta(days=4.9))
+    assert figures.is_past_recovery(START + timedelta(days=5))
+    assert not attempts.after(figures, [probed(figures, ok=True)], START).is_past_recovery(
+        START + timedelta(days=9)
+    )

@@ -128,9 +128,9 @@ def test_an_answer_is_shown_and_stored_no_longer_than_the_body(
     Delivery.objects.update(id=uuid_at(long_ago), event_id=ids.first_at(long_ago))
     Tenant.objects.filter(pk=other_tenant.pk).update(retention_days=7)
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=11)
-    assert attempts.forget() == 0, "the retention of another tenant does not count"
+    assert attempts.prune_answers() == 0, "the retention of another tenant does not count"
     assert shown_attempts(api)[0]["response_body"] == "no"
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=9)
     assert shown_attempts(api)[0]["response_body"] is None
-    assert attempts.forget() == 1
+    assert attempts.prune_answers() == 1
     assert Delivery.objects.get().answers is None

@@ -20,7 +20,7 @@ from webhooks.delivery.attempts import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS, Decis
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim, claiming, finding_ready
 from webhooks.delivery.recorder import Outcome, record
-from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget, giving_back
+from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget, releasing
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
 from webhooks.requests.signed_request import key_of
@@ -101,10 +101,10 @@ def test_giving_back_leaves_what_another_worker_has_claimed(tenant: Tenant, endp
     late, newer = overtaken(tenant)
     lease = Delivery.objects.get().leased_until
     with transaction.atomic():
-        run(giving_back({late.id: late.claimed_at}))
+        run(releasing({late.id: late.claimed_at}))
     assert Delivery.objects.get().leased_until == lease
     with transaction.atomic():
-        run(giving_back({newer.id: newer.claimed_at}))
+        run(releasing({newer.id: newer.claimed_at}))
     assert Delivery.objects.get().leased_until is None
 
 

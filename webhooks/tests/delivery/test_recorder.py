@@ -85,7 +85,7 @@ def test_a_lone_success_is_counted_without_another_delivery(tenant: Tenant, endp
 def test_a_failure_is_counted_at_once_after_the_successes_before_it(
     tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorders, "JUDGE_SECONDS", 1_000.0)
+    monkeypatch.setattr(recorders, "EVALUATE_SECONDS", 1_000.0)
     first, second, third = claimed(tenant, 3)
 
     async def work(recorder: Recorder) -> None:
@@ -105,7 +105,7 @@ def test_a_failure_is_counted_at_once_after_the_successes_before_it(
 def test_what_is_not_counted_yet_is_counted_at_the_end(
     tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorders, "JUDGE_SECONDS", 1_000.0)
+    monkeypatch.setattr(recorders, "EVALUATE_SECONDS", 1_000.0)
     deliveries = claimed(tenant, 2)
 
     async def work(recorder: Recorder) -> None:

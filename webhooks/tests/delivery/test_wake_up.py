@@ -157,7 +157,7 @@ def test_a_signal_carries_what_the_dispatcher_needs() -> None:
     )
     target = StoredTarget("https://a.example", "envelope", "secret", "before", now(), "headers", 7)
     delivery = one(envelope=whole, target=target)
-    wake_up.forget()
+    wake_up.reset()
     assert publish.unpacked(b"\x91" + delivery.packed().content) == [delivery]
 
 
@@ -240,7 +240,7 @@ def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
     async def end() -> None:
         ending = dispatcher._Dispatcher()
         ending.handed_over = [given]
-        await ending._give_back()
+        await ending._release()
         await ending.claimer.close()
 
     asyncio.run(end())
@@ -445,7 +445,7 @@ def test_a_fresh_delivery_is_claimed_and_handed_over(
         lambda: Endpoint.objects.update(circuit_open_until="2999-01-01T00:00:00Z"),
         lambda: Endpoint.objects.update(secret_unreadable_since="2020-01-01T00:00:00Z"),
         lambda: Tenant.objects.update(status="suspended"),
-        wake_up.forget,
+        wake_up.reset,
     ],
     ids=["circuit open", "secret unreadable", "suspended", "no dispatcher"],
 )

@@ -16,7 +16,7 @@ from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import lifecycle, notices
 from webhooks.endpoints.health import health_of
-from webhooks.endpoints.notices import tell_changes
+from webhooks.endpoints.notices import notify_changes
 from webhooks.events import envelope
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.requests.verify_ping import _examples
@@ -79,7 +79,7 @@ def test_failing_and_recovered_are_told_once_to_the_others_and_by_mail(
     tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
-    assert [tell_changes() for _ in range(3)] == [1, 0, 0]
+    assert [notify_changes() for _ in range(3)] == [1, 0, 0]
     dispatcher.run()
     (failing,) = [got.json for got in receiver.received if got.json["type"] == "webhook.failing"]
     assert failing["data"]["endpoint_id"] == str(broken.id)
@@ -91,7 +91,7 @@ def test_failing_and_recovered_are_told_once_to_the_others_and_by_mail(
     assert failing["data"]["since"] == isoformat(since)
 
     heal(broken, receiver)
-    assert [tell_changes() for _ in range(3)] == [1, 0, 0]
+    assert [notify_changes() for _ in range(3)] == [1, 0, 0]
     assert (told(broken), told(other)) == ([], ["webhook.failing", "webhook.recovered"])
     assert mails() == [
         "A webhook endpoint of “Asha Traders” is failing",
@@ -113,20 +113,20 @@ def test_what_is_no_news_is_not_told(
 ) -> None:
     fail(tenant, broken)
     Endpoint.objects.filter(pk=broken.pk).update(**change)
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     assert (told(other), mails()) == ([], [])
 
 
 def test_a_short_failure_is_not_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
     fail(tenant, broken, since=timedelta(minutes=14))
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     assert (told(other), mails()) == ([], [])
 
 
 def test_of_a_suspended_tenant_nothing_is_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
     fail(tenant, broken)
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     assert (told(other), mails()) == ([], [])
 
 
@@ -134,11 +134,11 @@ def test_an_endpoint_that_was_only_resumed_has_not_recovered(
     api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint
 ) -> None:
     fail(tenant, broken)
-    tell_changes()
+    notify_changes()
     api.post(f"/v1/webhooks/{broken.id}/resume")
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     fail(tenant, broken)
-    assert tell_changes() == 0, "it is the same failure"
+    assert notify_changes() == 0, "it is the same failure"
     assert told(other) == ["webhook.failing"]
 
 
@@ -146,13 +146,13 @@ def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
     api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
-    tell_changes()
+    notify_changes()
     for _ in range(2):
         with transaction.atomic():
             lifecycle.disable(endpoint_id=broken.pk, reason="failing")
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
-    assert tell_changes() == 1
+    assert notify_changes() == 1
     assert told(other) == ["webhook.failing", "webhook.disabled", "webhook.recovered"]
     assert len(mails()) == 3
     (disabled,) = Event.objects.filter(type="webhook.disabled")
@@ -170,7 +170,7 @@ def test_an_endpoint_that_says_it_is_gone_is_told_of(
     dispatcher.run()
     (disabled,) = [got.json for got in receiver.received if got.json["type"] == "webhook.disabled"]
     assert disabled["data"]["cause"] == "gone"
-    assert tell_changes() == 0
+    assert notify_changes() == 0
 
 
 def test_the_failure_of_an_operational_event_makes_none(
@@ -178,12 +178,12 @@ def test_the_failure_of_an_operational_event_makes_none(
 ) -> None:
     watching = make(api, receiver, "broken/too", event_types=["webhook.failing"])
     fail(tenant, broken)
-    assert tell_changes() == 1
+    assert notify_changes() == 1
     dispatcher.run()
     row = Delivery.objects.get(endpoint_id=watching.pk)
     assert (row.event_type, row.status) == ("webhook.failing", "failed")
     Endpoint.objects.filter(pk=watching.pk).update(failing_since=now() - LONG_AGO)
-    assert tell_changes() == 0
+    assert notify_changes() == 0
     assert told(broken) == []
 
 
@@ -196,7 +196,7 @@ def test_endpoints_of_which_nothing_is_told_keep_no_other_out(
     # Nothing waits at the two others, so there is nothing to tell of them.
     Endpoint.objects.exclude(pk=broken.pk).update(failing_since=now() - LONG_AGO)
     monkeypatch.setattr(notices, "MOST_ENDPOINTS", 1)
-    assert any(tell_changes() for _ in range(200))
+    assert any(notify_changes() for _ in range(200))
     assert Endpoint.objects.get(pk=broken.pk).told_failing_since is not None
 
 
@@ -206,7 +206,7 @@ def test_endpoints_that_fail_together_make_one_mail(
     more = [make(api, receiver, f"broken/{number}") for number in range(3)]
     fail(tenant, broken)
     Endpoint.objects.exclude(failing_since=None).update(failing_since=now() - LONG_AGO)
-    assert tell_changes() == 4
+    assert notify_changes() == 4
     assert told(other) == ["webhook.failing"] * 4
     assert mails() == ["4 webhook endpoints of “Asha Traders” are failing"]
     text = OutboundMail.objects.get().text
@@ -219,7 +219,7 @@ def test_the_other_environment_and_other_tenants_hear_nothing(
     test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
     others = [make(test_api, receiver, "test"), make(other_api, receiver, "stranger")]
     fail(tenant, broken)
-    assert tell_changes() == 1
+    assert notify_changes() == 1
     assert [told(endpoint) for endpoint in others] == [[], []]
 
 
@@ -227,7 +227,7 @@ def test_an_endpoint_hears_nothing_of_itself_even_as_a_missed_event(
     api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
-    tell_changes()
+    notify_changes()
     assert Event.objects.filter(type="webhook.failing").count() == 1
     range_ = {"from": isoformat(now() - timedelta(hours=1)), "to": isoformat(now() + timedelta(hours=1))}
     body = {**range_, "status": ["missed"], "preview": True}
@@ -248,7 +248,7 @@ def test_two_processes_tell_once(
     monkeypatch.setattr(notices, "health_of", both_have_looked)
 
     def tell() -> None:
-        counts.append(tell_changes())
+        counts.append(notify_changes())
         connection.close()
 
     threads = [threading.Thread(target=tell) for _ in range(2)]
@@ -279,7 +279,7 @@ def test_one_tenants_failure_does_not_stop_the_others(
         return true_health(endpoint)
 
     monkeypatch.setattr(notices, "health_of", poisoned)
-    assert tell_changes() == 1
+    assert notify_changes() == 1
     assert Endpoint.objects.get(pk=theirs.pk).told_failing_since is not None
 
 
@@ -288,12 +288,12 @@ def test_the_examples_have_the_members_of_real_events(
     tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver, kind: str
 ) -> None:
     fail(tenant, broken)
-    tell_changes()
+    notify_changes()
     if kind == "webhook.disabled":
         with transaction.atomic():
             lifecycle.disable(endpoint_id=broken.pk, reason="failing")
     heal(broken, receiver)
-    tell_changes()
+    notify_changes()
     dispatcher.run()
     (made,) = [got.json for got in receiver.received if got.json["type"] == kind]
     example = _examples()[kind]

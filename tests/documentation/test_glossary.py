@@ -1,0 +1,75 @@
+"""The glossary: no name and no docstring of production holds a word that `docs/words.md` rules out."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, page
+
+PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
+_TABLE = page("docs/words.md").split("## Words that no name and no docstring holds")[1].split("\n## ")[0]
+WORDS = [
+    word for row in re.findall(r"^\| (.+?) \| .+ \|$", _TABLE, re.MULTILINE)[1:] for word in row.split(", ")
+]
+ALLOWED = {
+    ("webhooks/models.py", "told"): "the column told_failing_since",
+    ("console/log_in.py", "forgotten"): "a forgotten password",
+    ("billing/accounting.py", "given back"): "a column of a staff page",
+    ("billing/ledger.py", "give back"): "paying back a surplus",
+    ("billing/payments/bank_transfers.py", "give back"): "the same",
+}
+"""Uses that stay, by file and word, each with its reason."""
+
+
+def modules() -> Iterator[Path]:
+    """The modules that run in production."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if not {"tests", "migrations"} & set(path.parts):
+                yield path
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """The names that a module gives, in words, and its docstrings."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield in_words(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield in_words(name)
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+
+
+def in_words(name: str) -> str:
+    """`giveBack`, `GiveBack` and `GIVE_BACK` as "give back"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+
+
+def ruled_out(text: str) -> list[str]:
+    """The words of a text that the glossary rules out."""
+    spaced = " ".join(text.split()).lower()
+    return [word for word in WORDS if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", spaced)]
+
+
+def test_the_glossary_is_read() -> None:
+    assert {"door", "stand-in", "give back"} <= set(WORDS)
+    assert ruled_out("Tell the tenant, and give\n    back what is left.") == ["tell", "give back"]
+    assert ruled_out(in_words("_GIVE_BACK")) == ruled_out(in_words("giveBack")) == ["give back"]
+    assert ruled_out("A doorway, retold by an intelligent bookkeeper.") == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_and_docstrings_use_the_glossary(package: str) -> None:
+    found = {
+        (str(path.relative_to(ROOT)), word)
+        for path in modules()
+        if path.relative_to(ROOT).parts[0] == package
+        for text in texts(ast.parse(path.read_text()))
+        for word in ruled_out(text)
+    }
+    assert found - set(ALLOWED) == set()
+    assert {use for use in ALLOWED if use[0].startswith(f"{package}/")} <= found, "an exception is not needed"
