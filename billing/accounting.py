@@ -94,7 +94,7 @@ def months(newest: Period, count: int) -> list[Month]:
 
 
 def _unbilled(periods: list[Period]) -> dict[Period, int]:
-    """What was supplied until the end of each month, newest first, and had no invoice by then."""
+    """Return supplies without an invoice at the end of each month, newest first."""
     issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
     late = BillingSnapshot.objects.annotate(issued=issued).filter(
         Q(issued=None) | Q(issued__gt=periods[-1].start)
@@ -216,6 +216,6 @@ def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
 
 
 def trial_balance(at: datetime) -> dict[str, int]:
-    """What stood on each account at a moment: debits positive. Their sum is zero."""
+    """Return the balance of each account at a moment: debits positive. They add up to zero."""
     found = LedgerPosting.objects.filter(entry__at__lte=at).values_list("account")
     return dict(found.annotate(Sum("amount_paise")).order_by("account"))

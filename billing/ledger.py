@@ -31,7 +31,7 @@ MONEY = {
     PaymentAttempt.Kind.MANUAL: Account.BANK,
     PaymentAttempt.Kind.TDS: Account.TDS,
 }
-"""Where the money of each kind of attempt is until it reaches the bank."""
+"""The account that holds the money of each kind of attempt until it reaches the bank."""
 _CAME = Q(amount_paise__gt=0)
 _ACTS = {
     PaymentAttempt.Kind.MANUAL: (Act.TRANSFER, Act.RETURN),
@@ -90,7 +90,7 @@ def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
 
 
 def balance_paise(tenant_id: UUID) -> int:
-    """What the tenant has paid or been credited beyond its invoices."""
+    """Return what the tenant has paid or been credited beyond its invoices."""
     own = LedgerPosting.objects.filter(account=Account.BALANCE, entry__tenant_id=tenant_id)
     return -int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 

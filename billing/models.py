@@ -212,7 +212,7 @@ class Invoice(models.Model):
     place_of_supply = models.CharField(max_length=60)
     supply_type = models.CharField(max_length=12)
     endorsement = models.CharField(max_length=300, blank=True, default="", db_default="")
-    """What CGST rule 46 asks for on supplies to special economic zones and on exports."""
+    """The endorsement that CGST rule 46 requires on supplies to special economic zones and on exports."""
     active_numbers = models.PositiveIntegerField()
     subtotal_paise = models.BigIntegerField()
     cgst_paise = models.BigIntegerField()
@@ -381,7 +381,7 @@ class CreditNote(models.Model):
     """A correction of an issued invoice, by staff; its own series. Seller and buyer are those of the invoice."""
 
     WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
-    """What its reason ends with where it came too late to lower GST."""
+    """Appended to the reason of a credit note that came too late to lower GST."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="credit_notes")

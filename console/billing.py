@@ -149,7 +149,7 @@ def leads_to_provider(view: V) -> V:
 
 @leads_to_provider
 def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """What is due, what the next invoice will be, autopay, and the invoices."""
+    """Show the balance, the next invoice, autopay, and the invoices."""
     return _billing(request, visit, MandateForm())
 
 
@@ -184,7 +184,7 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Who invoices are made out to. Invoices that were issued stay as they are."""
+    """Change the buyer on future invoices. Issued invoices stay as they are."""
     _require_billing()
     stored = profiles.profile_of(visit.tenant)
     form = ProfileForm(request.POST or None, stored=stored)

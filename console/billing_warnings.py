@@ -1,4 +1,4 @@
-"""What the home page warns of in billing."""
+"""Warnings of billing on the home page."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """What is overdue, why a debit failed, and when new numbers are closed."""
+    """Warn of overdue invoices, failed debits, and blocked new numbers."""
     page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
     if seen.tenant.billing_restricted:
         text = f"{due} is long overdue: no further number can be connected until it is paid."

@@ -12,7 +12,7 @@ from messaging.message_templates import parameters
 from phone_numbers.models import PhoneNumber
 
 _PICTURES = ("image/jpeg", "image/png")
-"""What WhatsApp takes as a picture; other images go as documents (upstream fact 1.2)."""
+"""Image types that WhatsApp accepts as pictures; other images go as documents (upstream fact 1.2)."""
 _WITHOUT_CAPTION = "audio"
 MEGABYTE = 1024 * 1024
 _LARGEST = {"image": 5 * MEGABYTE, "video": 16 * MEGABYTE, "audio": 16 * MEGABYTE, "document": 100 * MEGABYTE}
@@ -76,7 +76,7 @@ class TemplateReplyForm(TemplateForm):
 
 
 def _kind(content_type: str | None) -> str:
-    """What WhatsApp calls a file of this type."""
+    """Return WhatsApp's message type for a file of this type."""
     mime_type = content_type or ""
     if mime_type in _PICTURES:
         return "image"

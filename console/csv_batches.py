@@ -196,7 +196,7 @@ def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpRespo
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a person has chosen so far: number and template, then the columns."""
+    """The choices so far: number and template, then the columns."""
 
     choice: TemplateForm
     document: Mapping[str, Any] | None = None

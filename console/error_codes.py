@@ -43,7 +43,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(code: str) -> Meaning | None:
-    """What a code means; None for a code that nobody knows."""
+    """Return the meaning of a code; None for an unknown one."""
     return _service_meaning(code) or upstream_meaning(code)
 
 
@@ -78,7 +78,7 @@ _UPSTREAM: dict[int, Link] = {
 
 
 def upstream_meaning(code: str) -> Meaning | None:
-    """What a code of WhatsApp means: the words of the catalogue."""
+    """Return the catalogue's meaning of a code of WhatsApp."""
     known = error_code(int(code)) if code.isascii() and code.isdecimal() and len(code) < 10 else None
     if known is None:
         return None

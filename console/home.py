@@ -21,7 +21,7 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 Warns = Callable[[Tenant, str], list[HomeWarning]]
-"""What a part of the service warns a business of in an environment."""
+"""Returns the warnings of a part of the service to a business in an environment."""
 
 WARNINGS: list[tuple[Area, Warns]] = [
     (Area.INTEGRATION, warnings.of_endpoints),
@@ -78,7 +78,7 @@ def root(request: HttpRequest) -> HttpResponseRedirect:
 
 
 def _warnings(visit: Visit) -> list[HomeWarning]:
-    """What needs the person now, the worst first."""
+    """Return the warnings for this member, most urgent first."""
     found = [
         warning for area, warns in WARNINGS if visit.may_read(area) for warning in _isolated(warns, visit)
     ]

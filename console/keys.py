@@ -148,7 +148,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _grant(visit: Visit) -> Grant:
-    """What the person may give to a key."""
+    """Return the most that the member may give to a key."""
     return Grant(scopes_of_role(visit.user.role))
 
 
@@ -219,7 +219,7 @@ def _sent_before(request: HttpRequest) -> bool:
 
 
 def _makers(visit: Visit, keys: Iterable[ApiKey]) -> list[str]:
-    """Who made each key, as the business may know it."""
+    """Return the maker of each key, as the business may know it."""
     keys = list(keys)
     people = people_by_id(visit, [key.created_by_user_id for key in keys if key.created_by_user_id])
     makers = ApiKey.objects.filter(pk__in=[key.created_by_key_id for key in keys if key.created_by_key_id])

@@ -175,7 +175,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
 
 
 def _place(row: Message) -> str:
-    """Where a message was in its batch, e.g. `row 3`; empty for a single one."""
+    """Return a message's place in its batch, e.g. `row 3`; empty for a single one."""
     if row.batch_id is None or row.idx is None:
         return ""
     name, place_of = csv_batches.places_in(row.batch_id)
@@ -228,7 +228,7 @@ def _reason(error: Error) -> str:
 
 
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:
-    """Where the time of a send went; a message of a batch has no call of its own in the gateway."""
+    """Return the parts of a send's time. A message of a batch has no call of its own in the gateway."""
     parts = [(service_ms, "in the gateway"), (upstream_ms, "at Meta")]
     return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
 

@@ -73,7 +73,7 @@ class CustomerForm(forms.Form):
 
 
 class WriteForm(forms.Form):
-    """What the customer writes."""
+    """A message from the customer."""
 
     kind = forms.ChoiceField(label="Kind", choices=KINDS)
     text = forms.CharField(

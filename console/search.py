@@ -58,7 +58,7 @@ def find(visit: Visit, text: str) -> list[Hit]:
 
 
 def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """What was found; a single hit opens at once."""
+    """Show the hits; a single one opens at once."""
     asked = request.GET.get("q", "")
     hits = find(visit, asked)
     if len(hits) == 1:

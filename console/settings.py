@@ -13,7 +13,7 @@ from tenants.models import AuditEntry, Tenant, User
 
 
 class SettingsForm(forms.Form):
-    """What a business may change of itself (`PATCH /v1/tenant`)."""
+    """Settings that a business may change itself (`PATCH /v1/tenant`)."""
 
     retention_days = forms.TypedChoiceField(
         label="Keep the contents of events for",
@@ -48,7 +48,7 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Who changed what, newest first."""
+    """Show the audit log, newest first."""
     rows = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")
     if (begin := request.GET.get(lists.BEFORE, "")).isdigit():
         rows = rows.filter(id__lt=min(int(begin), 2**63 - 1))

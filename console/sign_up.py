@@ -101,7 +101,7 @@ class ApplicationForm(forms.Form):
         return phone
 
     def application(self) -> registration.Application:
-        """What was typed, for `registration`."""
+        """Return the form's values for `registration`."""
         values = {name: self.cleaned_data[name] for name in ApplicationForm.base_fields}
         tax: tax_ids.TaxId = values.pop("tax_id")
         return registration.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)

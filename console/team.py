@@ -63,7 +63,7 @@ def _use(key: ApiKey) -> str:
 
 
 class InviteForm(forms.Form):
-    """Who is invited, and as what."""
+    """An invitation: address and role."""
 
     email = forms.EmailField(
         label="Email", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "off"})

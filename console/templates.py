@@ -266,7 +266,7 @@ def _uploaded(account: Any, form: DraftForm) -> str:
 
 
 def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
-    """What customers will read, and the body that submits it."""
+    """Show the preview as customers will read it, and the body that submits it."""
     document = written.document()
     if document["category"] == draft.AUTHENTICATION:
         parts = [("body", "123456 is your verification code."), ("button", "Copy code")]

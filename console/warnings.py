@@ -1,4 +1,4 @@
-"""What the home page warns of: numbers and endpoints."""
+"""Warnings of numbers and endpoints on the home page."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What all apps build on: settings, API plumbing, the upstream client, ids, encryption, partitions."""
+"""Common parts of all apps: settings, API plumbing, the Graph API client, ids, encryption, partitions."""
 
 from gateway.celery import app as celery_app
 

@@ -24,11 +24,11 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""What runs from the process's start to its end: a module with `run` and `stop`."""
+"""A loop that runs from the process's start to its end: a module with `run` and `stop`."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
-"""Of each queue: a loop takes one whenever its task is called again."""
+"""Threads of each queue. A loop takes one whenever its task is called again."""
 STOP_SECONDS = 10.0
 """How long the worker of a small host may take to finish its tasks."""
 
@@ -231,7 +231,7 @@ def _beat_alone() -> int:
 
 
 def _schedule_file() -> str:
-    """Where a beat keeps when each task ran last. Its folder is made where nobody has made it."""
+    """Return the path where beat stores when each task ran last. Makes its folder."""
     from django.conf import settings
 
     settings.DATA_DIR.mkdir(parents=True, exist_ok=True)

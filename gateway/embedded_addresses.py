@@ -18,7 +18,7 @@ MAX_SOCKET_PATH = 103
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """Where a data directory's sockets are: in it, or under /tmp when that path is too long for a socket.
+    """Return the folder of a data directory's sockets: in it, or under /tmp when that path is too long for a socket.
 
     Not under `tempfile.gettempdir()`: every process must compute the same path, whatever its TMPDIR.
     """

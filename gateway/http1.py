@@ -15,7 +15,7 @@ from requests.structures import CaseInsensitiveDict
 
 MAX_FIELDS = 128
 CHUNK_BYTES = 32
-"""What the size line and the line breaks of one chunk may take."""
+"""Most bytes of the size line and the line breaks of one chunk."""
 
 
 class Origin(NamedTuple):

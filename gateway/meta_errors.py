@@ -23,9 +23,9 @@ RETRY: Mapping[Retry, str] = {
     "never": "no",
 }
 MARK = b'"source":"meta"'
-"""What `/v1` adds to an error of Meta as its first member (`gateway/upstream/calls.py`)."""
+"""The member that `/v1` puts first into an error of Meta (`gateway/upstream/calls.py`)."""
 _WORDS = re.compile(rb'(?:,"hint":"(?:[^"\\]|\\.)*","doc_url":"[^"]*")?,"request_id":(?:"[^"]*"|null)')
-"""What `explained` puts behind it."""
+"""The members that `explained` appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _by_number() -> dict[int, ErrorCode]:
 
 
 def error_code(code: object, subcode: object = None) -> ErrorCode | None:
-    """What is known of a code; its subcode says more where it is known. None for a code that is not known."""
+    """Return the entry of a code, or of its subcode where there is one. None for an unknown code."""
     known = _by_number()
     for number in (subcode, code):
         if type(number) is int and number in known:

@@ -1,4 +1,4 @@
-"""Who may do what: the roles of a team's members (specification 5.8), and the scopes of API keys.
+"""Permissions: the roles of a team's members (specification 5.8), and the scopes of API keys.
 
 A role opens areas to the console's pages (`console/urls.py`) and to console tokens; a scope opens
 operations to a key. Each operation names its scope beside its view, and each scope belongs to one area, so both are
@@ -12,7 +12,7 @@ from django.db.models import TextChoices
 
 
 class Role(TextChoices):
-    """What a person is in a business."""
+    """Role of a member in a business."""
 
     OWNER = "owner", "Owner"
     DEVELOPER = "developer", "Developer"

@@ -76,7 +76,7 @@ SANDBOX_GRAPH_URL: str = env.str(
 SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
 SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", "" if PRODUCTION else SIMULATOR_APP_SECRET)
 SANDBOX_CONTROL_TOKEN: str = env.str("SANDBOX_CONTROL_TOKEN", "")
-"""What the simulator's own routes ask for as `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
+"""Token of the simulator's own routes, `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
 SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH_URL}/sdk.js")
 """The simulator's sign-up SDK, as the tenant's browser reaches it."""
 META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
@@ -130,7 +130,7 @@ EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
 SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
-"""Where answers to mails go (Reply-To), and what pages and mails name for questions."""
+"""Reply-To of mails, and the contact for questions on pages and in mails."""
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")
 WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
 """Whether a new business's website is fetched once, for the reviewer's flags."""
@@ -146,7 +146,7 @@ BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices; which one fits is for an accountant to say."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
-"""What an invoice says was supplied."""
+"""Description of the service on invoices."""
 BILLING_LUT_NUMBERS: dict[str, str] = env.dict("BILLING_LUT_NUMBERS", default={})
 """The letter of undertaking of each financial year; in one without, special zones and exports are charged IGST."""
 BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
@@ -160,7 +160,7 @@ BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
 BILLING_LOGO_FILE: str = env.str("BILLING_LOGO_FILE", "")
 """Path of the seller's logo, an SVG, which invoices print; empty: there is none."""
 BILLING_SELLER_CONTACT: str = env.str("BILLING_SELLER_CONTACT", "")
-"""Whom customers ask about an invoice: a mail address, a phone number."""
+"""Contact for questions about an invoice: a mail address, a phone number."""
 BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
 """The account for transfers as invoices print it: name of the bank, number, IFSC."""
 BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
@@ -170,7 +170,7 @@ BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
 BILLING_SECOND_PERSON_RUPEES: int = env.int("BILLING_SECOND_PERSON_RUPEES", 100_000)
 """What one of the staff may do with a business's money in a day; beyond it a second person approves. 0: anything."""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
-"""Where new mandates and payment links are made. Those that exist stay with the provider that made them."""
+"""Provider of new mandates and payment links. Existing ones stay with the provider that made them."""
 RAZORPAY_BASE_URL: str = env.str(
     "RAZORPAY_BASE_URL",
     "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",
@@ -574,14 +574,14 @@ UNFOLD = {
 # --- Logs and metrics -----------------------------------------------------------------------------------
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
-"""What the scraper of `/metrics` sends as `Authorization: Bearer …`; empty: there is no such page."""
+"""Token of the scraper of `/metrics`, `Authorization: Bearer …`; empty: there is no such page."""
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
-"""Where errors are reported to; empty reports nowhere."""
+"""Sentry's address for error reports; empty: none are sent."""
 OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
 """The collector that traces are exported to (OTLP over HTTP); empty: there are none. See `monitoring/tracing.py`.
 
 OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's."""
 OTEL_EXPORTER_OTLP_HEADERS: str = env.str("OTEL_EXPORTER_OTLP_HEADERS", "")
-"""What the collector asks for, as `name=value,name=value`."""
+"""Headers for the collector, as `name=value,name=value`."""
 LOGGING_CONFIG = "gateway.monitoring.logs.configure"
 LOGGING = {"level": LOG_LEVEL}

@@ -1,4 +1,4 @@
-"""System check of the send journal: without a directory to write, every send is refused."""
+"""System check of the send journal: without a writable directory every send is rejected."""
 
 import os
 from collections.abc import Sequence

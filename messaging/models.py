@@ -212,7 +212,7 @@ class Batch(models.Model):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     body_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
-    """Of its items together, as the upstream gets them."""
+    """Bytes of all items together, as Meta gets them."""
     messages_hash = models.BinaryField(max_length=32, null=True)
     """SHA-256 of its messages as the caller wrote them, less white space; null for a batch older than this column."""
     traceparent = models.CharField(max_length=55, null=True)
@@ -398,7 +398,7 @@ class BatchFile(models.Model):
     batch_id = models.UUIDField(null=True)
     """The batch that was made of it; no foreign key, because batches are pruned by plain SQL."""
     row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
-    """Of each message of the batch, in their order, the number that a spreadsheet shows beside its row."""
+    """The row of the spreadsheet of each message, in their order."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:

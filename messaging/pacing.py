@@ -55,7 +55,7 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
 
 
 def _pending_writes() -> list[PendingWrite]:
-    """What this process has sent since the last time; without Valkey it goes uncounted."""
+    """Return the sends of this process since the last call; without Valkey they go uncounted."""
     with _collecting:
         collected = list(_uncounted.items())
         _uncounted.clear()

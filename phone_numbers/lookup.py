@@ -126,7 +126,7 @@ def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | 
 
 
 def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
-    """Of several numbers with the same digits the connected one, then the newest, which comes first."""
+    """Choose among numbers with the same digits: the connected one, then the newest, which comes first."""
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
         for row in rows
@@ -198,7 +198,7 @@ class NumberRoute:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where the changes of a notification belong (upstream fact 3.2)."""
+    """The owners of a notification's changes (upstream fact 3.2)."""
 
     accounts: Mapping[str, AccountRoute]
     """By waba_id."""

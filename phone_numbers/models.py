@@ -140,7 +140,7 @@ class PhoneNumber(models.Model):
 
 
 class NumberStateInterval(models.Model):
-    """From when to when a number was in a connection state: what usage is measured by.
+    """An interval in which a number was in a connection state. Usage is measured by them.
 
     Written in the transaction that changes the state, so it holds exactly what was stored. `to_at` is null while it
     lasts. The tenant is the one that had the number then; once the number left it, `number` is null and the interval

@@ -30,7 +30,7 @@ def limit_in_words(tier: str | None) -> str:
 
 
 class ListedNumber(NamedTuple):
-    """What a list shows of a number and of its account: the one declaration of these fields and of their order."""
+    """The fields of a listed number and of its account: the one declaration of them and of their order."""
 
     phone_number_id: str
     display_phone_number: str

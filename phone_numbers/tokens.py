@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
-"""What a call may raise: refused, no usable answer, no answer."""
+"""Errors of a call: refused, no usable answer, no answer."""
 
 
 def accepted(answer: GraphAnswer) -> GraphAnswer:

@@ -129,7 +129,7 @@ class AdminTenantsView(ResourceViewSet):
 
 
 class AdminHealthView(ResourceViewSet):
-    """What every app reports of its own state (`gateway/monitoring/admin_health.py`)."""
+    """Report every app's own state (`gateway/monitoring/admin_health.py`)."""
 
     permission_classes = [StaffCaller]
 

@@ -115,7 +115,7 @@ def deny(typed: str, *, user: User) -> None:
 
 
 def redeem(device_code: str) -> Redeemed:
-    """What the program gets: a key once a person has confirmed, and only once. Raises Conflict."""
+    """Redeem the program's code: a key once a member has confirmed, and only once. Raises Conflict."""
     with transaction.atomic():
         row = (
             DeviceLogin.objects.select_for_update(of=("self",))

@@ -11,7 +11,7 @@ from django.utils.text import capfirst
 # --- Values as pages show them: durations in milliseconds and phone numbers.
 
 NOTHING = "–"
-"""What pages show of an empty value."""
+"""Shown for an empty value."""
 
 
 def milliseconds(duration: float) -> str:
@@ -154,7 +154,7 @@ def register_unit(suffix: str, shown: Unit) -> None:
 
 
 def action_words(action: str) -> str:
-    """What an action is called; one that is gone from the code is spelled out."""
+    """Return the label of an action; one that is gone from the code is spelled out."""
     return ACTIONS.get(action) or label(action.replace(".", " "))
 
 

@@ -61,7 +61,7 @@ def send(
 
 
 def common_context() -> dict[str, Any]:
-    """What every mail may name: the service and where its console is."""
+    """Context of every mail: the service and the console's address."""
     return {
         "service": settings.SERVICE_NAME.capitalize(),
         "app_url": settings.APP_URL,

@@ -37,9 +37,9 @@ class DeviceLogin(models.Model):
     device_code_hash = models.CharField(max_length=64, unique=True)
     """SHA-256, hex: only the program knows the code."""
     user_code = models.CharField(max_length=8, unique=True)
-    """What the person compares and types, without its hyphen."""
+    """The code that the member compares and types, without its hyphen."""
     client_name = models.CharField(max_length=100)
-    """What the program says of itself, for example the computer's name."""
+    """The program's own description, for example the computer's name."""
     ip = models.GenericIPAddressField(null=True)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.WAITING)
     tenant = models.ForeignKey("tenants.Tenant", null=True, on_delete=models.CASCADE, related_name="+")
@@ -331,7 +331,7 @@ class User(AbstractUser):
 
 
 def all_scopes() -> list[str]:
-    """What a key has unless its scopes are chosen: everything."""
+    """Scopes of a key unless some are chosen: all."""
     return [scope.value for scope in KeyScope]
 
 
@@ -373,7 +373,7 @@ class ApiKey(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     scopes = ArrayField(models.CharField(max_length=20), default=all_scopes, db_default=Value(all_scopes()))
-    """What the key opens (`gateway.roles.KeyScope`)."""
+    """Scopes of the key (`gateway.roles.KeyScope`)."""
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     """The numbers that the key is limited to; null is all of the tenant's."""
     created_by_user_id = models.BigIntegerField(null=True, blank=True)

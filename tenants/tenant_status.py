@@ -108,7 +108,7 @@ def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) ->
 
 
 def beginning(tenant: Tenant) -> Changes:
-    """What approval sets: the business is active, and its trial begins."""
+    """Return the columns that approval sets: the tenant is active, and its trial begins."""
     moment = now()
     billing = Tenant.BillingStatus
     return {

@@ -26,7 +26,7 @@ _strangers_threads = ThreadPool("strangers", threads=6, waiting=1_000, begin=poo
 
 
 class Credential(NamedTuple):
-    """What a request brings along: its token and the tenant that it chose."""
+    """A request's credential: its token and the tenant that it chose."""
 
     token: str
     chosen: str | None

@@ -28,7 +28,7 @@ Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
 class Route(NamedTuple):
-    """What the listener answers at a path. Where Django has the path too, it answers every other method."""
+    """A route of the listener. Where Django has the path too, it answers every other method."""
 
     handlers: Mapping[str, Handler]
     is_shared: bool = False
@@ -90,7 +90,7 @@ async def close() -> None:
 
 
 def handler_of(method: str, path: str) -> Handler | None:
-    """What answers a request on the event loop; None: Django does."""
+    """Return the handler of a request on the event loop; None: Django answers."""
     route = ROUTES.get(path)
     if route is None:
         send = graph_send(path) if method == "POST" else None

@@ -27,12 +27,12 @@ from web.strangers import is_known, strangers
 log = structlog.get_logger(__name__)
 
 THREADS = 40
-"""Of a process, for callers. Calls that wait for the upstream hold one, and no connection to the database."""
+"""Threads of a process for callers. A call that waits for Meta holds one, and no connection to the database."""
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
 """Requests that may wait for a thread."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4
-"""Threads that may wait for clients, for their bodies or until they take an answer."""
+"""Most threads that may wait for clients: for a body, or until an answer is read."""
 WHOLE_ANSWER_BYTES = 1024 * 1024
 """A streamed answer up to this size leaves its thread at once."""
 SLOWEST_TAKEN_BYTES_PER_SECOND = 16 * 1024

@@ -34,7 +34,7 @@ HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
 MOST_HEADER_BYTES = 64 * 1024
-"""Of the request line and headers; also of trailers, and of what frames chunks beyond `FRAMING` times the body."""
+"""Bytes of the request line and headers; also of trailers, and of chunk framing beyond `FRAMING` times the body."""
 FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
@@ -53,7 +53,7 @@ _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 BACKLOG = 2048
 """Connections that the kernel keeps until they are accepted."""
 MOST_CONNECTIONS = 5_000
-"""Of a process, of which event streams have a part (`stream_hub.MOST_STREAMS`)."""
+"""Connections of a process, of which event streams have a part (`stream_hub.MOST_STREAMS`)."""
 MOST_BODIES = 1_000
 """Connections whose bodies are on their way, of each `BodyKind`."""
 

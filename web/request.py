@@ -109,7 +109,7 @@ class Request:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def part(self) -> bytes:
-        """What has arrived of the body since the last part; `body_is_read` after its last.
+        """Return what has arrived of the body since the last part; `body_is_read` after its last.
 
         While it is not taken, the connection is not read from. Raises RequestTimeout for a body that comes too
         slowly, ClientGone.

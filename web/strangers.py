@@ -48,7 +48,7 @@ class Strangers:
     def __init__(self) -> None:
         self._turns: dict[str, _Turns] = {}
         self._suspects: dict[str, float] = {}
-        """Until when, by address."""
+        """End of the suspicion of each address."""
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:

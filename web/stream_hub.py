@@ -30,7 +30,7 @@ from webhooks.stream import Wanted, horizon
 log = structlog.get_logger(__name__)
 
 MOST_STREAMS = 3_000
-"""Of one process: the other connections that it takes are for calls and notifications."""
+"""Streams of one process: its other connections are for calls and notifications."""
 CHUNK = 64
 """Listeners of one look: with `reading.PAGE`, what a look may bring into memory."""
 POLL_CHUNK = 500

@@ -372,7 +372,7 @@ def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> b
 
 
 EXPUNGED = "expunged:"
-"""What the key of an expunged message begins with, and the dedupe key of an expunged event; the row's id follows."""
+"""Prefix of an expunged message's key and of an expunged event's dedupe key; the row's id follows."""
 PRECEDENCE: Mapping[Status, str] = {
     "failed": "failed_at",
     "read": "read_at",
@@ -411,7 +411,7 @@ class Message(models.Model):
     month = models.DateField()
     """The month's first day in which the row was made."""
     id = models.UUIDField()
-    """Of the first event of the message that was published; never changes."""
+    """Id of the first event of the message that was published; never changes."""
     direction = models.CharField(max_length=8)
     waba_id = models.CharField(max_length=255, null=True)
     phone_number_id = models.CharField(max_length=255, null=True)
@@ -530,7 +530,7 @@ class Figure(models.Model):
     """That of messages; `webhook` for deliveries."""
     measure = models.CharField(max_length=20)
     value = models.CharField(max_length=40)
-    """What the count is by, such as an error code; empty for a plain count."""
+    """The value that is counted, such as an error code; empty for a plain count."""
     count = models.BigIntegerField()
 
     class Meta:

@@ -200,7 +200,7 @@ RETURNING cardinality(source_ids), source_ids[1]
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """What a request matches: how many deliveries or missed events, and when the oldest of them was made."""
+    """The matches of a request: how many deliveries or missed events, and when the oldest of them was made."""
 
     count: int
     oldest: datetime | None

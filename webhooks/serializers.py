@@ -105,7 +105,7 @@ class HeadersField(serializers.DictField):
 
 
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
-    """What is the same at creation and in a change."""
+    """Fields that are the same at creation and in a change."""
 
     waba_ids = IdsField()
     phone_number_ids = IdsField()
@@ -194,7 +194,7 @@ class ReplayIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ReplayPreviewOut(serializers.Serializer[replay.Queued]):
-    """What a replay would queue: how much, since when, and how long its release takes at least."""
+    """Preview of a replay: how much, since when, and how long its release takes at least."""
 
     count = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)

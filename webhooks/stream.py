@@ -125,7 +125,7 @@ LATEST = timedelta(days=35)
 
 
 class Wanted(NamedTuple):
-    """What a listener waits for: the events of a tenant's environment after a position."""
+    """The request of a listener: the events of a tenant's environment after a position."""
 
     tenant_id: UUID
     environment: str
@@ -142,7 +142,7 @@ class Found(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one look found, for each of the wanted in their order, at most `PAGE` each, and the horizon it looked to."""
+    """The result of one poll: for each of the wanted in their order at most `PAGE` events, and the horizon."""
 
     horizon: Horizon
     pages: list[list[Found]]

@@ -42,7 +42,7 @@ REGISTER = "deliveries:dispatchers"
 """The names of the dispatchers, in the order in which they came. This, a colon and a name is the state of that one: it
 is gone when the dispatcher has not said for a while that it is alive."""
 ROOM, BUSY, FULL = b"room", b"busy", b"full"
-"""What a dispatcher says: it can be handed more; it can, but others should be asked first; it cannot."""
+"""States that a dispatcher reports: it has room; it has, but others should be asked first; it has none."""
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
 """More than a loop that has much to do needs to come round."""
@@ -126,7 +126,7 @@ _LEAVE = _SCRIPT + "remove(ARGV[1])"
 
 
 class Sent(NamedTuple):
-    """What became of a signal."""
+    """The outcome of a signal."""
 
     taken: bool
     """Whether the hand-overs were taken."""
@@ -207,7 +207,7 @@ class Fresh:
 
 
 class _Unsent:
-    """What this process has to signal. Any thread adds; the debounced thread takes."""
+    """The pending signals of this process. Any thread adds; the debounced thread takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -231,7 +231,7 @@ class LocalDispatcher(Protocol):
 
     @property
     def worker_id(self) -> int:
-        """What its leases name as their holder."""
+        """The holder that its leases name."""
 
     @property
     def has_room(self) -> bool:

@@ -49,7 +49,7 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def email_of(tenant: Tenant) -> str | None:
-    """Where bills go: the billing address, else the contact address."""
+    """Return the address for bills: the billing address, else the contact address."""
     return tenant.billing_email or tenant.contact_email
 
 

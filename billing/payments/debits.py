@@ -15,7 +15,7 @@ from tenants.lifecycle import IST
 Kind, Method = PaymentAttempt.Kind, Mandate.Method
 
 FIRST_DEBIT = time(9)
-"""From when on debits are asked for, IST (NPCI's rule for AutoPay)."""
+"""Earliest time of a debit request, IST (NPCI's rule for AutoPay)."""
 RETRY_DAYS = (3, 7)
 """Days after the first failure on which a debit is tried again; cards are not."""
 

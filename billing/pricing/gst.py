@@ -24,7 +24,7 @@ NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Where a supply takes place, and how it is taxed."""
+    """Place of supply and kind of tax."""
 
     state_code: str
     kind: SupplyType

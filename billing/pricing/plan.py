@@ -16,7 +16,7 @@ CURRENCY = "INR"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a month costs, in paise without GST, and how many days there are to pay it."""
+    """Prices of a month in paise without GST, and the days to pay."""
 
     first_number_paise: int = 50_000
     additional_number_paise: int = 25_000
@@ -52,7 +52,7 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a month of this many numbers costs, in paise. `half_tax_paise` is CGST, and SGST; `tax_paise` is IGST.
+    """The charge of a month for so many numbers, in paise. `half_tax_paise` is CGST, and SGST; `tax_paise` is IGST.
 
     Where a half is no whole number of paise, the two of a state differ from IGST by one paisa.
     """

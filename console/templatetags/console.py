@@ -97,7 +97,7 @@ def away(at: datetime) -> str:
 
 @register.filter
 def time_left(until: datetime | None) -> str:
-    """What is left until a moment, e.g. `5 h`, `12 min`; empty when it is over."""
+    """Return the time left until a moment, e.g. `5 h`, `12 min`; empty when it is over."""
     left = (until - now()) // timedelta(minutes=1) if until else -1
     if left < 0:
         return ""

@@ -12,7 +12,7 @@ from django.utils.http import content_disposition_header
 _NO_NAME = re.compile(
     r'[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"\\/:*?<>|]+'
 )
-"""What a file system refuses, or what shows a name otherwise than it is."""
+"""Characters that a file system rejects, or that show a name otherwise than it is."""
 _LONGEST_NAME = 200
 
 

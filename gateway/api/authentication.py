@@ -39,7 +39,7 @@ MOST_KNOWN = 10_000
 """Beyond it the one goes that was verified longest ago."""
 
 _known: dict[str, float] = {}
-"""Until when, by digest, in the order in which they were verified."""
+"""Expiry of each known credential, by digest, in the order in which they were verified."""
 _lock = Lock()
 
 
@@ -96,7 +96,7 @@ class Caller:
     key_prefix: str | None = None
     """The key's first characters, as lists of keys show them."""
     scopes: frozenset[KeyScope] = frozenset()
-    """What a key or a connected app opens; of a member's console token the role stands in its place."""
+    """The scopes of a key or a connected app; a member's console token has a role in their place."""
     phone_number_ids: frozenset[str] | None = None
     """The numbers that a key is limited to; None is all of the tenant's."""
     expires_at: datetime | None = None
@@ -113,7 +113,7 @@ class Caller:
 
     @property
     def effective_environment(self) -> Environment:
-        """Where calls go: a sandbox tenant is wholly on the simulator, whatever its keys."""
+        """The environment of the caller's calls: a sandbox tenant is wholly on the simulator, whatever its keys."""
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
     def reaches(self, phone_number_id: str | None) -> bool:
@@ -162,7 +162,7 @@ def bearer_token(authorization: str) -> str:
 
 
 class Scope(TypedDict):
-    """What a caller reaches: the rows of one tenant in one environment."""
+    """The rows that a caller reaches: those of one tenant in one environment."""
 
     tenant_id: UUID
     environment: Environment

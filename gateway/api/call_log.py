@@ -1,4 +1,4 @@
-"""What every answered call leaves behind: headers, access log line, metrics, span, request log.
+"""The record of every answered call: headers, access log line, metrics, span, request log.
 
 The client of the upstream adds what each call took: the `meta` part of `Server-Timing`. `refusal_bytes` is the whole
 answer to what never became a request.

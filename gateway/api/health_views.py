@@ -41,7 +41,7 @@ def database_answers() -> bool:
 
 
 def readiness() -> dict[str, bool]:
-    """What a process needs before it may take requests: the database, every migration, partitions for today."""
+    """Checks before a process may take requests: the database, every migration, partitions for today."""
     future = _prober.submit(_readiness)
     try:
         return future.result(READINESS_DEADLINE_SECONDS)

@@ -43,7 +43,7 @@ from gateway.valkey.write_behind import PendingWrite
 CHUNKED = "gateway.chunked_body"
 """The key of a chunked body in the WSGI environment."""
 MOST_CHUNKED_BYTES = 128 * 1024 * 1024
-"""What a body in chunks is taken for until its view says how much it takes."""
+"""The assumed size of a body in chunks, until its view sets a limit."""
 
 View = TypeVar("View")
 
@@ -105,7 +105,7 @@ class ChunkedBody(io.IOBase):
 
 SMALL_BODY_BYTES = 64 * 1024
 LARGE_BODIES_BYTES = 128 * 1024 * 1024
-"""What the parts of bodies beyond `SMALL_BODY_BYTES` may take of a process at once. Small bodies never wait."""
+"""Memory of a process for the parts of bodies beyond `SMALL_BODY_BYTES`. Small bodies never wait."""
 
 
 class LargeBodyMemory:
@@ -199,7 +199,7 @@ class Bulkhead:
 
 
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
-"""Of a web process's 40 threads, those that may wait for the upstream."""
+"""The threads, of a web process's 40, that may wait for the Graph API."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=2, in_all=4)
 """Those that may wait for customers' endpoints: pings and single replays."""
 large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
@@ -284,10 +284,10 @@ KNOWN_SECONDS = 5.0
 much is bounded by `MOST_OWED`."""
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""Of bodies over `SMALL_BODY_BYTES`: what a business stores grows by these, and calls alone would not bound them."""
+"""Bytes of bodies over `SMALL_BODY_BYTES`. They fill a tenant's storage, and a rate of calls does not bound them."""
 BYTES_AT_ONCE = 256 * 1024 * 1024
 MOST_DEBT_SECONDS = 2 * BYTES_AT_ONCE / BYTES_PER_SECOND
-"""How far ahead bodies that began together may draw on the bucket."""
+"""Longest debt that bodies which began together may leave in the bucket."""
 
 
 @dataclass(slots=True)
@@ -345,7 +345,7 @@ class RateAllowance:
         return answer
 
     def pending_writes(self) -> list[PendingWrite]:
-        """What is owed, as calls that take it; from now on it counts as taken."""
+        """Return the pending tokens as calls that take them; from now on they count as taken."""
         moment = monotonic()
         writes: list[PendingWrite] = []
         with self._lock:
@@ -365,7 +365,7 @@ class RateAllowance:
             self._indebted.clear()
 
     def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
-        """What a bucket is owed; the question that goes out now takes it, and `taken` more."""
+        """Settle a bucket's pending tokens: the question that goes out now takes them, and `taken` more."""
         self._indebted.discard(key)
         known = self._known.get(key)
         if known is None:

@@ -70,7 +70,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """What is refused before any view is found: a U+0000, which the database takes in no text; an unknown version."""
+    """Reject before any view is found: a U+0000, which no text of the database holds; an unknown version."""
     if "\0" in request.path:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):

@@ -100,7 +100,7 @@ def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[di
 
 @cache
 def _members(serializer: Any) -> Sequence[_Member]:
-    """Of each member of the answer: its name, how it is read from a row, and how its value is shown."""
+    """For each member of the answer: its name, how to read it from a row, and how to render it."""
     fields: Mapping[str, Any] = serializer().fields
     return [
         (name, _reader(field), field.to_representation)

@@ -45,7 +45,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 SHOWN_PROBLEMS = 20
-"""Of the items of a list: it can have thousands of wrong ones, and each has a sentence of its own."""
+"""Most wrong items of a list that an answer names: it can have thousands, each with a sentence of its own."""
 LONGEST_NAME = 100
 """Characters of an unknown member's name that an answer repeats."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
@@ -69,7 +69,7 @@ def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[s
 
 
 def unknown_member(name: str, known: Iterable[str]) -> str:
-    """What is wrong with a member that a body does not have: the likely name, and all of them."""
+    """Return the error of a member that a body does not have: the likely name, and all of them."""
     names = sorted(known)
     return f"This member is unknown.{did_you_mean(name, names)} The known ones are: {', '.join(names)}."
 

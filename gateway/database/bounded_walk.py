@@ -101,7 +101,7 @@ class Page(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a page is to hold: rows from `first` to before `before`, at most `limit`, that meet the conditions."""
+    """The bounds of a page: rows from `first` to before `before`, at most `limit`, that meet the conditions."""
 
     conditions: str
     parameters: Mapping[str, Any]

@@ -116,7 +116,7 @@ class Registration:
 
 
 async def _readable(socket: int) -> None:
-    """Until a socket has something to read, or has ended."""
+    """Wait until a socket has something to read, or has ended."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(socket, readable.set)
     try:

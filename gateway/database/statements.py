@@ -56,7 +56,7 @@ def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
 
 
 def _raw(query: str, params: Any) -> tuple[str | bytes, Any]:
-    """What psycopg's raw cursors take for a statement and its parameters."""
+    """Convert a statement and its parameters for psycopg's raw cursors."""
     if params is None:
         return query, None
     text, names = _numbered(query)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 # own.
 
 SITE = Path(__file__).resolve().parents[2] / "site"
-"""What `make guides` writes: `public/` is served, `csp.json` holds the hashes of the pages' inline scripts."""
+"""The output of `make guides`: `public/` is served, `csp.json` holds the hashes of the pages' inline scripts."""
 PUBLIC = SITE / "public"
 
 

@@ -1,4 +1,4 @@
-"""What machines look for at the root of a host: `robots.txt`, `sitemap.xml` and `security.txt` (RFC 9116)."""
+"""Files for machines at the root of a host: `robots.txt`, `sitemap.xml` and `security.txt` (RFC 9116)."""
 
 from datetime import timedelta
 
@@ -34,7 +34,7 @@ def sitemap(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def security(request: HttpRequest) -> HttpResponse:
-    """Where to report a vulnerability."""
+    """Serve the contact for reports of vulnerabilities."""
     expires = (now() + _VALID).strftime("%Y-%m-%dT00:00:00Z")
     return _text(
         f"Contact: mailto:{settings.SUPPORT_EMAIL}",

@@ -193,7 +193,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
 
 
 def set_environment() -> None:
-    """What the children find in their environment, and what of it their settings have read already."""
+    """Set the environment of the child processes, and the settings that this process has read already."""
     settings.SERVICE_SHA = os.environ.get("SERVICE_SHA") or _commit()
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "gateway.settings",
@@ -269,7 +269,7 @@ def _watch(children: dict[str, Child]) -> None:
 
 
 def _summary(data_dir: Path, seconds: float) -> str:
-    """What a new user needs: addresses, credentials, a first request. From `ready.json`, written by `demo`."""
+    """Print what a new user needs: addresses, credentials, a first request. From `ready.json`, written by `demo`."""
     ready = json.loads((data_dir / "ready.json").read_text())
     base, simulator = ready["base_url"], ready["simulator_url"]
     body = json.dumps(

@@ -1,1 +1,1 @@
-"""What an operator sees: logs, metrics, health figures, traces, error reports."""
+"""Monitoring for operators: logs, metrics, health figures, traces, error reports."""

@@ -127,7 +127,7 @@ def start() -> None:
 
 
 def scrub(event: Any, hint: Any) -> Any:
-    """What of a report may leave: the stack, the route and the request id; credentials are cut out of texts."""
+    """Reduce an error report to the stack, the route and the request id; credentials are cut out of texts."""
     request = event.get("request")
     if isinstance(request, dict):
         kept = {name: request[name] for name in _REQUEST_MEMBERS if name in request}

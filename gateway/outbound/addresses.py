@@ -1,4 +1,4 @@
-"""Where outbound requests go: URLs that customers choose, look-up in DNS, and the check that addresses are public.
+"""Addresses of outbound requests: URLs that tenants choose, DNS look-up, and the check that addresses are public.
 
 A URL's form is checked when a webhook endpoint or a website is saved, and parsed again when `gateway.outbound.client`
 sends to it. Where its host leads is checked at every connection, since names change.

@@ -58,10 +58,10 @@ FAILURES = Counter(
     "gateway_egress_proxy_failures_total", "Tunnels that the egress proxy did not open.", label="reason"
 )
 MOST_HEAD_BYTES = 8 * 1024
-"""Of the proxy's answer to CONNECT."""
+"""Most bytes of the proxy's answer to CONNECT."""
 
 CONNECT_SECONDS = 3.0
-"""To the proxy itself. It is not part of the receiver's time: a slow proxy must not look like a slow receiver."""
+"""Time to connect to the proxy. Not part of the receiver's time: a slow proxy must not look like a slow receiver."""
 
 
 class ProxyError(BrokenOffError):
@@ -70,7 +70,7 @@ class ProxyError(BrokenOffError):
 
 @dataclass(frozen=True, slots=True)
 class EgressProxy:
-    """Where the proxy listens, and the header with its credentials if it wants any."""
+    """The proxy's address, and the header with its credentials if it needs any."""
 
     host: str
     port: int
@@ -209,7 +209,7 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a URL leads, and what a request says of it."""
+    """A URL's address, and the parts of its request."""
 
     origin: Origin
     path: str

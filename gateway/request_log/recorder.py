@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 WRITE_SECONDS = 1.0
 MOST_WAITING = 20_000
 MOST_OF_ONE_TENANT = 4_000
-"""Of the buffer: beyond ten times its rate limit, a tenant that hammers at refusals loses lines of its own alone."""
+"""Most lines of one tenant in the buffer. A tenant that repeats rejected calls loses its own lines alone."""
 GROUP = 500
 LONGEST_METHOD = 16
 

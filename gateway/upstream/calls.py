@@ -46,7 +46,7 @@ _EDGE = re.compile(r"[a-z_]{1,40}")
 IDLE_SECONDS = 10.0
 """A connection idle for longer is not used again: the upstream may have closed it."""
 MOST_BODY_BYTES = 16 * 1024 * 1024
-"""Of an answer that is held in memory; one that is streamed has no limit."""
+"""Most bytes of an answer that is held in memory; a streamed one has no limit."""
 
 
 class UpstreamUnreachable(Exception):
@@ -109,7 +109,7 @@ class GraphCall:
 
 @dataclass(frozen=True, slots=True)
 class GraphAnswer:
-    """What the upstream answered: status, exact bytes, the headers that matter, milliseconds."""
+    """Meta's answer: status, exact bytes, the headers that matter, milliseconds."""
 
     status: int
     body: bytes
@@ -166,7 +166,7 @@ def prepare(
 
 
 def request_of(call: GraphCall) -> tuple[Origin, bytes]:
-    """Where a call goes, and its request up to the body: the same bytes from both pools."""
+    """The address of a call, and its request up to the body: the same bytes from both pools."""
     url = urlsplit(call.url)
     is_tls = url.scheme == "https"
     origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
@@ -214,13 +214,13 @@ LONG_THROTTLES = frozenset({131048, 131064, 133016})
 """Meta calls these throttling as well, but seconds do not help."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MOST_REGAIN_MINUTES = 24 * 60
-"""What is believed of the upstream's word on when to come back."""
+"""Longest time to regain access that is taken from Meta's answer."""
 PAIR_RATE = 131056
 THROUGHPUT = 130429
 MAINTENANCE = 131057
 INVALID_PARAMETER = 100
 _PROOF_REFUSED = "Invalid appsecret_proof"
-"""What code 100 says of a proof that another secret made (upstream fact 1.8)."""
+"""Code 100's text for a proof that another secret made (upstream fact 1.8)."""
 
 
 class AppSecretRefused(MetaUnreachable):
@@ -232,7 +232,7 @@ class AppSecretRefused(MetaUnreachable):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an answer means: the gateway's status, the headers it adds, and what it says of the token."""
+    """The classification of an answer: the gateway's status, the headers it adds, and the state of the token."""
 
     status: int
     code: int | None

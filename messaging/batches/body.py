@@ -96,7 +96,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
 
 class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
-    """What a batch says of itself."""
+    """A batch's own fields."""
 
     messages: list[Item]
     from_: Raw = Raw()

@@ -83,7 +83,7 @@ def stop() -> None:
 
 
 def _leave(runner: "Runner") -> bool:
-    """Whether the runner may end: it has not been asked to look again."""
+    """Whether the runner may end: no further scan was requested."""
     global _current
     with _lock:
         if runner.asked:

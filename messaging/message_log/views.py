@@ -23,7 +23,7 @@ LONGEST_TEMPLATE = 512
 
 
 class MessageLogView(ResourceViewSet):
-    """What became of the messages that were sent and received."""
+    """Search sent and received messages and their statuses."""
 
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"list", "retrieve"})

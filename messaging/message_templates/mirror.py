@@ -34,7 +34,7 @@ SOON_PER_PAGE = timedelta(seconds=7)
 
 @dataclass(frozen=True, slots=True)
 class MirrorChanges:
-    """What storing a list changed."""
+    """The changes that storing a list made."""
 
     synced: int
     added: int = 0

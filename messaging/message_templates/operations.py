@@ -51,7 +51,7 @@ LIBRARY_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class AccountChoice:
-    """Whose account a call is about: the tenant and environment, and what the caller named of `waba_id`, `from`."""
+    """The account of a call: tenant and environment, and the caller's `waba_id` or `from`."""
 
     tenant_id: UUID
     environment: str

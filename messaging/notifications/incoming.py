@@ -264,7 +264,7 @@ def _recording(parts: Sequence[_Part]) -> Statements[Published]:
 
 
 def _apply(parts: Sequence[_Part], published: Published) -> None:
-    """What new events change here, in their transaction and after its commit."""
+    """Apply the effects of new events, in their transaction and after its commit."""
     if published.deliveries:
         wake_up.after_commit(published.deliveries)
     for part, event_ids in zip(parts, published.fresh, strict=True):

@@ -194,7 +194,7 @@ def failed() -> int:
 
 
 def directory() -> Path:
-    """Where the slots of this host's processes are; made with the first."""
+    """Return the folder of the slots of this host's processes; made with the first."""
     return settings.DATA_DIR / "sends"
 
 

@@ -93,7 +93,7 @@ NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/sch
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """What is wrong with a caller's message, if anything. One that names a time would go out at once."""
+    """The error of a caller's message, or None. One that names a time would go out at once."""
     problems = missing_sender(body) | missing_of_message(body)
     if SEND_AT in body:
         problems[SEND_AT] = NOT_SCHEDULED
@@ -101,7 +101,7 @@ def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
 
 
 def missing_sender(body: dict[str, Any]) -> dict[str, str]:
-    """What is wrong with the `from` of a body, by field; empty when nothing is."""
+    """The errors of a body's `from`, by field; empty without any."""
     sender = body.get("from")
     if isinstance(sender, str) and sender.strip():
         return {}
@@ -109,7 +109,7 @@ def missing_sender(body: dict[str, Any]) -> dict[str, str]:
 
 
 def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
-    """What a message lacks that the gateway asks for: fields with what is wrong; empty when nothing is."""
+    """The errors of required fields that a message lacks; empty without any."""
     problems = {}
     to, recipient = message.get("to"), message.get("recipient")
     if not any(
@@ -124,7 +124,7 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
 
 
 def _lacking(value: Any) -> str:
-    """What a member that must be a text lacks. Phone numbers are often written as JSON numbers."""
+    """The error of a member that must be a text. Phone numbers are often written as JSON numbers."""
     return "Must be a text, in quotes" if type(value) is int else "Required"
 
 

@@ -69,7 +69,7 @@ class ConnectSessionOut(NewConnectSessionOut):
 
 
 class ConnectAnswerIn(serializers.Serializer[dict[str, Any]]):
-    """What the hosted page sends: the sign-up's code with its ids, or none when the customer left."""
+    """Body of the hosted page: the sign-up's code with its ids, or none when the customer left."""
 
     state = serializers.CharField(max_length=200)
     code = CredentialField(required=False, allow_null=True, default=None)
@@ -127,7 +127,7 @@ def connect_page(request: HttpRequest, token: str) -> HttpResponse:
 @require_POST
 @never_cache
 def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
-    """What the sign-up gave: {state, code, waba_id, phone_number_id?}, or {state, reason?} when it was left.
+    """Receive the sign-up's result: {state, code, waba_id, phone_number_id?}, or {state, reason?} when it was left.
 
     200 {status, redirect}; 409 while another answer is in work and 503 when the upstream was silent or busy, both
     {retry: true}: the same answer may be sent again; 400 and 403 for what this page never sends.

@@ -135,7 +135,7 @@ def _signed(signer: signing.Signer, text: str) -> ConnectSession | None:
 
 
 def return_address(session: ConnectSession) -> str:
-    """Where the customer goes when it is over: the return_url with `session_id` and `status`, nothing else."""
+    """Return the address after the session: the return_url with `session_id` and `status`, nothing else."""
     connected = session.status == ConnectSession.Status.CONNECTED
     return with_result(
         session.return_url, session_id=session.public_id, status="connected" if connected else "failed"

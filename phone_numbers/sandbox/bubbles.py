@@ -230,7 +230,7 @@ def _interactive(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choices(kind: str, action: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[Choice]:
-    """What the customer can answer an interactive message with."""
+    """Return the customer's possible answers to an interactive message."""
 
     def says(value: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "interactive", "interactive": value}

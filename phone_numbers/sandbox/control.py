@@ -68,7 +68,7 @@ ENVIRONMENT = "test"
 SOUGHT = timedelta(days=7)
 """How long after its confirmation a tenant's missing sandbox is made by a task; later its first use makes it."""
 FAILURES = (*tokens.FAILURES, ServiceError)
-"""What the making may raise: the simulator is away, or answers with an error."""
+"""Errors of making a sandbox: the simulator is away, or answers with an error."""
 MOST_AT_ONCE = 50
 MOST_FAILURES = 3
 """A round ends after this many failures: the simulator is away, and each attempt can take the upstream's time-out."""

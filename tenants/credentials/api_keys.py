@@ -57,7 +57,7 @@ class NewKey:
 
 
 def hash_of(key: str) -> str:
-    """What is stored of a key: its SHA-256, hex."""
+    """Return the stored hash of a key: SHA-256, hex."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -68,7 +68,7 @@ def looks_like_key(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a maker may give to a key: at most these scopes and numbers (None: all), until at most this moment."""
+    """Most that a maker may give to a key: scopes, numbers (None: all), and expiry."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     phone_number_ids: frozenset[str] | None = None
@@ -76,7 +76,7 @@ class Grant:
 
     @classmethod
     def of_caller(cls, caller: Caller) -> Self:
-        """What the caller of an API request may give: a key what it has itself, a member what the role opens."""
+        """Return the most that the caller of an API request may give: a key its own, a member its role's."""
         if caller.kind == "console_user":
             return cls(scopes_of_role(caller.role or ""))
         return cls(caller.scopes, caller.phone_number_ids, caller.expires_at)
@@ -310,7 +310,7 @@ def revoke(
 
 
 def _audit_details(key: ApiKey) -> dict[str, Any]:
-    """What the audit log says of a key."""
+    """Return a key's details for the audit log."""
     return {
         "name": key.name,
         "environment": key.environment,

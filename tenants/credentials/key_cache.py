@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 FRESH_SECONDS = 5.0
 PROCESS_SECONDS = 4.0
 REFRESHED_AFTER_SECONDS = 2.0
-"""What a process remembers for this long and still uses is read again beside its calls, for many keys at once."""
+"""Age at which a cached entry in use is refreshed beside its calls, many keys at once."""
 REFRESH_EVERY_SECONDS = 1.0
 PROCESS_ENTRIES = 10_000
 KEPT_SECONDS = 300
@@ -43,7 +43,7 @@ KEPT_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What authenticates a key: whose it is, for which environment, what it opens, and until when."""
+    """The facts of a key: tenant, environment, scopes, and expiry."""
 
     id: UUID
     tenant_id: UUID | None
@@ -84,7 +84,7 @@ class Mirror(Generic[Facts]):
         self.lock = Lock()
 
     def recall(self, name: str) -> Facts | None:
-        """What this process remembers, without a look-up."""
+        """Return what this process has cached, without a look-up."""
         cached = self.cache.get(name)
         return cached[1] if cached is not None and cached[0] > time.monotonic() else None
 

@@ -82,7 +82,7 @@ class TaxId:
 
     @property
     def holder(self) -> str | None:
-        """What kind of holder the PAN names, in words."""
+        """Return the kind of holder that the PAN names, in words."""
         return pan_format.info(self.pan)["holder_type"] if self.pan else None
 
 

@@ -170,7 +170,7 @@ def _reloading(view: Any) -> Any:
 
 
 def stylesheet(request: HttpRequest) -> str:
-    """What the admin adds to its theme."""
+    """The styles that the admin adds to its theme."""
     return static("console/staff.css")
 
 
@@ -180,7 +180,7 @@ def favicon(request: HttpRequest) -> str:
 
 
 def script(request: HttpRequest) -> str:
-    """What the admin's pages do besides their theme."""
+    """The script of the admin's pages."""
     return static("console/staff.js")
 
 

@@ -59,7 +59,7 @@ class RoutingTable:
         return next((self._cell_of[each] for each in waba_ids if each in self._cell_of), self.default)
 
     def parts(self, body: bytes) -> dict[str, bytes]:
-        """What each cell gets of a notification."""
+        """The parts of a notification, by cell."""
         normalised = normalise(body)
         places = defaultdict(set)
         for change in normalised.changes:

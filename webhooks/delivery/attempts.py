@@ -231,7 +231,7 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
-"""Of a delivery: those to its newest failed attempts."""
+"""Answers that are stored for a delivery: those to its newest failed attempts."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
 """Answers that are kept of an endpoint in each dispatcher: AT_ONCE at first, then one in SECONDS_EACH."""
 PRUNED_ROWS = 1000

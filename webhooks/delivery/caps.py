@@ -83,7 +83,7 @@ RESERVE = 4
 
 
 class Unserved(NamedTuple):
-    """What a claim left due: of endpoints and tenants at their caps, and whether others lacked room."""
+    """What a claim left due: at endpoints and tenants with full caps, and whether others lacked room."""
 
     endpoints: AbstractSet[UUID]
     tenants: AbstractSet[UUID]
@@ -92,7 +92,7 @@ class Unserved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a dispatcher can take: in all, and for one endpoint or tenant beside what it holds already."""
+    """Room of a dispatcher: in all, and for one endpoint or tenant beside what it holds already."""
 
     total: int
     per_endpoint: int
@@ -171,7 +171,7 @@ class Room:
 # --- What each endpoint and tenant has in flight in a dispatcher, and the most that it may have: its cap.
 
 FIRST_CAP = 16
-"""Of an endpoint that has not answered yet."""
+"""The first cap of an endpoint that has not answered yet."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
 """Slow requests that may be under way, as a multiple of the capacity: each costs its body and its socket, no work."""
@@ -179,7 +179,7 @@ SLOW_FACTOR = 16
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """What one endpoint, or one tenant, has in flight here, and its cap."""
+    """Deliveries in flight of one endpoint, or one tenant, and the cap."""
 
     cap: int
     taken: int = 0
@@ -187,7 +187,7 @@ class InFlight:
     """Requests among them that wait long for their answers."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
-    """Until when its rate allows nothing more, on the monotonic clock."""
+    """End of the pause that the endpoint's rate demands, on the monotonic clock."""
     has_more: bool = False
     """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
 
@@ -218,7 +218,7 @@ class InFlightCaps:
         self._tenants: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(of_tenant))
 
     def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[InFlight, InFlight]:
-        """Where a delivery counts: what its endpoint and what its tenant has in flight."""
+        """Return the counts that a delivery belongs to: its endpoint's and its tenant's."""
         return self._endpoints[endpoint_id], self._tenants[tenant_id]
 
     def adapt(self, endpoint: InFlight, *, ok: bool, ms: float) -> None:
@@ -229,7 +229,7 @@ class InFlightCaps:
             endpoint.cap = max(endpoint.cap // 2, 1)
 
     def begin_slow(self, endpoint: InFlight) -> bool:
-        """A request of an endpoint is slow: its cap halves now, not only at the time-out.
+        """Count a request as slow: its endpoint's cap halves now, not only at the time-out.
 
         False when too many are slow already: then this one still counts in the capacity.
         """
@@ -255,7 +255,7 @@ class InFlightCaps:
             self._endpoints[endpoint_id].closed_until = monotonic() + seconds
 
     def room(self, total: int) -> Room:
-        """What may be claimed now, of `total` in all."""
+        """Return the room for a claim, of `total` in all."""
         moment = monotonic()
         return Room(
             total=total,

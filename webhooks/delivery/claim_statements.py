@@ -150,7 +150,7 @@ class Claimed(msgspec.Struct, frozen=True):
     send_at: float = 0.0
     """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
     customer_key: int | None = None
-    """Of an ordered endpoint: the customer whose next event waits for it."""
+    """The customer whose next event waits for it, at an ordered endpoint."""
 
     @property
     def size(self) -> int:
@@ -170,12 +170,12 @@ class DatabaseClock:
         return cls(moment.timestamp() - time.monotonic())
 
     def monotonic(self, moment: datetime) -> float:
-        """What `time.monotonic()` was at a moment of the database."""
+        """Return `time.monotonic()` at a moment of the database."""
         return moment.timestamp() - self.offset
 
 
 class Claim(NamedTuple):
-    """What a claim brought, and of what more may be due.
+    """The result of a claim, and what more may be due.
 
     `closed` has the endpoints whose rate allows nothing more, and for how many seconds.
     """

@@ -190,7 +190,7 @@ ANSWER_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
 MOST_CPU = 0.7
-"""Of a core, within the last second: beyond it other dispatchers get the signals, while they use less."""
+"""Share of a core within the last second, beyond which other dispatchers get the signals while they use less."""
 
 
 def _waiting(name: str) -> tuple[Any, ...]:
@@ -234,7 +234,7 @@ class WakeUpListener:
         """That this process had used at the last report."""
         self._signals: Sequence[bytes] = ()
         self._own: list[HandedOver] = []
-        """What this process handed over itself."""
+        """Deliveries that this process handed over itself."""
         self._own_look = False
         self._received = asyncio.Event()
         self._closing = asyncio.Event()
@@ -333,7 +333,7 @@ class WakeUpListener:
         ]
 
     def _state(self, *, has_room: bool) -> bytes:
-        """What to report now, which is noted as reported."""
+        """Return the state to report, and remember it as reported."""
         moment, cpu_seconds = time.monotonic(), time.process_time()
         is_busy = cpu_seconds - self._cpu_seconds > MOST_CPU * (moment - self._reported_at)
         self._reported_at, self._reported_room, self._cpu_seconds = moment, has_room, cpu_seconds

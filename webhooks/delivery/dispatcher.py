@@ -119,7 +119,7 @@ class _Dispatcher:
         self.look_timer: asyncio.TimerHandle | None = None
         self.delivery_rate = DeliveryRate()
         self.handed_over: list[HandedOver] = []
-        """What was handed over and awaits the next claim."""
+        """Deliveries that were handed over and await the next claim."""
         self.is_at_rest = False
         """Nothing is being claimed, and nothing waits for room."""
         self.looked_for: int | None = None
@@ -144,7 +144,7 @@ class _Dispatcher:
 
     @property
     def worker_id(self) -> int:
-        """What its leases name as their holder."""
+        """The holder that its leases name."""
         return self.registration.id
 
     @property

@@ -235,7 +235,7 @@ def _until_gap(endpoint_id: UUID, line: Sequence[UUID], rescued: Mapping[UUID, b
 
 
 class Ordered(Protocol):
-    """What a line needs to know of a claimed delivery."""
+    """The facts of a claimed delivery that a line needs."""
 
     @property
     def id(self) -> UUID:

@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True):
     answer: Answer | None = None
     log_entry: dict[str, Any] | None = None
     kept: dict[str, Any] | None = None
-    """What is kept of the receiver's answer."""
+    """The stored part of the receiver's answer."""
     error: str | None = None
     probe: bool = False
     circuit_generation: int = 0

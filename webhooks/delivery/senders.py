@@ -131,7 +131,7 @@ FEW_SENDERS = 24
 ADAPT_SECONDS = 0.02
 """How often the number of senders follows what they wait for, while deliveries wait for a sender."""
 BUSY_CPU = 0.8
-"""Of the time: a loop that used more of its core than this does not wait for its receivers."""
+"""Share of the time: a loop that used more of its core than this does not wait for its receivers."""
 LATE_SECONDS = 2 * ADAPT_SECONDS
 """A loop that comes to its timer this late does not either: it may have got little of its core."""
 

@@ -75,7 +75,7 @@ def _notify(delivery: Delivery, hold: Hold) -> None:
 
 
 def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
-    """What holds back all deliveries of an endpoint; nothing for endpoints that get theirs."""
+    """Return the holds on all deliveries of an endpoint; empty for healthy endpoints."""
     found: dict[UUID, Hold] = {}
     moment = now()
     with bulk_cursor(prepared=True) as cursor:

@@ -28,7 +28,7 @@ from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
-"""Of a tenant, in each environment."""
+"""Most endpoints of a tenant, in each environment."""
 
 SETTABLE = (
     "url",
@@ -314,7 +314,7 @@ def _is_verified(endpoint: Endpoint) -> bool:
 
 
 def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:
-    """What must not have changed during a ping for the ping to make the endpoint active."""
+    """Return the columns that a ping must find unchanged to make the endpoint active."""
     return endpoint.status, endpoint.disabled_at
 
 

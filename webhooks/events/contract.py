@@ -33,7 +33,7 @@ def schema_name(event_type: str) -> str:
 
 @cache
 def _source() -> tuple[Json, Json]:
-    """What `data.yaml` says, and an example of each event type."""
+    """The schemas of `data.yaml`, and an example of each event type."""
     folder = Path(__file__).parent
     return yaml.safe_load((folder / "data.yaml").read_text()), json.loads(
         (folder / "examples.json").read_text()

@@ -53,7 +53,7 @@ customer has a key of its own: it waits for none. A hash, so that deliveries nam
 # events.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status of a `message.status` event. Events of before that column have it in their dedupe key alone,
+"""SQL: the status of a `message.status` event. Events older than that column have it in their dedupe key alone,
 `status:<wamid>:<status>`."""
 WANTED = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
@@ -75,7 +75,7 @@ class NewEvent:
     """Given by a flow that stores the event's id in a row of its own; otherwise publishing makes one."""
     type: str
     environment: str
-    """Whose endpoints get it: those of the account, batch or session that caused it. Not shown in the envelope."""
+    """Whose endpoints receive it: those of the account, batch or session that caused it. Not shown in the envelope."""
     waba_id: str | None = None
     phone_number_id: str | None = None
     display_phone_number: str | None = None
@@ -103,7 +103,7 @@ class NewEvent:
 STORED = tuple(field.name for field in fields(NewEvent) if field.name not in {"data", "message"})
 """The envelope's members that an event's row holds; `data` and `raw` are bodies."""
 COLUMNS = (*STORED, "status", "error_code")
-"""What a row is made of. All are text except the id and the error code."""
+"""The columns of a row. All are text except the id and the error code."""
 LISTED = tuple(name for name in STORED if name not in {"id", "type", "environment", "raw_path"})
 """The members that the envelope shows between `tenant_id` and `data`."""
 ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")

@@ -47,7 +47,7 @@ _TIME_COLUMN = {
     "read": "read_at",
     "failed": "failed_at",
 }
-"""Where a status puts its time; `unknown` has none."""
+"""The column of each status's time; `unknown` has none."""
 _FILLED = {
     "waba_id": "text",
     "phone_number_id": "text",
@@ -388,7 +388,7 @@ class _Drafts:
 
     def __init__(self) -> None:
         self.places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
-        """Of each event to write: the place of its publication, its row, and its data."""
+        """For each event to write: the place of its publication, its row, and its data."""
         self.messages = MessageRows()
         self._rows: dict[tuple[UUID, str], dict[str, Any]] = {}
         self._raws: list[dict[str, Any]] = []

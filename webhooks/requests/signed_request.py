@@ -32,7 +32,7 @@ from webhooks.requests import cloud_api_form
 
 MASK = "***"
 MOST_HEADER_BYTES = 4096
-"""Of all names and values, with what separates them in a request."""
+"""Most bytes of all names and values, with what separates them in a request."""
 
 _SEPARATORS = len(": \r\n")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -59,7 +59,7 @@ _RESERVED = frozenset(
     }
 )
 _RESERVED_PREFIXES = ("proxy-", "webhook-", "x-hub-", "x-service-")
-"""What the service says itself: a receiver must be able to trust it."""
+"""Prefixes of headers that the service alone sets: a receiver must be able to trust them."""
 
 
 def headers_problem(headers: Mapping[str, str]) -> str | None:
@@ -206,7 +206,7 @@ class UnreadableSecret(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a delivery goes, and how. The keys that sign it are the newest, and the one before during an overlap."""
+    """The target of a delivery. The keys that sign it are the newest, and the one before during an overlap."""
 
     endpoint_id: UUID
     url: str
@@ -293,7 +293,7 @@ def _target(
 
 
 def body_of(event: Envelope, to: Target) -> bytes:
-    """What is sent of an event: its envelope, or the notification that the upstream would send."""
+    """Return the body of an event: its envelope, or the notification in Meta's form."""
     return event.body() if to.hub_key is None else cloud_api_form.notification(event)
 
 

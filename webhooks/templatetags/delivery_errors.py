@@ -46,11 +46,11 @@ REPAIRS = {
 
 @register.filter
 def repair(error: str | None) -> str:
-    """What repairs an error, as a sentence; empty when nothing on the customer's side does."""
+    """Return the fix of an error as a sentence; empty when the tenant can fix nothing."""
     return REPAIRS.get(error or "", "")
 
 
 @register.filter
 def in_words(error: str | None) -> str:
-    """What an error means, inside of a sentence; the error itself when it has no words."""
+    """Return the meaning of an error, inside of a sentence; the error itself when it has no words."""
     return WORDS.get(error or "", error or "")

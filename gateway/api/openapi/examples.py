@@ -51,7 +51,7 @@ BY_NAME: Json = {
     "last_http_status": 200,
     "sha": "4bdf5f2",
 }
-"""What a member of this name holds, where its schema takes it."""
+"""Return the example of a member of this name, where its schema accepts it."""
 EMPTY_WHERE_NULLABLE = (
     "revoked_at",
     "expires_at",

@@ -56,7 +56,7 @@ TAGS = {
     "Tenants": "The businesses of a platform, with a platform key.",
     "Webhooks": "Endpoints that receive events, their deliveries and replays.",
 }
-"""What each group of operations is for. A tag without an entry is described by its own name."""
+"""The description of each group of operations. A tag without an entry is described by its own name."""
 
 
 def good_names(result: Json, **_: Any) -> Json:

@@ -38,7 +38,7 @@ def described(result: Json, **_: Any) -> Json:
 
 
 def meanings(values: list[Any]) -> dict[str, str]:
-    """What each value of an enumeration means; nothing for one that the words do not know."""
+    """Return the meaning of each value of an enumeration that the words know."""
     wanted = {str(value) for value in values if value is not None}
     for known in _words()["values"]:
         if wanted <= known.keys():
