@@ -1,4 +1,4 @@
-"""What staff do with money, one table: of each act the dialog, the flow and the sentence that tells how it went."""
+"""Staff's acts with money, one table: for each act the dialog, the flow and the sentence about its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class MoneyAct:
     """The dialog's question, its explanation, and the text of the button."""
     flow: Callable[..., Any]
     said: Callable[[Any, dict[str, Any]], str]
-    """What is told of the flow's result and the values."""
+    """The sentence about the flow's result and the values."""
     variant: ActionVariant = ActionVariant.DEFAULT
     amount: str = "amount_paise"
     """What the flow calls the amount typed."""
@@ -241,7 +241,7 @@ def money_action(name: str) -> Any:
         values = {field.name: form.cleaned_data[field.name] for field in typed if field.name != "amount"}
         if isinstance(form, AmountForm):
             values[act.amount] = form.amount_paise
-        told = second_person.act(
+        sentence = second_person.act(
             carry_out,
             act=name,
             target_id=UUID(object_id),
@@ -251,7 +251,7 @@ def money_action(name: str) -> Any:
             at=now(),
             actor_user_id=request.user.pk,
         )
-        return done(request, told, change_url(act.model, object_id))
+        return done(request, sentence, change_url(act.model, object_id))
 
     acted.__name__ = name
     return action(

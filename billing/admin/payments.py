@@ -174,7 +174,7 @@ class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
         "row",
         "owner",
         "amount",
-        "told",
+        "details",
         "shown_status",
         "asker",
         "asked_at",
@@ -197,7 +197,7 @@ class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return format_html('<a class="text-link" href="{}">{}</a>', change_url(model, row.pk), row)
 
     @display(description="Details")
-    def told(self, act: StaffAct) -> str:
+    def details(self, act: StaffAct) -> str:
         return lines(said(act.values))
 
     @action(
@@ -208,8 +208,8 @@ class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
         dialog=dialog("Approve this as the second person?", "It is done at once.", "Approve"),
     )
     def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        told = second_person.approve(UUID(object_id), carry_out, at=now(), actor_user_id=request.user.pk)
-        return done(request, told, change_url(StaffAct, object_id))
+        result = second_person.approve(UUID(object_id), carry_out, at=now(), actor_user_id=request.user.pk)
+        return done(request, result, change_url(StaffAct, object_id))
 
     @action(
         description="Decline",

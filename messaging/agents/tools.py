@@ -86,7 +86,7 @@ def _search_docs(api: ApiCalls, given: Arguments) -> Any:
     codes = [code for number in re.findall(r"\d{1,9}", question) if (code := error_code(int(number)))]
     found = documentation.search(question, most=SHOWN_SECTIONS)
     return {
-        "whatsapp_errors": [_told(code) for code in dict.fromkeys(codes)],
+        "whatsapp_errors": [_explained(code) for code in dict.fromkeys(codes)],
         "sections": [
             {"guide": f"guide:///{each.guide}", "heading": each.heading, "text": each.text[:SHOWN_CHARACTERS]}
             for each in found
@@ -94,7 +94,7 @@ def _search_docs(api: ApiCalls, given: Arguments) -> Any:
     }
 
 
-def _told(code: ErrorCode) -> Any:
+def _explained(code: ErrorCode) -> Any:
     return {
         "code": code.name,
         "title": code.title,

@@ -187,10 +187,10 @@ def token(request: HttpRequest) -> HttpResponse:
         tokens = connections.refresh(client_id=client_id, token=_one(request.POST, "refresh_token"))
     else:
         raise OAuthError("unsupported_grant_type", f"grant_type is one of {', '.join(_GRANT_TYPES)}.")
-    return _json(_told(tokens))
+    return _json(_token_response(tokens))
 
 
-def _told(tokens: Tokens) -> dict[str, Any]:
+def _token_response(tokens: Tokens) -> dict[str, Any]:
     return {
         "access_token": tokens.access,
         "token_type": "Bearer",

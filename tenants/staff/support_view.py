@@ -44,7 +44,7 @@ def begin(request: HttpRequest, *, tenant: Tenant, user: User, reason: str) -> N
 
 
 def current(request: HttpRequest, user: User) -> SupportView | None:
-    """The view that a person has open. None once it is over, and for whoever may not enter the staff admin."""
+    """The view that a person has open. None once it is over, and for members who may not enter the staff admin."""
     kept = request.session.get(_KEY)
     if kept is None or kept["user"] != user.pk:
         return None
