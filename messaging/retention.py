@@ -68,7 +68,7 @@ def prune_batches() -> int:
 
 
 # As many in one transaction as lock little for long.
-_FORGET_SCHEDULED = """
+_DELETE_SCHEDULED = """
 DELETE FROM messaging_scheduledmessage s USING (
     SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
     WHERE s.ended_at < now() - make_interval(days => t.retention_days)
@@ -84,7 +84,7 @@ def prune_scheduled_messages() -> int:
     deleted = 0
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(_FORGET_SCHEDULED)
+            cursor.execute(_DELETE_SCHEDULED)
             if not cursor.rowcount:
                 return deleted
             deleted += cursor.rowcount

@@ -176,7 +176,7 @@ def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one closing ended, as the tenant is told by mail."""
+    """What one closing ended, as the mail to the tenant reports."""
 
     tenant_id: UUID
     closed_at: datetime

@@ -206,7 +206,7 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 
 
 def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:
-    """Receiver of `tenants.signals.tenant_closing`: end autopay. While the provider is silent, each run tells it."""
+    """Receiver of `tenants.signals.tenant_closing`: end autopay. While the provider is silent, each run retries it."""
     with ledger.account(tenant_id):
         own = Mandate.objects.for_tenant(tenant_id).filter(status__in=(Status.PENDING, *_IN_FORCE))
         ended = own.update(status=Status.CANCELLED, cancel_at_provider=True)

@@ -47,7 +47,7 @@ PATIENCE = timedelta(minutes=15)
 CLAIM_SECONDS = 300.0
 """Until a claim runs out: far longer than a send takes with all its waits."""
 SAFE_SECONDS = 200.0
-"""After its claim a message is not sent any more, but given back."""
+"""After its claim a message is not sent any more, but released."""
 CLAIMED_AT_ONCE = 64
 """Of one number in one process."""
 REACH_SECONDS = 30.0
