@@ -1,7 +1,7 @@
 """Exports: the rows of a list as CSV, at once or, above `MOST_AT_ONCE` rows, in the background by a mail with a link.
 
-A file holds no texts of messages. Whoever may read a list may export it and download its files, which are deleted after
-`KEPT`.
+A file holds no texts of messages. A member who may read a list may export it and download its files, which are
+deleted after `KEPT`.
 """
 
 import csv

@@ -4784,7 +4784,7 @@ export interface components {
             /** @description Failed attempts since the last success. */
             consecutive_failures?: number;
         };
-        /** @description What is the same at creation and in a change. */
+        /** @description Fields that are the same at creation and in a change. */
         EndpointChangeRequest: {
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
@@ -4953,7 +4953,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description What is the same at creation and in a change. */
+        /** @description Fields that are the same at creation and in a change. */
         EndpointRequest: {
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
@@ -7992,7 +7992,7 @@ export interface components {
             /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
             readonly same_messages: boolean;
         };
-        /** @description What a replay would queue: how much, since when, and how long its release takes at least. */
+        /** @description Preview of a replay: how much, since when, and how long its release takes at least. */
         ReplayPreview: {
             /** @description How many there are. */
             count: number;
@@ -8876,7 +8876,7 @@ export interface components {
             /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
         };
-        /** @description WhatsApp's template object as it was last heard of: these members, where it has them, and all others. */
+        /** @description WhatsApp's template object as it was last received: these members, where it has them, and all others. */
         Template: {
             /** @description Its id. */
             id: string;

@@ -689,7 +689,7 @@ WabaId: TypeAlias = str
 
 class EndpointChangeRequest(TypedDict, closed=True):
     """
-    What is the same at creation and in a change.
+    Fields that are the same at creation and in a change.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]
@@ -806,7 +806,7 @@ class EndpointRecoveredData(TypedDict):
 
 class EndpointRequest(TypedDict, closed=True):
     """
-    What is the same at creation and in a change.
+    Fields that are the same at creation and in a change.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]
@@ -1719,7 +1719,7 @@ class RepeatedBatch(TypedDict):
 
 class ReplayPreview(TypedDict):
     """
-    What a replay would queue: how much, since when, and how long its release takes at least.
+    Preview of a replay: how much, since when, and how long its release takes at least.
     """
 
     count: int
@@ -2110,7 +2110,7 @@ class Tax(TypedDict):
 
 class Template(TypedDict):
     """
-    WhatsApp's template object as it was last heard of: these members, where it has them, and all others.
+    WhatsApp's template object as it was last received: these members, where it has them, and all others.
     """
 
     id: str
