@@ -59,6 +59,15 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class MomentField(serializers.DateTimeField):
+    """A date-time. A date alone is refused: which moment of the day it means, nobody knows."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        if isinstance(value, str) and ":" not in value:
+            raise serializers.ValidationError("Must be an ISO 8601 date-time, as 2026-12-01T09:00:00Z.")
+        return super().to_internal_value(value)
+
+
 class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     name = serializers.CharField(max_length=200, validators=[check_name])
     environment = serializers.ChoiceField(
@@ -66,7 +75,7 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         choices=ApiKey.Environment.choices,
         help_text="By default `live`, and with a test key `test`.",
     )
-    expires_at = serializers.DateTimeField(
+    expires_at = MomentField(
         required=False,
         allow_null=True,
         help_text="The moment from which the key is refused; null or left out: when the key that makes it ends, else "

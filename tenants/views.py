@@ -193,8 +193,8 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="revoke_api_key",
         summary="Revoke an API key",
-        description="The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope "
-        "`keys` too.",
+        description="The key stops working at once, within 10 seconds during an outage. A key may revoke itself, "
+        "without the scope `keys` too.",
         tags=["API keys"],
         responses={200: RevokedKeyOut},
     )

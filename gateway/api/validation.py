@@ -39,9 +39,13 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` for the closest known word, otherwise nothing."""
-    found = suggestion(word, known)
-    return f" Did you mean {found}?" if found else ""
+    """` Did you mean …?` for the closest known word, else for those of its group (`message.…`), otherwise nothing."""
+    names = list(known)
+    if found := suggestion(word, names):
+        return f" Did you mean {found}?"
+    group = word.lower().rpartition(".")[0] + "."
+    peers = [name for name in names if len(group) > 1 and name.startswith(group)]
+    return f" Did you mean one of {', '.join(peers)}?" if peers else ""
 
 
 SHOWN_PROBLEMS = 20

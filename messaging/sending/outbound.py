@@ -115,7 +115,11 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
     if not any(
         (isinstance(name, str) and name) or (type(name) is int and name > 0) for name in (to, recipient)
     ):
-        problems["to"] = "Required: `to` (a phone number) or `recipient` (a business-scoped user id)."
+        problems["to"] = (
+            "Must be one recipient, as text. Send to many with POST /v1/messages/batch."
+            if isinstance(to, list | dict)
+            else "Required: `to` (a phone number) or `recipient` (a business-scoped user id)."
+        )
     elif is_user_id(to) and recipient:
         problems["to"] = "This is a business-scoped user id: send it as `recipient`, without `to`."
     if not isinstance(message.get("type"), str) or not message["type"]:

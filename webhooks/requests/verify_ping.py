@@ -39,6 +39,12 @@ class WebhookVerifyFailed(ServiceError):
     repeat = "after repairing the endpoint"
 
 
+_NOT_PUBLIC = (
+    "Events go to public addresses alone. To get them on your own computer, run "
+    "`whabuzz listen --forward-to localhost:3000`, or give the https address of a tunnel."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Ping:
     """How an endpoint answered the verify ping."""
@@ -55,13 +61,14 @@ def passed(endpoint: Endpoint) -> Ping:
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
+            hint=_NOT_PUBLIC if answer.error == "blocked_address" else None,
             details={
                 "endpoint_id": endpoint.id,
                 "http_status": answer.http_status,
                 "response_ms": answer.response_ms,
                 "error": answer.error,
                 "body_excerpt": answer.body_excerpt,
-            }
+            },
         )
     return answer
 

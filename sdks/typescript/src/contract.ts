@@ -408,7 +408,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an API key
-         * @description The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope `keys` too.
+         * @description The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without the scope `keys` too.
          */
         delete: operations["revoke_api_key"];
         options?: never;

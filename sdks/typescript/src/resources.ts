@@ -16,7 +16,7 @@ export class ApiKeys extends Resource {
     return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
   }
 
-  /** Revoke an API key. The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope `keys` too. */
+  /** Revoke an API key. The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without the scope `keys` too. */
   revoke(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }

@@ -146,7 +146,9 @@ class TestCreate:
     ) -> None:
         settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
         answer = api.post("/v1/webhooks", {"url": receiver.url})
-        assert assert_error(answer, 422, "webhook_verify_failed")["details"]["error"] == "blocked_address"
+        error = assert_error(answer, 422, "webhook_verify_failed")
+        assert error["details"]["error"] == "blocked_address"
+        assert "whabuzz listen --forward-to" in error["hint"]
         assert receiver.pings == []
         settings.WEBHOOK_ALLOW_HTTP = False
         assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 400, "invalid_request")

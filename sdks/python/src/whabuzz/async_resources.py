@@ -47,8 +47,8 @@ class AsyncApiKeys(AsyncResource):
     async def revoke(self, key_id: str) -> types.RevokedKey:
         """Revoke an API key.
 
-        The key stops working everywhere within 30 seconds. A key may revoke itself, without the scope
-        `keys` too.
+        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without
+        the scope `keys` too.
         """
         answer: types.RevokedKey = await self._json(
             Call(
