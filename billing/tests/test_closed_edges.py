@@ -141,7 +141,9 @@ def test_the_printable_invoice_runs_and_loads_nothing(api: Api, payer: Tenant, i
         style = base64.b64encode(hashlib.sha256(invoice_page.STYLE.encode()).digest()).decode()
         assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
         assert policy["frame-ancestors"] == "'none'"
-        assert set(policy) == {"default-src", "style-src", "base-uri", "form-action", "frame-ancestors"}
+        assert policy["img-src"] == "data:"
+        directives = {"default-src", "img-src", "style-src", "base-uri", "form-action", "frame-ancestors"}
+        assert set(policy) == directives
         assert policy["style-src"] == f"'sha256-{style}'"
 
 

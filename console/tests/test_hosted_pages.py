@@ -76,8 +76,9 @@ OF_THE_PERSON = {
     "mfa_reauthenticate_webauthn",
     "mfa_remove_webauthn",
     "mfa_edit_webauthn",
+    "person",
 }
-"""Log-in and second factor of whoever asks, in every role and status."""
+"""Log-in, second factor and settings of whoever asks, in every role and status."""
 OF_MACHINES = {
     "/upstream/webhook",
     "payment-webhook",

@@ -54,6 +54,7 @@ def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) 
         "rate_per_sec": 80,
         "client_ref": "may",
         "waiting_for": None,
+        "send_at": None,
         "started_at": None,
         "completed_at": None,
         "warnings": [],
@@ -422,7 +423,7 @@ def test_after_a_restore_the_open_batches_of_all_are_cancelled(
         batch.environment = "test" if batch.public_id == of_test else "live"
         batch.save()
     call_command("cancel_open_batches")
-    assert capsys.readouterr().out == "2 batches cancelled.\n"
+    assert capsys.readouterr().out == "2 batches and 0 scheduled messages cancelled.\n"
     found = {batch.public_id: batch.status for batch in Batch.objects.all()}
     assert found == {ended: "completed", of_test: "cancelled", of_live: "cancelled"}
     assert not BatchItem.objects.filter(batch__status="cancelled", status="pending").exists()

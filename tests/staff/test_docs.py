@@ -56,6 +56,8 @@ def audited_actions() -> set[str]:
     found = set()
     for writer, position in (
         ("record", 0),
+        ("record", 1),
+        ("_decide", 2),
         ("_record", 0),
         ("_record", 1),
         ("_audit", 0),
