@@ -176,10 +176,12 @@ class ScheduledSends:
         return batch_is_due
 
     def _start(self, claimed: list[Claimed]) -> None:
-        groups: dict[str, list[Claimed]] = {}
+        # A number that changed hands may have messages of both tenants: each group is sent with its own token.
+        groups: dict[tuple[UUID, str, str], list[Claimed]] = {}
         for message in claimed:
-            groups.setdefault(message.phone_number_id, []).append(message)
-        for phone_number_id, messages in groups.items():
+            owner = message.tenant_id, message.environment, message.phone_number_id
+            groups.setdefault(owner, []).append(message)
+        for (_, _, phone_number_id), messages in groups.items():
             before = self._of_number.get(phone_number_id)
             task = asyncio.create_task(self._send_all(messages, before))
             self._of_number[phone_number_id] = task

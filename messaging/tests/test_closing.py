@@ -1,10 +1,12 @@
 """A tenant that closes: its open batches end, and the contents of its events go when that is asked for."""
 
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from messaging.models import Batch
+from gateway.clock import now
+from messaging.models import Batch, ScheduledMessage
 from phone_numbers import leaving
 from tenants.models import Tenant
 from webhooks.tests.publishing import make, readable
@@ -29,11 +31,24 @@ def test_a_closed_tenant_sends_nothing_more_and_its_contents_go_when_asked(
 ) -> None:
     mine, theirs = queued(tenant), queued(other_tenant)
     done = queued(tenant, status=Batch.Status.COMPLETED)
+    for owner in (tenant, other_tenant):
+        ScheduledMessage.objects.create(
+            tenant_id=owner.id,
+            environment="live",
+            phone_number_id="1",
+            send_at=now() + timedelta(days=1),
+            body=b"{}",
+        )
     (event,), (foreign,) = make(tenant, wa_id="91"), make(other_tenant, wa_id="91")
     receipt = leaving.close(tenant_id=tenant.id, delete_data=delete_data)
     status = {batch.pk: batch.status for batch in Batch.objects.all()}
     assert (status[mine.pk], status[theirs.pk], status[done.pk]) == ("cancelled", "queued", "completed")
     assert receipt.ended["batches"] == 1
+    assert receipt.ended["scheduled messages"] == 1
+    assert [(row.status, bytes(row.body)) for row in ScheduledMessage.objects.order_by("id")] == [
+        ("cancelled", b""),
+        ("scheduled", b"{}"),
+    ]
     assert readable(event, foreign) == [not delete_data, True]
     assert (receipt.data_until is None) is delete_data
     assert ("events" in receipt.ended) is delete_data

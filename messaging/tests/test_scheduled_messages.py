@@ -415,6 +415,19 @@ def test_one_of_a_number_that_is_another_tenants_by_now_is_not_sent(
     assert received(simulator, number) == []
 
 
+def test_the_new_owners_message_goes_beside_one_of_the_former_owner(
+    api: Api, other_api: Api, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    former = schedule_one(api, number)
+    PhoneNumber.objects.update(tenant=other_tenant)
+    new = schedule_one(other_api, number)
+    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    runner.run()
+    assert api.get(f"{PATH}/{former}").json()["status"] == "failed"
+    assert other_api.get(f"{PATH}/{new}").json()["status"] == "accepted"
+    assert len(received(simulator, number)) == 1
+
+
 def test_a_throttled_one_that_has_waited_too_long_fails(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
