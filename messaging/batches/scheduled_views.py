@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import caller_of, scope_of
+from gateway.api.authentication import caller_of, reach_of, scope_of
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
@@ -72,15 +72,11 @@ class ScheduledView(ResourceViewSet):
         responses={202: ScheduledOut},
     )
     def create(self, request: Request) -> HttpResponse:
-        raw = request._request.body or b"{}"
-        reach = _reach(request)
         reply = schedule.create(
             SendRequest(
-                tenant_id=reach["tenant_id"],
-                environment=reach["environment"],
-                phone_number_ids=reach["within"],
+                **reach_of(caller_of(request)),
                 path=request.path,
-                raw=raw,
+                raw=request._request.body or b"{}",
                 body=object_of(request),
                 idempotency_key=request.headers.get(idempotency.HEADER),
                 request_id=getattr(request, "request_id", None),

@@ -46,7 +46,7 @@ def moment_of(value: Any) -> datetime:
             "Must be an ISO 8601 date-time with an offset, as 2026-12-01T09:00:00+05:30."
         ) from None
     if ahead <= timedelta(0):
-        raise _invalid("Must be in the future. Leave it out to send at once.")
+        raise _invalid("Must be in the future.")
     if ahead > MOST_AHEAD:
         raise _invalid(f"Must be at most {MOST_AHEAD.days} days ahead.")
     return moment
