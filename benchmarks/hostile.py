@@ -3,22 +3,27 @@
 - `requests`: hostile requests one after another, and the CPU and memory that each takes of a web process. Peak memory
   is the kernel's own (`VmHWM`), reset before each request.
 - `strangers`: a business's sends and notifications beside what strangers hold at a web process.
-- `compose`: the same at the services of docker-compose.yml, nginx in front, against both alone.
+- `compose`: the same at the services of docker-compose.yml, nginx in front, in turns with both alone.
 """
 
 import asyncio
 import contextlib
+import functools
+import itertools
 import os
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
 import uvloop
+from redis import Redis
 
 from benchmarks.bulkhead import send_request
 from benchmarks.equipment import raw_client, stranger
@@ -49,6 +54,9 @@ class Cost:
 A_SECOND = 40
 """Notifications, and sends."""
 SECONDS = 15
+TURNS = 4
+_NUMBERS = itertools.count()
+"""Of the strangers: each has a log of its own."""
 MOST_MS = 5_000.0
 """Without the proxy, which lets an address hold 400: new connections are accepted behind those of strangers."""
 TIMES_ALONE = 1.5
@@ -86,7 +94,14 @@ def _requests(harness: Harness) -> list[Result]:
         csrf=csrf_token(web),
     )
     _talk(tools_of_agents(caller.api_key), web)
-    return [_row(hostile, cost_of(hostile, web, harness.process_ids("web"))) for hostile in table]
+    rows = []
+    with contextlib.closing(Redis.from_url(os.environ["REDIS_URL"])) as valkey:
+        for hostile in table:
+            # Each body meets a caller that has sent none: beyond its bytes a caller is refused unread.
+            for bucket in valkey.scan_iter("*bytes:*"):
+                valkey.delete(bucket)
+            rows.append(_row(hostile, cost_of(hostile, web, harness.process_ids("web"))))
+    return rows
 
 
 def _strangers(harness: Harness) -> list[Result]:
@@ -121,20 +136,16 @@ def _compose(harness: Harness) -> list[Result]:
             services.start("gateway")
             known = Known(services.start_proxy(self_signed(directory)).url)
             harness.wait_until(lambda: services.is_healthy("gateway"), "the services do not answer")
-            known.measure("alone")
-            for what, held in AT_PROXY.items():
-                with _held(harness, known.url, held):
-                    known.measure(f"beside {what}")
             everything = {kind: count // 2 for held in AT_PROXY.values() for kind, count in held.items()}
-            with _held(harness, known.url, everything):
-                known.measure("beside half of all that")
+            for what, held in {**AT_PROXY, "half of all that": everything}.items():
+                known.measure_in_turns(f"beside {what}", functools.partial(_held, harness, known.url, held))
     return known.results
 
 
 @contextlib.contextmanager
 def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[str] = ()) -> Iterator[None]:
     """Strangers hold these connections in the block."""
-    name = f"stranger-{'-'.join(held)}-{len(addresses)}"
+    name = f"stranger-{next(_NUMBERS)}"
     kinds = [f"{kind}={count}" for kind, count in held.items()]
     own = [f"--address={address}" for address in addresses]
     harness.start(name, [sys.executable, "-m", stranger.__name__, url, *kinds, *own])
@@ -144,36 +155,47 @@ def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[
 
 
 class Known:
-    """A business that sends, and notifications about it, first alone and then beside strangers.
+    """A business that sends, and notifications about it, alone and beside strangers.
 
-    `most_ms` is the limit of the p99; without it the limit is a multiple of the p99 alone.
+    Without `most_ms` the limit of a p99 is a multiple of the p99 alone.
     """
 
     def __init__(self, url: str, *, most_ms: float | None = None) -> None:
         self.url, self.results, self._most_ms = url, list[Result](), most_ms
         self._caller = business(1)
+        uvloop.run(self._loads(2))
 
     def measure(self, what: str) -> None:
-        """Add a row of each load, and judge it by that of the first measurement."""
-        if not self.results:
-            uvloop.run(self._loads(2))
-        for place, (name, load) in enumerate(uvloop.run(self._loads(SECONDS)).items()):
-            count = len(load.milliseconds)
-            row = Result(
-                f"{name}, {what}",
-                count,
-                A_SECOND,
-                unit="requests",
-                percentiles=percentiles(load.milliseconds),
-            )
-            row.expect(load.statuses == {200: count}, f"answered {load.statuses}")
+        """Add a row of each load."""
+        for name, load in uvloop.run(self._loads(SECONDS)).items():
+            row = self._row(f"{name}, {what}", load)
             if self._most_ms is not None:
                 p99 = (row.percentiles or {}).get("p99", 0.0)
                 row.target = f"p99 ≤ {self._most_ms:,.0f} ms"
                 row.expect(p99 <= self._most_ms, f"p99 {p99:.0f} ms, not {self._most_ms:,.0f}")
-            elif len(self.results) > place:
-                row.expect_times(self.results[place], TIMES_ALONE, least_ms=LEAST_MS)
-            self.results.append(row)
+
+    def measure_in_turns(self, what: str, held: Callable[[], AbstractContextManager[None]]) -> None:
+        """Add a row of each load alone and one in the block of `held`, in turns; judge the second by the first."""
+        alone, beside = defaultdict[str, Load](Load), defaultdict[str, Load](Load)
+        for _ in range(TURNS):
+            self._add(alone)
+            with held():
+                self._add(beside)
+        for name, load in beside.items():
+            before = self._row(f"{name}, alone", alone[name])
+            self._row(f"{name}, {what}", load).expect_times(before, TIMES_ALONE, least_ms=LEAST_MS)
+
+    def _add(self, loads: dict[str, Load]) -> None:
+        for name, load in uvloop.run(self._loads(SECONDS // 2)).items():
+            loads[name].milliseconds += load.milliseconds
+            loads[name].statuses = dict(Counter(loads[name].statuses) + Counter(load.statuses))
+
+    def _row(self, what: str, load: Load) -> Result:
+        count = len(load.milliseconds)
+        row = Result(what, count, A_SECOND, unit="requests", percentiles=percentiles(load.milliseconds))
+        row.expect(load.statuses == {200: count}, f"answered {load.statuses}")
+        self.results.append(row)
+        return row
 
     async def _loads(self, seconds: int) -> dict[str, Load]:
         count = A_SECOND * seconds

@@ -57,23 +57,26 @@ async def drive(
 ) -> Load:
     """The load itself, for a benchmark that runs several at once."""
     parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
     load = Load()
     head = f"{method} {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
     texts = (_bytes_of(head, each) for each in requests)
     loop = asyncio.get_running_loop()
+    tls = unverified() if parts.scheme == "https" else None
+    opened = await asyncio.gather(
+        *(
+            loop.create_connection(_Connection, parts.hostname or "", parts.port or 80, ssl=tls)
+            for _ in range(concurrency)
+        ),
+        return_exceptions=True,
+    )
+    protocols = [each[1] for each in opened if not isinstance(each, BaseException)]
+    # One that cannot be opened counts as one without an answer; the others take its requests.
+    if len(protocols) < concurrency:
+        load.statuses[0] = concurrency - len(protocols)
     began = loop.time() + 0.05
     numbered = enumerate(texts)
 
-    async def connection(queue: Iterator[tuple[int, bytes]]) -> None:
-        try:
-            _, protocol = await loop.create_connection(
-                _Connection, parts.hostname or "", parts.port or 80, ssl=unverified() if is_tls else None
-            )
-        except OSError:
-            # Counted as one without an answer; the other connections take its requests.
-            load.statuses[0] = load.statuses.get(0, 0) + 1
-            return
+    async def connection(protocol: _Connection, queue: Iterator[tuple[int, bytes]]) -> None:
         try:
             for number, text in queue:
                 if rate is not None:
@@ -85,7 +88,7 @@ async def drive(
         finally:
             protocol.close()
 
-    await asyncio.gather(*(connection(numbered) for _ in range(concurrency)))
+    await asyncio.gather(*(connection(protocol, numbered) for protocol in protocols))
     return load
 
 

@@ -13,6 +13,8 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
+import random
 import socket
 from collections.abc import Callable, Coroutine
 from urllib.parse import urlsplit
@@ -22,7 +24,7 @@ import uvloop
 from benchmarks.equipment import raw_client
 
 AGAIN_SECONDS = 2.0
-"""How long a connection that was closed, or could not be opened, is not tried again."""
+"""How long, on average, a connection that was closed or could not be opened is not tried again."""
 SMALL_BUFFER = 4096
 READY = "every connection was tried"
 
@@ -103,6 +105,8 @@ async def hold(url: str, counts: dict[str, int], addresses: list[str]) -> None:
         nonlocal untried
         # A connection that idles does not even begin TLS.
         secured = None if kind == "idle" else tls
+        # Thousands of strangers do not drip in step.
+        await asyncio.sleep(random.random())
         for attempt in itertools.count():
             with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
                 try:
@@ -116,7 +120,7 @@ async def hold(url: str, counts: dict[str, int], addresses: list[str]) -> None:
                         all_tried.set()
                 with contextlib.closing(writer):
                     await KINDS[kind](reader, writer)
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(2 * AGAIN_SECONDS * random.random())
 
     of = itertools.cycle(addresses)
     tasks = [asyncio.create_task(one(kind, next(of))) for kind, count in counts.items() for _ in range(count)]
@@ -132,6 +136,8 @@ def main() -> None:
     parser.add_argument("held", nargs="+", metavar="KIND=COUNT", help=f"kinds: {', '.join(KINDS)}")
     parser.add_argument("--address", action="append", help="where connections come from (127.0.0.2)")
     options = parser.parse_args()
+    # Strangers have machines of their own: what they compute may not cost the service its cores.
+    os.nice(19)
     counts = {kind: int(count) for kind, _, count in (each.partition("=") for each in options.held)}
     uvloop.run(hold(options.url, counts, options.address or ["127.0.0.2"]))
 
