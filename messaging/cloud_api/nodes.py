@@ -133,10 +133,12 @@ class NodeView(GraphView):
         if any(_FOREIGN_PART.fullmatch(part) for part in parts[:-1]):
             raise Forbidden("What belongs to the business portfolio is not passed on.")
         _check_scope(request, found, edge, given)
-        is_number = found.kind == "number" and edge is None
-        if is_number and request.method == "POST" and "webhook_configuration" in given.values:
-            check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
-            return _configured(request, node, given)
+        if found.kind == "number" and edge is None and request.method == "POST":
+            if "webhook_url" in given.values:
+                raise InvalidRequest.of(webhook_url="Set webhook_configuration: a callback is the gateway's.")
+            if "webhook_configuration" in given.values:
+                check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
+                return _configured(request, node, given)
         answer = _sent_on(request, found, edge, given)
         verdict = classify(answer)
         if verdict.token_problem:
@@ -184,7 +186,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
                 return operations.register(number, pin=given.text("pin"), **asked)
             if edge == "deregister":
                 return operations.deregister(number, **asked)
-            if edge is None and (pin := given.text("pin")):
+            if edge is None and (pin := _pin_in(given)):
                 return operations.set_two_step_pin(number, pin=pin, **asked)
     in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
@@ -196,6 +198,16 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
         params=None if in_body else given.query(),
         body=(given.body or None) if in_body else None,
     )
+
+
+def _pin_in(given: Parameters) -> str | None:
+    """The two-step PIN that a change of a number sets. Raises InvalidRequest for one that could be read as another."""
+    data = given.values.get("whatsapp_business_api_data")
+    said = [given.values.get("pin"), data.get("pin") if isinstance(data, dict) else None]
+    pins = [pin for pin in said if pin is not None and pin != ""]
+    if len(pins) > 1 or not all(isinstance(pin, str) or type(pin) is int for pin in pins):
+        raise InvalidRequest.of(pin="Give the PIN once, as a text.")
+    return str(pins[0]) if pins else None
 
 
 def _sent_with_file(request: Request, account: BusinessAccount, path: str, given: Parameters) -> GraphAnswer:

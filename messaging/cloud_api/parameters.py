@@ -37,7 +37,7 @@ WRITTEN_AS_JSON = frozenset(
         "image", "interactive", "join_requests", "languages", "library_template_body_inputs",
         "library_template_button_inputs", "location", "metric_types", "participants", "prompts", "reaction",
         "session", "sticker", "storage_configuration", "template", "template_ids", "text", "typing_indicator",
-        "user_identity_change", "video", "webhook_configuration", "websites",
+        "user_identity_change", "video", "webhook_configuration", "websites", "whatsapp_business_api_data",
     }
 )  # fmt: skip
 """Parameters that hold an object or an array. Where a text is all that fits, it is their JSON."""

@@ -392,6 +392,10 @@ class TestPassThrough:
             ("", {"messaging_product": "whatsapp", "pin": "777777", "webhook_configuration": {}}),
             ("?pin=777777", {"x": 1}),
             ("?pin=777777", {}),
+            ("", {"whatsapp_business_api_data": {"pin": "777777"}}),
+            ("", {"pin": "123456", "whatsapp_business_api_data": {"pin": "777777"}}),
+            ('?whatsapp_business_api_data={"pin":777777}', {}),
+            ("", {"pin": ["777777"]}),
         ],
     )
     def test_no_way_of_setting_a_pin_leaves_the_gateways_behind(

@@ -1,10 +1,10 @@
 """Every sample call of Meta's documentation, against a scripted upstream: it gets there unchanged, or is refused.
 
 `graph_samples.json` has the calls of three public mirrors as data: method, path, parameters, and the page they are from
-(`source`). The values of long texts, addresses and recipients are ours; a command that its page breaks (a comment in
-its JSON, a missing quote) is here as its page means it. Left out are calls of other hosts (payment providers, a
-business's own server) and the download from the address that `GET /{media}` answers. What is refused is in
-docs/cloud-api.md.
+(`source`); and a call of each operation that only Meta's OpenAPI description has. The values of long texts, addresses
+and recipients are ours; a command that its page breaks (a comment in its JSON, a missing quote) is here as its page
+means it. Left out are calls of other hosts (payment providers, a business's own server) and the download from the
+address that `GET /{media}` answers. What is refused is in docs/cloud-api.md.
 """
 
 from pathlib import Path
@@ -46,6 +46,10 @@ REFUSED = {
     "me/application_details": (400, 100, 33),
     "oauth/access_token": (400, 100),
     "{account}/assigned_users": (403, 10),
+    "{app}/connected_client_businesses": (400, 100, 33),
+    "{app}/whatsapp_business_solution": (400, 100, 33),
+    "{app}/whatsapp_business_solutions": (400, 100, 33),
+    "{phone}/messages_encrypted": (403, 10),
 }
 """Refused whatever is asked, with the reason on the page."""
 EVERYTHING = orjson.dumps(

@@ -22,7 +22,10 @@ _INTERACTIVE_NEEDS = {
     "request_contact_info": "request_contact_info",
     "order_details": "review_and_pay",
     "order_status": "review_order",
+    "voice_call": "voice_call",
 }
+_LONGEST_CALL_BUTTON = 43_200
+"""Minutes that a call button may stay on: 30 days."""
 
 
 def missing(path: str) -> GraphError:
@@ -236,6 +239,8 @@ def _check_list(action: Body) -> None:
 def _check_named_action(kind: str, action: Body) -> None:
     if action.get("name") != _INTERACTIVE_NEEDS[kind]:
         raise bad("interactive['action']['name']", f"must be {_INTERACTIVE_NEEDS[kind]}")
+    if kind == "voice_call":
+        _check_call_button(action.get("parameters"))
     if kind not in {"cta_url", "flow", "order_details", "order_status", "address_message"}:
         return
     parameters = _object(action, "parameters", "interactive['action']")
@@ -249,6 +254,19 @@ def _check_named_action(kind: str, action: Body) -> None:
     elif kind in {"order_details", "order_status"}:
         _text(parameters, "reference_id", "parameters", 60)
         _object(parameters, "order", "parameters")
+
+
+def _check_call_button(parameters: Any) -> None:
+    """The parameters of a call button, each of which may be missing."""
+    if parameters is None:
+        return
+    if not isinstance(parameters, dict):
+        raise bad("interactive['action']['parameters']", "must be an object")
+    _text(parameters, "display_text", "parameters", 20, required=False)
+    _text(parameters, "payload", "parameters", 512, required=False)
+    minutes = parameters.get("ttl_minutes", 1)
+    if type(minutes) is not int or not 1 <= minutes <= _LONGEST_CALL_BUTTON:
+        raise bad("parameters['ttl_minutes']", f"must be 1 to {_LONGEST_CALL_BUTTON}")
 
 
 def _check_pin(pin: Body) -> None:

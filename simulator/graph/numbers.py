@@ -12,7 +12,7 @@ from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import select, with_edges
 from simulator.graph.oauth import verify_callback
-from simulator.graph.schema import coerced
+from simulator.graph.schema import read_fields
 from simulator.world.identifiers import graph_time
 from simulator.world.records import Number
 
@@ -23,6 +23,23 @@ _REGISTRATION_SECONDS = 72 * 3600
 _CODE_REQUESTS = 5
 _CODE_REQUEST_SECONDS = 3600
 _PIN_GUESSES = 5
+_CHANGES = {
+    "connection_status": "text",
+    "new_display_name": "text",
+    "pin": "text",
+    "search_visibility": "text",
+    "username": "text",
+    "webhook_configuration": "object",
+    "whatsapp_business_api_data": "object",
+}
+"""What can be changed of a number at its own path. `connection_status` is taken and changes nothing here."""
+_ALLOWED = {
+    "connection_status": (
+        "CONNECTED", "DISCONNECTED", "PENDING", "FLAGGED", "RESTRICTED", "RATE_LIMITED",
+        *(f"MESSAGING_LIMIT_TIER_{tier}" for tier in range(5)),
+    ),
+    "search_visibility": ("VISIBLE", "HIDDEN"),
+}  # fmt: skip
 
 
 def number_fields(call: Call, number: Number) -> dict[str, Any]:
@@ -60,6 +77,7 @@ def number_fields(call: Call, number: Number) -> dict[str, Any]:
         "last_onboarded_time": number.last_onboarded_time,
         "is_preverified_number": False,
         "search_visibility": "NON_VISIBLE",
+        **call.sim.state.objects.get(f"{number.id}/search_visibility", {}).get("", {}),
         "eligibility_for_api_business_global_search": "NON_ELIGIBLE_UNDEFINED_COUNTRY",
         "conversational_automation": _automation(call, number),
         "certificate": None,
@@ -82,29 +100,40 @@ async def get_number(call: Call) -> dict[str, Any]:
 
 
 async def update_number(call: Call) -> dict[str, Any]:
-    """POST /{number}: set the two-step PIN, the number's own callback, or a name that waits for its review."""
+    """POST /{number}: the two-step PIN, the number's own callback, a name that waits for its review, a user name, and
+    what Meta's OpenAPI names besides (v23.0, 2025-11), alone or together.
+    """
     number = call.number()
-    params = call.params()
-    if "pin" in params:
-        number.pin = _pin(params)
-        number.pin_failures = 0
-        call.sim.notifier.publish(
-            waba_id=number.waba_id,
-            field="security",
-            value={"display_phone_number": number.digits, "event": "PIN_CHANGED"},
-        )
-    elif "webhook_configuration" in params:
-        wanted = coerced("object", "webhook_configuration", params["webhook_configuration"])
+    given = read_fields(call.params(), _CHANGES, ())
+    if not given:
+        raise invalid_parameter("Invalid parameter")
+    for name, allowed in _ALLOWED.items():
+        if name in given and given[name] not in allowed:
+            raise invalid_parameter(f"Param {name} must be one of {{{', '.join(allowed)}}}")
+    data = given.pop("whatsapp_business_api_data", {})
+    pin = _pin({**data, **given}) if "pin" in {*data, *given} else None
+    wanted = given.pop("webhook_configuration", None)
+    if wanted is not None:
         url = wanted.get("override_callback_uri") or None
         if url:
             await verify_callback(call, str(url), str(wanted.get("verify_token", "")))
         number.override_callback_uri = url
         number.override_verify_token = wanted.get("verify_token") if url else None
-    elif "new_display_name" in params:
-        name = {"new_display_name": text_of(params, "new_display_name"), "new_name_status": "PENDING_REVIEW"}
-        call.sim.state.objects[f"{number.id}/display_name"] = {"": name}
-    else:
-        raise invalid_parameter("Invalid parameter")
+    if pin is not None:
+        number.pin, number.pin_failures = pin, 0
+        call.sim.notifier.publish(
+            waba_id=number.waba_id,
+            field="security",
+            value={"display_phone_number": number.digits, "event": "PIN_CHANGED"},
+        )
+    kept = call.sim.state.objects
+    if display_name := given.get("new_display_name"):
+        waiting = {"new_display_name": display_name, "new_name_status": "PENDING_REVIEW"}
+        kept[f"{number.id}/display_name"] = {"": waiting}
+    if "username" in given:
+        kept[f"{number.id}/username"] = {"": {"username": given["username"]}}
+    if "search_visibility" in given:
+        kept[f"{number.id}/search_visibility"] = {"": {"search_visibility": given["search_visibility"]}}
     call.sim.state.changed()
     return {"success": True}
 

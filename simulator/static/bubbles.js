@@ -81,6 +81,8 @@ function actions(content, answer) {
     case "call_permission_request":
       return el("div", { class: "buttons" }, ["accept", "reject"].map((response) => reply(response === "accept" ? "Allow" : "Do not allow",
         interactive({ type: "call_permission_reply", call_permission_reply: { response, response_source: "user_action" } }))));
+    case "voice_call":
+      return el("div", { class: "buttons" }, el("span", {}, parameters.display_text || "Call Now"));
     case "contact_request":
       return el("div", { class: "buttons" }, reply("Share my number", () => answer({ type: "contacts" })));
     case "product":

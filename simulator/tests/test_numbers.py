@@ -118,3 +118,20 @@ async def test_a_new_display_name_waits_for_its_review(graph: Graph) -> None:
     assert (status, body) == (200, {"success": True})
     after = (await graph.call("GET", NUMBER, params=fields))[1]
     assert after == before | {"new_display_name": "Lucky Shrub", "new_name_status": "PENDING_REVIEW"}
+
+
+async def test_what_can_be_changed_of_a_number_can_be_changed_at_once(graph: Graph) -> None:
+    changes = {
+        "connection_status": "CONNECTED",
+        "search_visibility": "VISIBLE",
+        "username": "lucky_shrub",
+        "whatsapp_business_api_data": {"pin": "222222", "show_security_notifications": True},
+    }
+    assert await graph.call("POST", NUMBER, json=changes) == (200, {"success": True})
+    shown = (await graph.call("GET", NUMBER, params={"fields": "search_visibility,username,status"}))[1]
+    assert (shown["search_visibility"], shown["username"], shown["status"]) == (
+        "VISIBLE", "lucky_shrub", "CONNECTED",
+    )  # fmt: skip
+    assert (await register(graph, "222222"))[0] == 200
+    for refused in ({}, {"search_visibility": "MAYBE"}, {"connection_status": "GONE"}, {"pin": "22"}):
+        assert (await graph.call("POST", NUMBER, json=refused))[1]["error"]["code"] == 100

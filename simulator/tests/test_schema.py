@@ -303,7 +303,9 @@ async def test_what_declared_edges_keep_outlives_a_restart(graph: Graph) -> None
 
 SAMPLES = Path(__file__).parents[2] / "messaging/tests/graph_samples.json"
 """The sample calls of Meta's documentation; `messaging/tests/test_graph_samples.py` says where they are from."""
-NOT_OF_THE_ACCOUNT = re.compile(r"\{(foreign|app|media)\}|debug_token|me/|oauth/|\{account\}/assigned_users")
+NOT_OF_THE_ACCOUNT = re.compile(
+    r"\{(foreign|app|media)\}|debug_token|me/|oauth/|\{account\}/assigned_users|\{phone\}/messages_encrypted"
+)
 COEXISTENCE = "{phone}/smb_app_data"
 """Of numbers in the WhatsApp Business app alone (`test_numbers.py`)."""
 UNKNOWN = re.compile(r"Unknown path|Unsupported \w+ request|nonexisting field \((?!\))")

@@ -6137,7 +6137,7 @@ export interface components {
         };
         /** @description Buttons, lists, link buttons, flows, products and requests; `type` says which. */
         InteractiveContent: {
-            /** @description `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `carousel`, `order_details` or `order_status`. */
+            /** @description `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `voice_call`, `carousel`, `order_details` or `order_status`. */
             type: string;
             /** @description What stands above the text. */
             header?: components["schemas"]["InteractiveHeader"];
