@@ -1,5 +1,5 @@
-"""The Graph requests received: a bounded ring with the exact body bytes, for tests that reconcile what was
-sent.
+"""The Graph requests received: a ring, bounded in number and bytes, with the exact bodies, for tests that reconcile
+what was sent.
 """
 
 import time
@@ -7,6 +7,11 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+MOST_BYTES = 128 * 1024 * 1024
+"""Of the bodies that are kept."""
+MOST_COUNTS = 1000
+"""Different requests that are counted: a caller may write anything in the place of an edge."""
 
 
 @dataclass(slots=True)
@@ -43,31 +48,40 @@ class Received:
 
 
 class RequestLog:
-    """The ring and what is counted over its whole life: requests by method and last part of the path."""
+    """The ring and what is counted over its whole life: requests by method and edge."""
 
     def __init__(self, limit: int) -> None:
-        self._kept: deque[Received] = deque(maxlen=limit)
+        self._kept: deque[Received] = deque()
+        self._limit = limit
+        self._bytes = 0
         self.total = 0
         self.counts: Counter[str] = Counter()
 
     def resize(self, limit: int) -> None:
         """Keep at most `limit` requests from now on."""
-        if self._kept.maxlen != limit:
-            self._kept = deque(self._kept, maxlen=limit)
+        self._limit = limit
+        self._drop()
 
     def clear(self) -> None:
         """Forget all requests and counts."""
         self._kept.clear()
         self.counts.clear()
-        self.total = 0
+        self.total = self._bytes = 0
 
     def add(self, *, method: str, path: str, edge: str, query: str, body: bytes, node: str) -> Received:
         """Note a request before it is handled, so that one that never gets an answer is seen as well."""
         self.total += 1
-        self.counts[f"{method} {edge}"] += 1
+        counted = f"{method} {edge.partition('/')[0]}"
+        self.counts[counted if counted in self.counts or len(self.counts) < MOST_COUNTS else "other"] += 1
         received = Received(self.total, time.time(), method, path, query, body, node)
         self._kept.append(received)
+        self._bytes += len(body)
+        self._drop()
         return received
+
+    def _drop(self) -> None:
+        while self._kept and (len(self._kept) > self._limit or self._bytes > MOST_BYTES):
+            self._bytes -= len(self._kept.popleft().body)
 
     def newest_first(self) -> Iterator[Received]:
         """The kept requests."""

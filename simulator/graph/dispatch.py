@@ -16,6 +16,7 @@ from simulator import faults
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.parts import Simulator
 from simulator.world.records import Account, Number, Token
+from simulator.world.state import MOST_BYTES_OF_ACCOUNT
 
 JSON_TYPE = "application/json; charset=UTF-8"
 _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "fb_exchange_token"}
@@ -134,6 +135,8 @@ class Table:
         self.nodes: list[tuple[str, Callable[[Simulator, str], bool], Handler]] = []
         self.public: set[str] = {"access_token"}
         self.streaming: set[str] = {"media"}
+        self.bounded: set[str] = {"marketing_messages", "media", "messages"}
+        """What these make has a bound of its own."""
 
     def edge(self, method: str, name: str, handler: Handler) -> None:
         """Register `/{node}/{name}`."""
@@ -220,6 +223,8 @@ class Graph:
                 handler = self._table.find(sim, request.method, node, edge)
                 if edge not in self._table.public:
                     call.token = self._authenticate(call)
+                    if request.method == "POST" and edge not in self._table.bounded and not is_upload:
+                        _require_room(call)
                 response = _answer(await handler(call))
             if after is not None:
                 response = await faults.act(after, request) or response
@@ -271,6 +276,13 @@ class Graph:
         if proof is not None and not self._sim.state.proves(value, proof, query.get("appsecret_time")):
             raise invalid_parameter("Invalid appsecret_proof provided in the API argument")
         return token
+
+
+def _require_room(call: Call) -> None:
+    """Refuse to make more for an account that is full, as a machine's memory has an end."""
+    if any(call.sim.state.is_full(waba_id) for waba_id in call.token.waba_ids or ()):
+        why = f"The sandbox keeps {MOST_BYTES_OF_ACCOUNT >> 20} MiB of an account: delete something."
+        raise invalid_parameter(why)
 
 
 def find_token(sim: Simulator, value: str) -> Token:

@@ -319,12 +319,16 @@ async def delete_templates(call: Call) -> dict[str, Any]:
             )
     if any(t.status == "DISABLED" for t in chosen):
         raise invalid_parameter("A disabled template cannot be deleted")
+    state, now = call.sim.state, time.time()
+    state.deleted_templates = {
+        key: at for key, at in state.deleted_templates.items() if now - at < _RESERVED_SECONDS
+    }
     for template in chosen:
         if template.status == "APPROVED":
             key = (template.waba_id, template.name, template.language)
-            call.sim.state.deleted_templates[key] = time.time()
+            state.deleted_templates[key] = now
         call.sim.reviews.decide(template, "PENDING_DELETION")
-        call.sim.state.drop_template(template)
+        state.drop_template(template)
     return {"success": True}
 
 

@@ -27,7 +27,13 @@ async def create_upload(call: Call) -> dict[str, str]:
     if kind not in TYPES:
         raise invalid_parameter(f"Param file_type must be one of {{{', '.join(TYPES)}}}")
     key = urlsafe_b64encode(b"attachment:" + secrets.token_hex(16).encode()).decode().rstrip("=")
-    upload = Upload(key=key, file_name=str(params.get("file_name", "")), file_type=kind, length=int(length))
+    upload = Upload(
+        key=key,
+        file_name=str(params.get("file_name", ""))[:255],
+        file_type=kind,
+        length=int(length),
+        owner=next(iter(call.token.waba_ids or ()), ""),
+    )
     call.sim.state.add_upload(upload)
     return {"id": f"upload:{key}?sig={upload.signature}"}
 

@@ -9,10 +9,11 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from simulator import customers
+from simulator import customers, request_log
 from simulator.app import make_app
 from simulator.config import Config
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
+from simulator.world import conversation_log, state
 
 
 async def test_seeding_twice_gives_the_same(graph: Graph) -> None:
@@ -97,6 +98,63 @@ async def test_memory_is_bounded(graph: Graph) -> None:
     assert len(graph.sim.state.messages) == 10
     assert sum(1 for _ in graph.sim.state.messages.newest_first(NUMBER)) == 10
     assert len((await graph.control("GET", "requests?limit=1000"))["data"]) == 10
+
+
+async def test_large_messages_and_requests_leave_earlier(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_log, "MOST_BYTES_OF_NUMBER", 5_000)
+    monkeypatch.setattr(request_log, "MOST_BYTES", 5_000)
+    other = (await graph.control("POST", "accounts", {}))["phone_numbers"][0]["id"]
+    kept = await graph.control("POST", "inbound", {"phone_number_id": other, "from": CUSTOMER, "text": "hi"})
+    for _ in range(6):
+        assert (await graph.send(text={"body": "x" * 1_500}, type="text"))[0] == 200
+    rows = (await graph.control("GET", f"messages?phone_number_id={NUMBER}"))["data"]
+    assert 1 <= len(rows) <= 3
+    assert kept["id"] in graph.sim.state.messages, "a number drops its own alone"
+    assert 1 <= len((await graph.control("GET", "requests?limit=1000"))["data"]) <= 3
+    monkeypatch.setattr(conversation_log, "MOST_BYTES", 3_000)
+    await graph.send()
+    assert kept["id"] not in graph.sim.state.messages
+
+
+async def test_what_a_caller_writes_in_the_place_of_an_edge_is_counted_within_a_bound(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_log, "MOST_COUNTS", 2)
+    for edge in ("message_qrdls/A", "message_qrdls/B", "settings", "unheard", "of"):
+        await graph.call("GET", f"{NUMBER}/{edge}")
+    counts = (await graph.control("GET", "requests"))["counts"]
+    assert counts == {"GET message_qrdls": 2, "GET settings": 1, "other": 2}
+
+
+async def test_a_full_account_makes_nothing_more_until_it_deletes(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MOST_BYTES_OF_ACCOUNT", 5_000)
+    other = (await graph.control("POST", "accounts", {}))["access_token"]
+    flow = {"name": "a", "categories": ["OTHER"], "flow_json": "x" * 3_000}
+    made = (await graph.call("POST", f"{WABA}/flows", json=flow))[1]["id"]
+    code = {"prefilled_message": "x" * 2_500}
+    assert (await graph.call("POST", f"{NUMBER}/message_qrdls", json=code))[0] == 200
+    for path, body in ((f"{NUMBER}/message_qrdls", code), (f"{WABA}/flows", flow), (made, {"name": "b"})):
+        assert "delete something" in (await graph.call("POST", path, json=body))[1]["error"]["message"]
+    group = {"messaging_product": "whatsapp", "subject": "Friends"}
+    assert (await graph.call("POST", f"{NUMBER}/groups", json=group))[0] == 400
+    assert (await graph.send())[0] == 200, "messages have bounds of their own"
+    waba_id = next(reversed(graph.sim.state.accounts))
+    assert (await graph.call("POST", f"{waba_id}/flows", json=flow, token=other))[0] == 200
+    assert (await graph.call("DELETE", made))[0] == 200
+    assert (await graph.call("POST", f"{NUMBER}/message_qrdls", json=code))[0] == 200
+
+
+async def test_tokens_of_an_account_are_bounded(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MOST_TOKENS_OF_ACCOUNT", 2)
+    await graph.control("POST", "accounts", {})
+    tokens = [(await graph.control("POST", "tokens", {"waba_id": WABA}))["access_token"] for _ in range(3)]
+    found = [(await graph.call("GET", WABA, token=token))[0] for token in tokens]
+    assert found == [401, 200, 200]
+    assert len(graph.sim.state.tokens) == 3, "another account keeps its own"
 
 
 async def test_messages_are_listed(graph: Graph) -> None:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from aiohttp import FormData
 
 from simulator import media_urls
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
-from simulator.world import media_store
+from simulator.world import media_store, state
 
 
 def form(data: bytes = b"\xff\xd8jpeg", mime: str = "image/jpeg", **values: str) -> FormData:
@@ -219,3 +220,22 @@ async def test_an_account_that_uploads_much_drops_its_own_files(
     assert (await graph.call("GET", first))[0] == 400
     assert [(await graph.call("GET", kept))[0] for kept in (second, third)] == [200, 200]
     assert (await graph.call("GET", body["id"], token="EAAother"))[0] == 200
+
+
+async def test_sessions_of_an_account_are_bounded_in_bytes(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the length that they announce."""
+    monkeypatch.setattr(state, "MOST_UPLOAD_BYTES_OF_ACCOUNT", 2_000)
+    await graph.control("POST", "accounts", {"access_token": "EAAother"})
+    asked = {"file_length": "900", "file_type": "image/png"}
+    begin = partial(graph.call, "POST", f"{graph.sim.config.app_id}/uploads", params=asked)
+    foreign = (await begin(token="EAAother"))[1]["id"]
+    first, second, third = [(await begin())[1]["id"] for _ in range(3)]
+    assert (await graph.call("GET", first))[0] == 400
+    assert [(await graph.call("GET", kept))[0] for kept in (second, third)] == [200, 200]
+    assert (await graph.call("GET", foreign, token="EAAother"))[0] == 200
+    monkeypatch.setattr(state, "MOST_UPLOAD_BYTES", 1_000)
+    last = (await begin())[1]["id"]
+    found = [(await graph.call("GET", session))[0] for session in (foreign, second, third, last)]
+    assert found == [400, 400, 400, 200]

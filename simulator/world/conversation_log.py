@@ -3,10 +3,15 @@
 Each number has room of its own, so that a busy one forgets its own oldest messages, not those of others.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 
+import orjson
+
 from simulator.world.records import Message
+
+MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES_OF_NUMBER = 32 * 1024 * 1024
 
 
 class ConversationLog:
@@ -14,6 +19,8 @@ class ConversationLog:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Message] = {}
+        self._bytes = 0
+        self._bytes_of_number: defaultdict[str, int] = defaultdict(int)
         self._of_number: dict[str, deque[Message]] = {}
         self._of_customer: dict[tuple[str, str], deque[Message]] = {}
         self.last_inbound: dict[tuple[str, str], float] = {}
@@ -58,21 +65,29 @@ class ConversationLog:
         return list(found.values())
 
     def add(self, message: Message, *, most: int, most_of_number: int) -> None:
-        """Remember a message; the oldest ones leave when a number, or all, have more than the bounds."""
+        """Remember a message; the oldest ones leave when those of a number, or all, are too many or too large."""
         self._by_id[message.id] = message
+        message.size = len(orjson.dumps([message.body, message.rendered]))
+        self._count_bytes(message, message.size)
         own = self._of_number.setdefault(message.phone_number_id, deque())
         own.append(message)
         self._of_customer.setdefault((message.phone_number_id, message.customer), deque()).append(message)
         if message.direction == "inbound":
             self.last_inbound[message.phone_number_id, message.customer] = message.timestamp
-        while len(own) > most_of_number:
+        of_number = self._bytes_of_number
+        while len(own) > most_of_number or of_number[message.phone_number_id] > MOST_BYTES_OF_NUMBER:
             self._forget(own[0])
-        while len(self._by_id) > most:
+        while len(self._by_id) > most or self._bytes > MOST_BYTES:
             self._forget(next(iter(self._by_id.values())))
+
+    def _count_bytes(self, message: Message, size: int) -> None:
+        self._bytes += size
+        self._bytes_of_number[message.phone_number_id] += size
 
     def _forget(self, message: Message) -> None:
         """Forget a message that is the oldest of its number, and so of its conversation."""
         self._by_id.pop(message.id, None)
+        self._count_bytes(message, -message.size)
         self._of_number[message.phone_number_id].popleft()
         key = (message.phone_number_id, message.customer)
         conversation = self._of_customer[key]

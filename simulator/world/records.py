@@ -186,6 +186,8 @@ class Upload:
     file_name: str
     file_type: str
     length: int
+    owner: str
+    """The account whose token began it."""
     data: bytearray = field(default_factory=bytearray)
     handle: str | None = None
 
@@ -212,6 +214,8 @@ class Message:
     reaction: str | None = None
     # What its customer did to it later: "edited" or "deleted".
     change: str | None = None
+    size: int = 0
+    """Bytes that it takes in the memory of the simulator, about."""
 
     def view(self) -> dict[str, Any]:
         """The form the control API shows."""

@@ -7,8 +7,10 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import orjson
 
 from simulator.config import Config
 from simulator.world.conversation_log import ConversationLog
@@ -30,6 +32,11 @@ from simulator.world.records import (
 CODE_SECONDS = 30
 PROOF_SECONDS = 300
 UPLOADS_KEPT = 200
+MOST_UPLOAD_BYTES = 512 * 1024 * 1024
+MOST_UPLOAD_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
+MOST_BYTES_OF_ACCOUNT = 16 * 1024 * 1024
+"""What an account may have made: templates, flows, groups, codes and the like."""
+MOST_TOKENS_OF_ACCOUNT = 50
 TOKEN_VARIANTS = (
     "default",
     "no_target_ids",
@@ -162,8 +169,26 @@ class State:
         elif variant == "invalid":
             token.invalidated = True
         self.tokens[token.value] = token
+        if token.waba_ids and len(token.waba_ids) == 1:
+            own = [each.value for each in self.tokens.values() if each.waba_ids == token.waba_ids]
+            for oldest in own[:-MOST_TOKENS_OF_ACCOUNT]:
+                del self.tokens[oldest]
         self.changed()
         return token
+
+    def is_full(self, waba_id: str) -> bool:
+        """Whether what an account made takes all the room that an account has."""
+        account = self.accounts.get(waba_id)
+        if account is None:
+            return False
+        of_account = tuple(f"{node}/" for node in (waba_id, *account.numbers))
+        made: list[Any] = [rows for path, rows in self.objects.items() if path.startswith(of_account)]
+        made += [template.components for template in self.templates.values() if template.waba_id == waba_id]
+        made += [[name, language] for owner, name, language in self.deleted_templates if owner == waba_id]
+        flows = [flow for flow in self.flows.values() if flow.waba_id == waba_id]
+        made += [[flow.name, flow.categories, flow.endpoint_uri] for flow in flows]
+        size = sum(len(orjson.dumps(each)) for each in made) + sum(len(flow.json) for flow in flows)
+        return size > MOST_BYTES_OF_ACCOUNT
 
     def issue_code(self, waba_id: str, *, variant: str = "default", seconds: float = CODE_SECONDS) -> Code:
         """A single-use code that the token exchange turns into a token of `variant`."""
@@ -194,10 +219,20 @@ class State:
         return fresh and hmac.compare_digest(proof.encode(), expected.encode())
 
     def add_upload(self, upload: Upload) -> None:
-        """Keep an upload; the oldest one leaves when there are many."""
+        """Keep an upload; the oldest ones leave when those of its account, or all, are many or large."""
         self.uploads[upload.key] = upload
-        if len(self.uploads) > UPLOADS_KEPT:
-            oldest = self.uploads.pop(next(iter(self.uploads)))
+        own = [each for each in self.uploads.values() if each.owner == upload.owner]
+        self._drop_uploads(own, MOST_UPLOAD_BYTES_OF_ACCOUNT)
+        self._drop_uploads(self.uploads.values(), MOST_UPLOAD_BYTES)
+
+    def _drop_uploads(self, among: Iterable[Upload], most: int) -> None:
+        """Forget the oldest of some uploads until the rest are few, and not larger than `most` bytes together."""
+        kept = list(among)
+        size = sum(upload.length for upload in kept)
+        while len(kept) > UPLOADS_KEPT or (size > most and len(kept) > 1):
+            oldest = kept.pop(0)
+            size -= oldest.length
+            del self.uploads[oldest.key]
             self.handles.pop(oldest.handle or "", None)
 
     def add_template(self, template: Template) -> None:

@@ -30,6 +30,10 @@ from messaging.batches import lifecycle as batch_lifecycle
 from messaging.sending import schedule
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
+from simulator import customers
+from simulator.settings import Keep
+from simulator.world import conversation_log, media_store
+from simulator.world import state as world
 from tenants import audit, device_login, serializers
 from tenants import lifecycle as tenant_lifecycle
 from tenants.connected_apps import connections
@@ -189,6 +193,7 @@ LIMITS = (
     "Calls",
     "What a business can have",
     "What a platform can have",
+    "What a sandbox keeps",
     "How long things last",
     "Without credentials",
 )
@@ -235,6 +240,16 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
     assert limits["sandbox numbers"] == str(control.MOST_NUMBERS)
     assert limits["sandbox tenants"] == str(tenant_lifecycle.MOST_SANDBOX_TENANTS)
+    assert limits["files of an account"] == (
+        f"{media_store.MOST_BYTES_OF_ACCOUNT // mib} MiB, uploads for templates and profiles "
+        f"{world.MOST_UPLOAD_BYTES_OF_ACCOUNT // mib} MiB more"
+    )
+    assert limits["messages of a number"] == (
+        f"{Keep().messages_of_number:,}, {conversation_log.MOST_BYTES_OF_NUMBER // mib} MiB"
+    )
+    assert limits["customers of an account"] == f"{customers.MOST_OF_ACCOUNT:,}"
+    rest = "everything else that an account made: templates, flows, groups, codes"
+    assert limits[rest] == f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB"
     assert limits["members of a team"].startswith(f"{invitations.MOST_PEOPLE},")
     assert limits["pages for autopay mandates"] == f"{mandates.PAGES_A_DAY} in 24 hours"
     assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)

@@ -143,3 +143,26 @@ def test_every_rule_of_the_specification_names_its_tests() -> None:
     assert named == {target for target in targets("specification") if "." in target}
     assert named_for_sending == targets("send rule")
     assert all(tests for _, tests in rows)
+
+
+def test_every_threat_has_a_test_that_exists() -> None:
+    table = re.findall(r"^\| (.*) \| (.*?) \|$", page("docs/security.md"), re.MULTILINE)
+    rows = [(threat, proof) for threat, proof in table if proof not in {"test", "---"}]
+    assert len(rows) > 90
+    unknown = [
+        name
+        for _, proof in rows
+        for name in re.findall(r"`([\w/.-]+\.py)`", proof)
+        if not (ROOT / name).is_file() or "test" not in name
+    ]
+    assert unknown == []
+    benchmarks = {name for _, proof in rows for name in re.findall(r"benchmark `(\w+)`", proof)}
+    assert {name for name in benchmarks if not (ROOT / f"benchmarks/{name}.py").is_file()} == set()
+    unproved = [threat for threat, proof in rows if not re.search(r"\.py`|^the (same|benchmark)", proof)]
+    assert [threat.partition(" | ")[0] for threat in unproved] == ["learns a key by timing"]
+
+
+def test_the_test_of_every_rule_exists() -> None:
+    named = set(re.findall(r"`((?:[\w-]+/)+\w+\.py)`", page("docs/specification.md")))
+    assert named
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
