@@ -37,6 +37,7 @@ def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "page": page,
             "waiting": lifecycle.waiting(tenant_id=visit.tenant.id, environment=visit.environment),
             "most_waiting": lifecycle.MOST_WAITING_ITEMS,
+            "most_waiting_bytes": lifecycle.MOST_WAITING_BYTES,
             "rows": [
                 (row, _title(row), numbers.get(row.phone_number_id, row.phone_number_id)) for row in page.rows
             ],

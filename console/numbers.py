@@ -42,6 +42,10 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "rows": [(number, explained(number.connection_detail)) for number in page],
             "session": session,
             "failure": explained_failure(session.error) if session else None,
+            "open_links": sessions.open_sessions(
+                tenant_id=visit.tenant.id, environment=visit.environment
+            ).count(),
+            "most_links": sessions.MOST_OPEN,
         },
     )
 

@@ -8,6 +8,7 @@ from django.shortcuts import render
 from console import lists
 from console.error_codes import meaning_of, meanings_of
 from console.visit import Visit, or_404
+from gateway.api import limits
 from gateway.request_log import views
 
 
@@ -51,6 +52,8 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "page": lists.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
             "days": settings.REQUEST_LOG_DAYS,
+            "calls_a_second": settings.API_RATE_PER_SECOND,
+            "bytes_a_second": limits.BYTES_PER_SECOND,
         },
     )
 

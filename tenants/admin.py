@@ -11,7 +11,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
 from django.contrib.auth.models import Group
-from django.db.models import Count, OuterRef, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -97,11 +97,12 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         return ("name", "id", "created_at") if obj else ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PlatformApp]:
-        return cast("QuerySet[PlatformApp]", super().get_queryset(request).annotate(count=Count("tenants")))
+        counted = {"count": Count("tenants"), "sandboxes": Count("tenants", filter=Q(tenants__sandbox=True))}
+        return cast("QuerySet[PlatformApp]", super().get_queryset(request).annotate(**counted))
 
     @display(description="Tenants")
-    def tenant_count(self, app: Any) -> int:
-        return int(app.count)
+    def tenant_count(self, app: Any) -> str:
+        return f"{app.count}, {app.sandboxes} of {lifecycle.MOST_SANDBOX_TENANTS} sandboxes"
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

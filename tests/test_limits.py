@@ -1,6 +1,7 @@
 """What a business can make grow has an end: each limit holds when two calls meet at it (docs/limits.md)."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, AuditEntry, PlatformApp, Tenant, User
 from tenants.tests.connected_apps import client_of, code_of, member_of
+from tests.browsers import browser_of, logged_in, text
 from tests.fixtures import Api, assert_error
 from tests.scripted_graph import ScriptedGraph
 
@@ -279,6 +281,30 @@ class TestAuditEntries:
     def change(self, tenant: Tenant, **actor: Any) -> None:
         changes = {"name": f"Name {threading.get_ident()} {now().timestamp()}"}
         lifecycle.change(tenant_id=tenant.id, changes=changes, **actor)
+
+
+def test_the_console_says_each_limit_where_it_is_met(
+    tenant: Tenant, platform_app: PlatformApp, number: PhoneNumber, staff: User
+) -> None:
+    batches.create(tenant_id=tenant.id, environment="live", raw=BATCH)
+    sessions.create(tenant_id=tenant.id, environment="live", return_url="https://shop.example/done")
+    TestSandboxTenants().make(platform_app, sandbox=True)
+    lifecycle.change(tenant_id=tenant.id, changes={"name": "Asha and Sons"})
+    owner = browser_of(tenant)
+    says = {
+        "/console/api-keys": "At most 100 keys",
+        "/console/connected-apps": "At most 100 at the same time",
+        "/console/numbers": "Open sign-up links: 1 of at most 200",
+        "/console/batches": "1 message of at most 500,000, in batches of 91 bytes of at most 1.0 GB",
+        "/console/requests": "At most 200 calls and 8.0 MB of larger bodies a second",
+        "/console/settings/audit": "At most 5,000 changes",
+    }
+    shown = {path: text(owner, path).replace("\xa0", " ") for path in says}
+    found = {path: re.search(r"[^<>]*[Aa]t most[^<>]*", page) for path, page in shown.items()}
+    said = {path: match[0] for path, match in found.items() if match is not None}
+    assert {path: said.get(path) for path in says if says[path] not in said.get(path, "")} == {}
+    assert all("/docs/limits/" in page for page in shown.values())
+    assert "1 of 100 sandboxes" in text(logged_in(staff), "/admin/tenants/platformapp/")
 
 
 def test_connected_apps_meet_their_limit(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

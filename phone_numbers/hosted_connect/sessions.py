@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core import signing
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from gateway import ids
 from gateway.api.errors import Conflict, MetaUnreachable, NotFound, RateLimited, ServiceError
@@ -78,9 +78,7 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
     with transaction.atomic():
         # Of two at once at the limit, one waits here and is refused.
         Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant_id)
-        waiting = ConnectSession.objects.for_tenant(tenant_id).filter(
-            environment=environment, status=ConnectSession.Status.OPEN, expires_at__gt=now()
-        )
+        waiting = open_sessions(tenant_id=tenant_id, environment=environment)
         if waiting.count() >= MOST_OPEN:
             ends_at = waiting.order_by("expires_at").values_list("expires_at", flat=True).first()
             seconds = math.ceil((ends_at - now()).total_seconds()) if ends_at else 1
@@ -93,6 +91,13 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
         return ConnectSession.objects.create(
             tenant_id=tenant_id, environment=environment, return_url=return_url, expires_at=now() + LIFETIME
         )
+
+
+def open_sessions(*, tenant_id: UUID, environment: str) -> QuerySet[ConnectSession]:
+    """The sessions of a tenant that wait for their customer."""
+    return ConnectSession.objects.for_tenant(tenant_id).filter(
+        environment=environment, status=ConnectSession.Status.OPEN, expires_at__gt=now()
+    )
 
 
 def find(*, tenant_id: UUID, environment: str, session_id: str) -> ConnectSession:
