@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,10 +12,20 @@ NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 class Proxy:
-    """The proxy at a port of 127.0.0.1, which leads to another one; the file holds certificate and key."""
+    """The proxy at a port of 127.0.0.1, which leads to another one; the file holds certificate and key.
+
+    `smaller` has values in the place of those of the configuration: bounds that a test reaches sooner.
+    """
 
     def __init__(
-        self, directory: Path, certificate: Path, *, port: int, gateway: int, process_group: int | None = None
+        self,
+        directory: Path,
+        certificate: Path,
+        *,
+        port: int,
+        gateway: int,
+        process_group: int | None = None,
+        smaller: Mapping[str, str] | None = None,
     ) -> None:
         assert NGINX, "nginx is missing: `make proxy` installs it (Debian: apt-get install nginx-light)"
         self.url = f"https://127.0.0.1:{port}"
@@ -32,6 +43,8 @@ class Proxy:
             ("http {", f"http {{ {_folders(directory)}"),
         ):
             assert written in text, written
+            text = text.replace(written, here)
+        for written, here in (smaller or {}).items():
             text = text.replace(written, here)
         configuration = directory / "nginx.conf"
         # Its workers read and write in folders of the user who runs the tests.

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,12 +30,12 @@ def paths_with_tokens(patterns: list[URLPattern | URLResolver]) -> Iterator[str]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[int], Proxy]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
     with contextlib.ExitStack() as stack:
 
-        def start(gateway: int) -> Proxy:
-            port = free_port()
-            proxy = Proxy(tmp_path / "nginx", self_signed(tmp_path), port=port, gateway=gateway)
+        def start(gateway: int, smaller: Mapping[str, str] | None = None) -> Proxy:
+            port, certificate = free_port(), self_signed(tmp_path)
+            proxy = Proxy(tmp_path / "nginx", certificate, port=port, gateway=gateway, smaller=smaller)
             stack.callback(proxy.close)
             wait_until(lambda: listens(port), "nginx listens")
             return proxy
@@ -55,7 +55,7 @@ def secured(port: int) -> ssl.SSLSocket:
     return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20))
 
 
-def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[[int], Proxy], tmp_path: Path) -> None:
+def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[..., Proxy], tmp_path: Path) -> None:
     """Nothing answers behind it: nginx has something to say of each request."""
     proxy = start(free_port())
     paths = list(paths_with_tokens(get_resolver().url_patterns))
@@ -84,7 +84,7 @@ def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[[int], Prox
     assert SECRET.lower() not in proxy.error_log.read_text().lower()
 
 
-def test_a_notification_goes_on_once_it_is_whole(start: Callable[[int], Proxy]) -> None:
+def test_a_notification_goes_on_once_it_is_whole(start: Callable[..., Proxy]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
         proxy = start(gateway.getsockname()[1])
         gateway.settimeout(20)
@@ -96,3 +96,45 @@ def test_a_notification_goes_on_once_it_is_whole(start: Callable[[int], Proxy]) 
         head, _, body = reached.recv(65_536).partition(b"\r\n\r\n")
         assert head.startswith(b"POST /upstream/webhook ")
         assert body.startswith(b"x")
+
+
+def ends(connection: ssl.SSLSocket) -> bool:
+    """Whether the other end closes a connection without an answer, within its time-out."""
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def is_refused(connection: ssl.SSLSocket) -> bool:
+    """Whether the proxy says that its address has too many requests at once; one that is let in gets no answer."""
+    connection.settimeout(1)
+    try:
+        return connection.recv(12) == b"HTTP/1.1 429"
+    except TimeoutError:
+        return False
+
+
+def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
+    """Smaller ones than those of the file: a second for headers and bodies, three requests, one worker."""
+    smaller = {
+        "_timeout 10s;": "_timeout 1s;",
+        "limit_conn of_address 400;": "limit_conn of_address 3;",
+        "worker_processes auto;": "worker_processes 1;",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
+        port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
+        for _ in range(600):
+            # More than nginx has room for by itself.
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        headers, body = (stack.enter_context(secured(port)) for _ in range(2))
+        headers.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A:")
+        body.sendall(BEGUN.format(100).encode() + b"slow")
+        assert ends(headers)
+        assert ends(body)
+        asking = [stack.enter_context(secured(port)) for _ in range(6)]
+        for connection in asking:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert any(is_refused(connection) for connection in asking)
