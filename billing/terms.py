@@ -17,12 +17,15 @@ from gateway.api.errors import InvalidRequest
 from tenants import audit
 
 
-def terms_for(tenant_id: UUID, period: Period) -> Terms:
-    """The terms of a tenant for a month: its own where it has some, else everybody's, else the first ones."""
+def terms_for(tenant_id: UUID | None, period: Period) -> Terms:
+    """The terms of a tenant for a month: its own where it has some, else everybody's, else the first ones.
+
+    Without a tenant, everybody's.
+    """
     month = str(period)
     in_force = PlanVersion.objects.filter(Q(ends="") | Q(ends__gte=month), starts__lte=month)
     newest = in_force.order_by("-starts", "-id")
-    general, own = newest.filter(tenant=None).first(), newest.filter(tenant_id=tenant_id).first()
+    general, own = newest.filter(tenant=None).first(), newest.filter(tenant=tenant_id).first()
     version = own or general
     if version is None:
         return Terms()

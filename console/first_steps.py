@@ -1,26 +1,36 @@
 """The first steps on the home page: what a new business does once, and how far it is, live and in its sandbox.
 
+A business with a developer connects its server. One without reads and answers in the console.
+
 Whether a step is done live is stored on the tenant (`tenants/checklist.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from console.visit import TEST, Visit
+from django.urls import reverse
+
+from console.page import LINKED_ENVIRONMENT
+from console.visit import LIVE, TEST, Visit
 from gateway.roles import Area
 from phone_numbers.models import PhoneNumber
 from tenants.checklist import Step
 from tenants.models import Tenant
 from webhooks.endpoints import lifecycle
 
+DEVELOPER, NONE = "developer", "none"
+WAYS = (DEVELOPER, NONE)
+WAY = "way"
+"""The session's key with one of the ways."""
 Tested = Callable[[UUID], bool]
 """Whether a tenant has done a step in its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """One of the four first steps: its button leads to `url_name`.
+    """One of the first steps: its button leads to `url_name`.
 
     `tested` is for a step whose place in the checklist counts the live environment alone.
     """
@@ -32,6 +42,8 @@ class FirstStep:
     url_name: str
     tested: Tested | None = None
     needs_approval: bool = False
+    is_live: bool = False
+    """Whether the button leads to the live environment once it is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class Progress:
     """Done in the sandbox, and not live yet."""
     is_locked: bool
     """Possible only after the account's approval."""
+    url: str
 
 
 def _can_test(tenant_id: UUID) -> bool:
@@ -53,44 +66,76 @@ def _can_test(tenant_id: UUID) -> bool:
     return numbers.filter(connection_state=PhoneNumber.State.CONNECTED).exists()
 
 
-STEPS = [
-    FirstStep(
-        step="webhook_verified",
-        title="Add a webhook endpoint",
-        text="Your server's URL. It gets every event, signed. No server? Turn conversations on instead.",
-        button="Add an endpoint",
-        url_name="console_endpoints",
-        tested=lambda tenant_id: lifecycle.has_verified(tenant_id=tenant_id, environment=TEST),
-    ),
-    FirstStep(
-        step="number_connected",
-        title="Connect a number",
-        text="Through Meta's own sign-up, in a few minutes.",
-        button="Connect a number",
-        url_name="console_numbers",
-        tested=_can_test,
-    ),
-    FirstStep(
-        step="api_key_created",
-        title="Create an API key",
-        text="Your server identifies itself with it.",
-        button="Create a key",
-        url_name="console_api_keys",
-        needs_approval=True,
-    ),
-    FirstStep(
-        step="test_message_sent",
-        title="Send a message",
-        text="From the console or with your API key.",
-        button="Send one",
-        url_name="console_send",
-    ),
-]
+def _receives_tests(tenant_id: UUID) -> bool:
+    return lifecycle.has_verified(tenant_id=tenant_id, environment=TEST)
 
 
-def steps_of(visit: Visit) -> list[Progress]:
-    """The first steps, for a person who can do them: all are changes of the integration."""
-    return [_progress(step, visit) for step in STEPS] if visit.may_change(Area.INTEGRATION) else []
+_CONNECT = FirstStep(
+    step="number_connected",
+    title="Connect a number",
+    text="Through Meta's own sign-up, in a few minutes.",
+    button="Connect a number",
+    url_name="console_numbers",
+    tested=_can_test,
+    is_live=True,
+)
+STEPS = {
+    DEVELOPER: [
+        FirstStep(
+            step="webhook_verified",
+            title="Add a webhook endpoint",
+            text="Your server's URL. It gets every event, signed.",
+            button="Add an endpoint",
+            url_name="console_endpoints",
+            tested=_receives_tests,
+        ),
+        _CONNECT,
+        FirstStep(
+            step="api_key_created",
+            title="Create an API key",
+            text="Your server identifies itself with it.",
+            button="Create a key",
+            url_name="console_api_keys",
+            needs_approval=True,
+        ),
+        FirstStep(
+            step="test_message_sent",
+            title="Send a message",
+            text="From the console or with your API key.",
+            button="Send one",
+            url_name="console_send",
+        ),
+    ],
+    NONE: [
+        FirstStep(
+            step="webhook_verified",
+            title="Turn on conversations",
+            text="What your customers write then arrives here. You answer in this browser or on your phone.",
+            button="Open conversations",
+            url_name="console_conversations",
+            tested=_receives_tests,
+        ),
+        _CONNECT,
+        FirstStep(
+            step="test_message_sent",
+            title="Send a message",
+            text="Answer a customer, or begin with a template that Meta has approved.",
+            button="Send one",
+            url_name="console_send",
+        ),
+    ],
+}
+
+
+def way_of(session: Mapping[str, Any]) -> str:
+    """The way that the person chose; at first that of a developer."""
+    way = session.get(WAY)
+    return way if way in WAYS else DEVELOPER
+
+
+def steps_of(visit: Visit, way: str) -> list[Progress]:
+    """The first steps of a way, for a person who can do them: all are changes of the integration."""
+    return [_progress(step, visit) for step in STEPS[way]] if visit.may_change(Area.INTEGRATION) else []
 
 
 def _progress(step: FirstStep, visit: Visit) -> Progress:
@@ -99,9 +144,11 @@ def _progress(step: FirstStep, visit: Visit) -> Progress:
     asks = step.tested is not None and not is_live and not tenant.sandbox
     is_tested = asks and step.tested is not None and step.tested(tenant.id)
     waits = tenant.status == Tenant.Status.PENDING_APPROVAL
+    query = f"?{LINKED_ENVIRONMENT}={LIVE}" if step.is_live and visit.is_open(LIVE) else ""
     return Progress(
         step=step,
         is_done=is_live or (is_tested and visit.environment == TEST),
         is_tested=is_tested,
         is_locked=step.needs_approval and waits and not is_live,
+        url=reverse(step.url_name) + query,
     )

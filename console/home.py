@@ -1,19 +1,20 @@
 """The home page: what needs the person, the first steps, and the messages of the last days."""
 
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 from django.apps import apps
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 
 from console import analytics, warnings
-from console.first_steps import steps_of
-from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, TIME_ZONES, Visit
+from console.first_steps import WAY, WAYS, steps_of, way_of
+from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, TIME_ZONES, Visit, environment_key
 from console.warnings import HomeWarning
 from gateway.roles import Area, Role
 from tenants.models import Tenant
@@ -45,7 +46,7 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
         {
             "tenant": visit.tenant,
             "warnings": _warnings(visit),
-            "steps": steps_of(visit),
+            **_first_steps(request, visit),
             "last_days": _last_days(visit),
             "is_open": visit.is_open(visit.environment),
             "is_live": visit.may_read(Area.INTEGRATION),
@@ -55,26 +56,28 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The first steps alone: the home page reloads them at each event until all are done."""
-    return render(request, "console/parts/first_steps.html", {"steps": steps_of(visit)})
+    return render(request, "console/parts/first_steps.html", _first_steps(request, visit))
 
 
 def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Switch the environment or the time zone, and return to the page."""
+    """Switch the environment, the time zone or the way of the first steps, and return to the page."""
     back = request.POST.get("next", "")
     if not (back.startswith("/") and url_has_allowed_host_and_scheme(back, allowed_hosts=None)):
         back = "/console"
     response = redirect(back)
     if (environment := request.POST.get(ENVIRONMENT)) in {LIVE, TEST} and visit.switchable:
-        request.session[ENVIRONMENT] = environment
+        request.session[environment_key(visit.tenant)] = environment
+    if (way := request.POST.get(WAY)) in WAYS:
+        request.session[WAY] = way
     if (zone := request.POST.get(TIME_ZONE)) in TIME_ZONES:
         visit.user.time_zone = zone
         visit.user.save(update_fields=["time_zone"])
     return response
 
 
-def root(request: HttpRequest) -> HttpResponseRedirect:
-    """The bare address."""
-    return HttpResponseRedirect("/console")
+def _first_steps(request: HttpRequest, visit: Visit) -> dict[str, Any]:
+    way = way_of(request.session)
+    return {"steps": steps_of(visit, way), "way": way}
 
 
 def _warnings(visit: Visit) -> list[HomeWarning]:

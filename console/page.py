@@ -16,7 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from console.visit import ENVIRONMENT, LIVE, TEST, Visit, visit_of
+from console.visit import LIVE, TEST, Visit, environment_key, visit_of
 from gateway import roles
 from gateway.roles import Area
 
@@ -189,7 +189,7 @@ def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
     if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:
         return None
     if wanted != visit.environment:
-        request.session[ENVIRONMENT] = wanted
+        request.session[environment_key(visit.tenant)] = wanted
         messages.info(request, f"The link that you followed is about {wanted}: you are in {wanted} now.")
     return redirect(request.path)
 

@@ -2,6 +2,7 @@
 
 import re
 from typing import Any, cast
+from uuid import UUID
 
 from allauth.account.adapter import get_adapter
 from allauth.core import ratelimit
@@ -13,8 +14,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
+from console import public
 from console.log_in import PASSWORD_HELP, SIGNED_UP_AS
 from console.visit import Visit
 from gateway.api.errors import Conflict
@@ -22,6 +24,8 @@ from tenants.models import SignUp, Tenant, User
 from tenants.names import check_name
 from tenants.signup import registration, screening, tax_ids
 
+SIGN_UP = "sign_up"
+"""The session's key with the sign-up that it began; none for an address that has an account."""
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -171,21 +175,30 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         email = form.cleaned_data["email"]
         if not ratelimit.consume(request, action="signup", key=email):
             return cast("HttpResponse", ratelimit.respond_429(request))
-        registration.start(
+        sign_up_id = registration.start(
             form.application(),
             email=email,
             password=form.cleaned_data["password"],
             ip=get_adapter().get_client_ip(request),
+            agreed_texts=public.digests(),
         )
-        request.session[SIGNED_UP_AS] = email
+        request.session[SIGNED_UP_AS], request.session[SIGN_UP] = email, sign_up_id and str(sign_up_id)
         return redirect("sign_up_sent")
     return render(request, "console/sign_up.html", {"form": form}, status=400 if form.errors else 200)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_up_sent(request: HttpRequest) -> HttpResponse:
-    """After the sign-up: check your email."""
-    return render(request, "console/sign_up_sent.html", {"address": request.session.get(SIGNED_UP_AS)})
+    """After the sign-up: check your email. Posted, the email is sent once more."""
+    address = request.session.get(SIGNED_UP_AS)
+    if request.method == "POST" and address is not None:
+        if not ratelimit.consume(request, action="signup", key=address):
+            return cast("HttpResponse", ratelimit.respond_429(request))
+        sign_up_id = request.session.get(SIGN_UP)
+        registration.start_again(UUID(sign_up_id) if sign_up_id else None, email=address)
+        messages.success(request, "We sent the email once more.")
+        return redirect("sign_up_sent")
+    return render(request, "console/sign_up_sent.html", {"address": address})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

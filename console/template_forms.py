@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from babel import Locale
 from django import forms
 
 from console.visit import Visit
@@ -17,6 +18,28 @@ _LINK = re.compile(r"https://[^\s/{}]+\.[^\s{}]*(\{\{1\}\})?")
 MOST_TEMPLATES = 500
 
 
+# Those of Meta's page on message templates, "Supported languages".
+_INDIAN = ("en", "en_US", "en_GB", "hi", "bn", "gu", "kn", "ml", "mr", "pa", "ta", "te", "ur")
+_OTHER = re.findall(
+    r"\w+",
+    """
+    af ar az bg ca cs da de el es es_AR es_ES es_MX et fa fi fil fr ga ha he hr hu id it ja ka kk ko ky_KG lo lt lv
+    mk ms nb nl pl pt_BR pt_PT ro ru rw_RW sk sl sq sr sv sw th tr uk uz vi zh_CN zh_HK zh_TW zu
+    """,
+)
+
+
+def _languages() -> list[tuple[str, Any]]:
+    """The languages of templates by name: those of India first."""
+    named = [(code, f"{Locale.parse(code).get_display_name('en')} ({code})") for code in (*_INDIAN, *_OTHER)]
+    indian = named[: len(_INDIAN)]
+    return [
+        ("", "Choose one"),
+        ("In India", indian),
+        ("Others", sorted(named[len(_INDIAN) :], key=lambda one: one[1])),
+    ]
+
+
 class DraftForm(forms.Form):
     """A template to submit; the preview needs it to be valid too."""
 
@@ -27,13 +50,7 @@ class DraftForm(forms.Form):
         help_text="Small letters, digits and underscores, e.g. order_update.",
         error_messages={"invalid": "Use small letters, digits and underscores only."},
     )
-    language = forms.RegexField(
-        r"^[a-z]{2,3}(_[A-Z]{2})?\Z",
-        label="Language",
-        help_text="As Meta writes it: en_US, en, hi, mr …",
-        error_messages={"invalid": "Write it like en_US or hi."},
-        widget=forms.TextInput(attrs={"list": "languages", "autocomplete": "off"}),
-    )
+    language = forms.ChoiceField(label="Language", choices=_languages)
     category = forms.ChoiceField(
         label="Category",
         choices=[

@@ -25,6 +25,7 @@ from console import (
     numbers,
     outbox,
     person,
+    public,
     request_log,
     sandbox_phone,
     search,
@@ -190,7 +191,9 @@ ENTRIES = sorted(
 )
 
 urlpatterns = [
-    path("", home.root, name="root"),
+    path("", public.landing, name="root"),
+    path("terms", public.legal, {"name": "terms"}, name="terms"),
+    path("privacy", public.legal, {"name": "privacy"}, name="privacy"),
     *(page.pattern() for page in PAGES),
     path("sign-up", sign_up.sign_up, name="account_signup"),
     path("sign-up/sent", sign_up.sign_up_sent, name="sign_up_sent"),

@@ -106,8 +106,15 @@ def visit_of(request: HttpRequest) -> Visit | None:
     tenant = view.tenant if view else user.tenant
     if tenant is None:
         return None
-    environment = TEST if tenant.sandbox else request.session.get(ENVIRONMENT, _first_seen(tenant))
+    environment = (
+        TEST if tenant.sandbox else request.session.get(environment_key(tenant), _first_seen(tenant))
+    )
     return Visit(user, tenant, environment, ZoneInfo(user.time_zone), view.until if view else None)
+
+
+def environment_key(tenant: Tenant) -> str:
+    """The session's key with the environment that the person chose. Approval opens live: it ends earlier choices."""
+    return "environment_before_approval" if tenant.status == Tenant.Status.PENDING_APPROVAL else ENVIRONMENT
 
 
 def _first_seen(tenant: Tenant) -> str:

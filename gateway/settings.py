@@ -129,6 +129,8 @@ EMAIL_HOST_PASSWORD: str = _MAIL_SERVER["EMAIL_HOST_PASSWORD"] or ""
 EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
+TEXTS_DIR: str = env.str("TEXTS_DIR", "")
+"""Folder with the operator's own `terms.md` and `privacy.md`; what it does not hold has a default."""
 SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
 """Reply-To of mails, and the contact for questions on pages and in mails."""
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")

@@ -238,6 +238,8 @@ class SignUp(models.Model):
     phone = models.CharField(max_length=16)
     """E.164."""
     ip = models.GenericIPAddressField(null=True, blank=True)
+    agreed_texts = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
+    """SHA-256 of the terms and the privacy notice that the form named, by their names."""
     created_at = models.DateTimeField(default=now, editable=False)
     confirmed_at = models.DateTimeField(null=True, blank=True)
 

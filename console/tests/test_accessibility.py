@@ -15,7 +15,7 @@ from tenants.team import invitations
 from tests.accessibility import complaints, in_chromium, session_of, tab_to, window
 from tests.api_contract.authorisation import World
 
-STRANGERS = ("/login", "/sign-up", "/sign-up/sent", "/password/reset", "/outbox")
+STRANGERS = ("/", "/terms", "/privacy", "/login", "/sign-up", "/sign-up/sent", "/password/reset", "/outbox")
 OWN = ("/second-factor/", "/second-factor/webauthn/", "/password/change", "/reauthenticate")
 
 

@@ -40,6 +40,7 @@ def test_dialogs_keep_and_return_the_focus(tenant: Tenant, live_server: Any, wid
                 *a_new_key_is_shown_once(page),
                 *an_error_opens_its_drawer(page),
                 *a_body_is_chosen(page, f"/console/events/{event.public_id}"),
+                *what_was_typed_survives_a_log_in(page),
             ]
 
     found = in_chromium(journey)
@@ -92,3 +93,17 @@ def a_body_is_chosen(page: Page, path: str) -> list[str]:
     expect(page.locator(".body-of.raw")).to_be_visible()
     expect(page.locator(".body-of.data")).to_be_hidden()
     return complaints_here(page, "the raw body of an event")
+
+
+def what_was_typed_survives_a_log_in(page: Page) -> list[str]:
+    page.goto("/console/team")
+    page.fill("#id_email", "guest@traders.example")
+    page.context.clear_cookies(name="sessionid")
+    page.keyboard.press("Enter")
+    page.fill("#id_login", "asha@traders.example")
+    page.fill("#id_password", "a long enough password")
+    page.keyboard.press("Enter")
+    expect(page.locator("#id_email")).to_have_value("guest@traders.example")
+    page.reload()
+    expect(page.locator("#id_email")).to_have_value("")
+    return []

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.django_db
 
 ANYBODYS = {
     "root",
+    "terms",
+    "privacy",
     "docs",
     "llms.txt",
     "llms-full.txt",

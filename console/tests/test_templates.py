@@ -119,7 +119,7 @@ def test_a_media_header_is_submitted_with_its_sample(
     ("wrong", "words"),
     [
         ({"name": "Order Update"}, "Use small letters"),
-        ({"language": "English"}, "Write it like en_US"),
+        ({"language": "English"}, "Select a valid choice"),
         ({"body": ""}, "Type the text"),
         ({"body": "Hi {{1}}"}, "neither at the begin nor at the end"),
         ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),

@@ -5,6 +5,7 @@ is a customer. The person and the tenant exist from the confirmation on, made fr
 link belongs to, so nobody can put a password or a business on another person's address.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -48,21 +49,49 @@ class Application:
     phone: str
 
 
-def start(application: Application, *, email: str, password: str, ip: str | None) -> None:
-    """Keep the form and email its link; an address that has an account gets the email that says so."""
+def start(
+    application: Application,
+    *,
+    email: str,
+    password: str,
+    ip: str | None,
+    agreed_texts: Mapping[str, str] | None = None,
+) -> UUID | None:
+    """Keep the form and email its link; an address that has an account gets the email that says so.
+
+    Returns the id of what is kept. `agreed_texts` are the digests of the terms that the form named.
+    """
     email = email.lower()
     # Hashed for known addresses too: the answer takes as long for them as for new ones.
     hashed = make_password(password)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
             mail.send(to=email, template="account_exists")
-            return
-        sign_up = SignUp.objects.create(**asdict(application), email=email, password=hashed, ip=ip)
-        mail.send(
-            to=email,
-            template="confirm_sign_up",
-            context={"company": sign_up.company, "link": link_for(sign_up)},
+            return None
+        sign_up = SignUp.objects.create(
+            **asdict(application), email=email, password=hashed, ip=ip, agreed_texts=agreed_texts or {}
         )
+        _mail_link(sign_up)
+    return sign_up.id
+
+
+def start_again(sign_up_id: UUID | None, *, email: str) -> None:
+    """Email the link of a sign-up once more, or what `start` emailed to an address that has an account."""
+    with transaction.atomic():
+        waiting = SignUp.objects.filter(email=email, confirmed_at=None, created_at__gt=now() - LINK_LIFETIME)
+        found = waiting.filter(pk=sign_up_id).first() if sign_up_id else None
+        if found is not None:
+            _mail_link(found)
+        elif User.objects.filter(email=email).exists():
+            mail.send(to=email, template="account_exists")
+
+
+def _mail_link(sign_up: SignUp) -> None:
+    mail.send(
+        to=sign_up.email,
+        template="confirm_sign_up",
+        context={"company": sign_up.company, "link": link_for(sign_up)},
+    )
 
 
 def link_for(sign_up: SignUp) -> str:

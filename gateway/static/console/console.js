@@ -208,3 +208,22 @@ document.addEventListener("click", (event) => {
     event.target.close();
   }
 });
+// A session ends after twelve hours. What was typed until then is there again after the log-in that came in between.
+if (document.body.classList.contains("console")) {
+  const kept = `typed:${location.pathname}`;
+  const fields = () => document.querySelectorAll("main form :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=checkbox], [type=radio]))[name]");
+  const before = document.referrer && new URL(document.referrer);
+  const typed = JSON.parse(sessionStorage.getItem(kept) ?? "{}");
+  sessionStorage.removeItem(kept);
+  if (before?.origin === location.origin && before.pathname === "/login") {
+    for (const field of fields()) {
+      if (!(field.name in typed)) continue;
+      field.value = typed[field.name];
+      field.dispatchEvent(new Event("change", { bubbles: true }));
+    }
+  }
+  document.querySelector("main").addEventListener("input", () => {
+    sessionStorage.setItem(kept, JSON.stringify(Object.fromEntries(Array.from(fields(), (field) => [field.name, field.value]))));
+  });
+  document.querySelector("form[action$='/logout']")?.addEventListener("submit", () => sessionStorage.clear());
+}

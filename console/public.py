@@ -1,0 +1,79 @@
+"""What anybody reads before signing up: the landing page, the terms and the privacy notice.
+
+The texts are the operator's: `terms.md` and `privacy.md` in the folder TEXTS_DIR, else the defaults in
+`templates/public/`. A sign-up keeps the digest of each text that it agreed to.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import markdown
+from django.apps import apps
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.template import engines
+from django.template.loader import get_template
+from django.utils.safestring import mark_safe
+from django.views.decorators.http import require_safe
+
+from gateway.clock import now
+
+TEXTS = {"terms": "Terms of service", "privacy": "Privacy notice"}
+"""The texts by their address and file, with their titles."""
+
+
+@require_safe
+def landing(request: HttpRequest) -> HttpResponse:
+    """The bare address: what the service is and costs; who is logged in goes on to the console."""
+    if request.user.is_authenticated:
+        return redirect("console")
+    return render(request, "public/landing.html", {"price": _price(), "trial_days": settings.TRIAL_DAYS})
+
+
+@require_safe
+def legal(request: HttpRequest, name: str) -> HttpResponse:
+    """The terms of service or the privacy notice."""
+    # The operator's own text, as trusted as a template.
+    text = mark_safe(markdown.markdown(text_of(name)))  # noqa: S308
+    return render(request, "public/legal.html", {"title": TEXTS[name], "text": text})
+
+
+def text_of(name: str) -> str:
+    """A text as Markdown, with the operator's names filled in."""
+    own = Path(settings.TEXTS_DIR) / f"{name}.md" if settings.TEXTS_DIR else None
+    if own is not None and own.is_file():
+        template = engines["django"].from_string(own.read_text())
+    else:
+        template = get_template(f"public/{name}.md")
+    return template.render(
+        {
+            "service": settings.SERVICE_NAME.capitalize(),
+            "support_email": settings.SUPPORT_EMAIL,
+            "operator": settings.BILLING_SELLER_NAME,
+            "operator_address": settings.BILLING_SELLER_ADDRESS,
+        }
+    )
+
+
+def digests() -> dict[str, str]:
+    """SHA-256 of each text as it is now, in hexadecimal: what a sign-up agrees to."""
+    return {name: sha256(text_of(name).encode()).hexdigest() for name in TEXTS}
+
+
+def _price() -> dict[str, Any] | None:
+    """This month's prices for everybody, without GST; None where nothing is billed."""
+    if not (apps.is_installed("billing") and settings.BILLING_ENABLED):
+        return None
+    from billing import terms
+    from billing.pricing.money import rupees
+    from billing.pricing.periods import Period
+
+    found = terms.terms_for(None, Period.of(now()))
+    return {
+        "first": rupees(found.first_number_paise),
+        "further": rupees(found.additional_number_paise),
+        "included": found.included_numbers,
+        "gst_percent": found.gst_percent,
+    }
