@@ -61,6 +61,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
             "failed": shown,
             "counted_by": counted_by,
             "meanings": meanings_of(error.get("code") for _, _, error in shown),
+            "opted_out": found.skip_opted_out and found.items.filter(skip_reason="opted_out").count(),
             "most": FAILED_SHOWN,
         },
     )

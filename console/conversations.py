@@ -193,7 +193,10 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
         else:
             page = listing.by_text(scope, asked, since=since, before=before)
     query = urlencode({name: value for name, value in (("number", wanted), ("q", asked)) if value})
-    shown = [(row.last.row.id, row.last.row.status, row.gist, row.unread, row.is_open) for row in page.rows]
+    shown = [
+        (row.last.row.id, row.last.row.status, row.gist, row.unread, row.is_open, row.opted_out)
+        for row in page.rows
+    ]
     return {
         "inbox": inbox,
         "page": page,

@@ -51,6 +51,9 @@ class TemplateForm(forms.Form):
 
     from_ = forms.ChoiceField(label="From")
     template = forms.ChoiceField(label="Template")
+    skip_opted_out = forms.BooleanField(
+        label="Leave out customers who opted out of marketing", required=False
+    )
 
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -169,6 +172,7 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
                 from_=chosen.choice.cleaned_data["from_"],
                 template=chosen.choice.chosen_template(),
                 mapped=chosen.columns.mapped(),
+                skip_opted_out=chosen.choice.cleaned_data["skip_opted_out"],
             )
             if batch is not None:
                 messages.success(request, f"{batch.total:,} messages are queued.")

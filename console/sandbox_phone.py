@@ -5,7 +5,7 @@ Open while an account waits for approval as well: nothing in the sandbox reaches
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -164,6 +164,8 @@ def write(request: HttpRequest, visit: Visit) -> HttpResponse:
     elif action == "edit":
         text = request.POST.get("text", "")[:4_096]
         said = {"type": "edit", "edit": {"original_message_id": message_id}, "text": text}
+    elif action == "prefer":
+        return _prefer(request, visit, customer, argument)
     elif action == "choose":
         return _choose(request, visit, customer, message_id, argument)
     else:
@@ -208,11 +210,31 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
     return _write(request, visit, customer, {**bubble.choices[int(place)].says, "context": message_id})
 
 
+def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> HttpResponse:
+    """Stop or resume marketing messages, as in WhatsApp's own settings."""
+
+    def prefer(number: str | None) -> None:
+        control.prefer(visit.tenant.id, customer=customer, value=value, phone_number_id=number)
+        wish = "no marketing" if value == "stop" else "marketing again"
+        messages.success(request, f"The business learns that you want {wish}.")
+
+    return _tell(request, visit, customer, prefer)
+
+
 def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str, Any]) -> HttpResponse:
-    number = request.POST.get("number") or None
+    def write(number: str | None) -> None:
+        control.write(visit.tenant.id, {**said, "from": customer, "phone_number_id": number})
+
+    return _tell(request, visit, customer, write)
+
+
+def _tell(
+    request: HttpRequest, visit: Visit, customer: str, tell: Callable[[str | None], None]
+) -> HttpResponse:
+    """Act as the customer, and go back to the conversation."""
     try:
         with _asking_simulator(visit), or_404():
-            control.write(visit.tenant.id, {**said, "from": customer, "phone_number_id": number})
+            tell(request.POST.get("number") or None)
     except InvalidRequest as error:
         messages.error(request, error.text)
     except control.FAILURES:

@@ -282,7 +282,14 @@ def filled_file(stored: BatchFile, template: MessageTemplate, mapped: Mapped) ->
     return filled(table_of(stored), wanted, mapped)
 
 
-def start_batch(stored: BatchFile, *, from_: str, template: MessageTemplate, mapped: Mapped) -> Batch | None:
+def start_batch(
+    stored: BatchFile,
+    *,
+    from_: str,
+    template: MessageTemplate,
+    mapped: Mapped,
+    skip_opted_out: bool = False,
+) -> Batch | None:
     """Make the batch of a file; None when it was made before (`batch_id` says which).
 
     Raises what `lifecycle.create` raises, CannotBeFilled, or Conflict when no row can be sent.
@@ -295,7 +302,11 @@ def start_batch(stored: BatchFile, *, from_: str, template: MessageTemplate, map
         if not found.messages:
             raise Conflict("No row of this file can be sent.")
         document = orjson.loads(template.document)
-        head = {"from": from_, "client_ref": f"{locked.name} ({locked.pk})"}
+        head = {
+            "from": from_,
+            "client_ref": f"{locked.name} ({locked.pk})",
+            "skip_opted_out": skip_opted_out,
+        }
         body = orjson.dumps({**head, "messages": list(bodies(document, found))})
         made = lifecycle.create(tenant_id=locked.tenant_id, environment=locked.environment, raw=body)
         batch = made.batch

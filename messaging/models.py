@@ -215,6 +215,8 @@ class Batch(models.Model):
     """Bytes of all items together, as Meta gets them."""
     messages_hash = models.BinaryField(max_length=32, null=True)
     """SHA-256 of its messages as the caller wrote them, less white space; null for a batch older than this column."""
+    skip_opted_out = models.BooleanField(default=False, db_default=False)
+    """Whether customers who opted out when their turn comes are passed over."""
     traceparent = models.CharField(max_length=55, null=True)
     """The span of the request that made it, in the form of W3C Trace Context; null while traces are off."""
 
@@ -287,6 +289,8 @@ class BatchItem(models.Model):
     first_batch_id = models.UUIDField(null=True)
     """With `first_idx`: the item that had the `message_ref` before, for which this one was skipped."""
     first_idx = models.IntegerField(null=True)
+    skip_reason = models.CharField(max_length=20, null=True)
+    """Why it was skipped, where neither the end of the batch nor its `message_ref` says it: `opted_out`."""
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
@@ -432,3 +436,49 @@ class ReadMark(models.Model):
 
     def __str__(self) -> str:
         return str(self.conversation)
+
+
+class OptOut(models.Model):
+    """What a customer of a number last said about marketing messages, under one of the customer's ids.
+
+    Written by `opt_outs.py`. The two sources are apart: a start word does not undo what the customer set in WhatsApp.
+    """
+
+    pk = models.CompositePrimaryKey("tenant_id", "environment", "phone_number_id", "customer")
+    tenant_id = models.UUIDField()
+    environment = models.CharField(max_length=4)
+    phone_number_id = models.CharField(max_length=255)
+    customer = models.CharField(max_length=255)
+    """The wa_id or the user_id: a customer with both has a row for each."""
+    id = models.UUIDField()
+    """Made when the customer last opted out or in; the order of lists."""
+    wa_id = models.CharField(max_length=255, null=True)
+    user_id = models.CharField(max_length=255, null=True)
+    reported_stop = models.BooleanField(default=False)
+    reported_at = models.DateTimeField(null=True)
+    """The preference that Meta reported last, and when the customer set it."""
+    wrote_stop = models.BooleanField(default=False)
+    wrote_at = models.DateTimeField(null=True)
+    """Whether the last stop or start word that the customer wrote was a stop word, and when."""
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["tenant_id", "environment", "-id"],
+                name="opt_out_by_tenant",
+                condition=models.Q(reported_stop=True) | models.Q(wrote_stop=True),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    @property
+    def opted_out_source(self) -> str:
+        """How one who opted out did so."""
+        return "whatsapp" if self.reported_stop else "stop_word"
+
+    @property
+    def opted_out_at(self) -> datetime | None:
+        """Since when."""
+        return self.reported_at if self.reported_stop else self.wrote_at

@@ -1,6 +1,6 @@
 """Retention of what the message flows keep: hourly pruning, and expunging at a tenant's request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from gateway.database.partitions import delete_before, delete_free
 from gateway.upstream.notifications.lossless_json import loads
 from messaging import csv_batches
 from messaging.idempotency import WINDOW
-from messaging.models import Batch, BatchFile, IdempotencyRecord, KeptNotification
+from messaging.models import Batch, BatchFile, IdempotencyRecord, KeptNotification, OptOut
 from webhooks.events import envelope
 from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
@@ -117,7 +117,7 @@ def expunge(
 ) -> int:
     """Delete the bodies of a tenant's events: of one customer, or older than a moment, or all. Returns how many events.
 
-    Batch items whose events these are keep their status and times alone.
+    Batch items whose events these are keep their status and times alone. Without `before`, opt-outs are deleted too.
     """
     rows = events.remaining(tenant_id)
     if before is not None:
@@ -133,6 +133,8 @@ def expunge(
         for some in events.in_batches(nameless):
             expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
     _expunge_answers(tenant_id)
+    if before is None:
+        _delete_opt_outs(tenant_id, {"wa_id": wa_id, "user_id": user_id})
     return expunged
 
 
@@ -147,6 +149,11 @@ def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -
         if (wa_id is None or to == wa_id) and (user_id is None or request.get("recipient") == user_id):
             found.append(event)
     return found
+
+
+def _delete_opt_outs(tenant_id: UUID, customer: Mapping[str, str | None]) -> None:
+    rows = OptOut.objects.filter(tenant_id=tenant_id)
+    rows.filter(**{name: value for name, value in customer.items() if value is not None}).delete()
 
 
 def _expunge_answers(tenant_id: UUID) -> None:

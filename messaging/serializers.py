@@ -28,6 +28,7 @@ class BatchOut(serializers.ModelSerializer[Batch]):
             "client_ref",
             "waiting_for",
             "send_at",
+            "skip_opted_out",
             "created_at",
             "started_at",
             "completed_at",
@@ -88,6 +89,10 @@ class BatchItemOut(serializers.ModelSerializer[BatchItem]):
         help_text="The message that had this `message_ref` before, for which this one was skipped; else null."
     )
 
+    skip_reason = serializers.SerializerMethodField(
+        help_text="Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null."
+    )
+
     class Meta:
         model = BatchItem
         fields = [
@@ -100,11 +105,20 @@ class BatchItemOut(serializers.ModelSerializer[BatchItem]):
             "event_id",
             "sent_at",
             "duplicate_of",
+            "skip_reason",
         ]
 
     @extend_schema_field(BatchPlaceOut(allow_null=True))
     def get_duplicate_of(self, item: BatchItem) -> dict[str, Any] | None:
         return dict(BatchPlaceOut(item).data) if item.first_batch_id is not None else None
+
+    @extend_schema_field(
+        {"type": ["string", "null"], "enum": ["opted_out", "message_ref", "batch_ended", None]}
+    )
+    def get_skip_reason(self, item: BatchItem) -> str | None:
+        if item.status != BatchItem.Status.SKIPPED:
+            return None
+        return item.skip_reason or ("message_ref" if item.first_batch_id else "batch_ended")
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
     def get_response(self, item: BatchItem) -> orjson.Fragment | None:

@@ -6,7 +6,7 @@ from messaging.batches.scheduled_views import ScheduledView
 from messaging.batches.views import BatchesView, BatchView
 from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
-from messaging.message_log.views import CustomersView
+from messaging.message_log.views import CustomersView, OptOutsView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
 
@@ -46,6 +46,7 @@ urlpatterns = [
         CustomersView.as_view({"get": "retrieve"}),
         name="customer",
     ),
+    path("opt-outs", OptOutsView.as_view({"get": "list"}), name="opt-outs"),
     path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
     path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),

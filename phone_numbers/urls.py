@@ -29,6 +29,7 @@ urlpatterns = [
     path("test/number-events", SandboxView.as_view({"post": "number_events"}), name="test-number-events"),
     path("test/numbers", SandboxView.as_view({"post": "numbers"}), name="test-numbers"),
     path("test/inbound", SandboxView.as_view({"post": "inbound"}), name="test-inbound"),
+    path("test/preferences", SandboxView.as_view({"post": "preferences"}), name="test-preferences"),
     path("test/conversations", SandboxView.as_view({"get": "conversations"}), name="test-conversations"),
     path(_NUMBER, NumbersView.as_view({"get": "retrieve", "delete": "destroy"}), name="number"),
     path("accounts/<str:waba_id>", AccountsView.as_view({"delete": "destroy"}), name="account"),

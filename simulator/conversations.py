@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from simulator.control.views import answer, read, refusals, require_account
-from simulator.customer_messages.inbound import receive
+from simulator.customer_messages.inbound import prefer, receive
 from simulator.customers import contact
 from simulator.graph.media import send_bytes
 from simulator.parts import SIMULATOR, Simulator
@@ -19,6 +19,14 @@ async def inbound(request: web.Request) -> web.Response:
     """POST /sim/inbound: a customer sends a message of any type."""
     message = receive(request.app[SIMULATOR], await read(request))
     return answer(message.view(), status=201)
+
+
+async def preferences(request: web.Request) -> web.Response:
+    """POST /sim/preferences: a customer stops or resumes marketing messages."""
+    body = await read(request)
+    customer = prefer(request.app[SIMULATOR], body)
+    told = {"phone_number_id": body["phone_number_id"], "customer": customer, "value": body["value"]}
+    return answer(told, status=201)
 
 
 async def list_messages(request: web.Request) -> web.Response:
@@ -97,6 +105,7 @@ def add_routes(app: web.Application) -> None:
     """Put these routes into the application."""
     for method, path, handler in (
         ("POST", "/sim/inbound", inbound),
+        ("POST", "/sim/preferences", preferences),
         ("GET", "/sim/messages", list_messages),
         ("GET", "/sim/messages/stream", stream),
         ("POST", "/sim/messages/{message_id}/status", change_status),

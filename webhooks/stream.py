@@ -26,7 +26,7 @@ from gateway.database import partitions
 from gateway.database.statements import Statements
 from gateway.roles import KeyScope
 from webhooks.events import envelope
-from webhooks.events.envelope import EVENT_TYPES, Envelope
+from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 
 # --- Positions of events in the event stream: the number of the transaction that committed each, then its id.
 #
@@ -252,14 +252,14 @@ PARAMETERS = {"type": 2_000, "phone_number_id": 64}
 
 
 class Asked(NamedTuple):
-    """The filters of a stream; empty types, and numbers that are None, are all."""
+    """The filters of a stream; empty types are all but the explicit ones, numbers that are None are all."""
 
     types: frozenset[str]
     phone_number_ids: frozenset[str] | None
 
     def wants(self, kind: str, phone_number_id: str | None) -> bool:
         """Whether an event of this type and number passes."""
-        of_type = not self.types or kind in self.types
+        of_type = kind in self.types if self.types else kind not in EXPLICIT_TYPES
         return of_type and (self.phone_number_ids is None or phone_number_id in self.phone_number_ids)
 
 

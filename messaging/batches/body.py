@@ -18,12 +18,13 @@ from msgspec import Raw, Struct
 from gateway.api.errors import InvalidRequest
 from gateway.api.json import MOST_NESTED, parse_object, values_in
 from gateway.api.limits import API_BODY_BYTES
+from gateway.api.query import phone_digits
 from gateway.api.validation import LONGEST_NAME, SHOWN_PROBLEMS, unknown_member
 from messaging.sending import outbound, schedule
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The largest body of a batch."""
-MEMBERS = ("from", "client_ref", "send_at", "messages")
+MEMBERS = ("from", "client_ref", "send_at", "skip_opted_out", "messages")
 MAX_MESSAGES = 10_000
 LONGEST_REF = 255
 """Characters of a `client_ref` and of a `message_ref`."""
@@ -102,6 +103,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
     from_: Raw = Raw()
     client_ref: Raw = Raw()
     send_at: Raw = Raw()
+    skip_opted_out: Raw = Raw()
 
     @property
     def sender(self) -> str:
@@ -122,6 +124,14 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         """The `send_at`. Raises InvalidRequest."""
         return schedule.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
 
+    @property
+    def skips_opted_out(self) -> bool:
+        """The `skip_opted_out`. Raises InvalidRequest."""
+        written = bytes(self.skip_opted_out) if len(memoryview(self.skip_opted_out)) <= LONGEST_TEXT else b"?"
+        if written not in {b"", b"null", b"true", b"false"}:
+            raise InvalidRequest.of(skip_opted_out="Must be true or false.")
+        return written == b"true"
+
     def check_item_senders(self, own: set[str]) -> None:
         """An item may repeat the batch's `from`; another number would be ignored, so it is refused."""
         problems = Problems()
@@ -133,6 +143,12 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
 
 class _Items(Struct):
     messages: list[Raw]
+
+
+class _Recipient(Struct):
+    to: Raw = Raw()
+    recipient: Raw = Raw()
+    recipient_type: Raw = Raw()
 
 
 class _Messages(Struct):
@@ -196,6 +212,7 @@ class Problems:
 _problems: ContextVar[Problems] = ContextVar("problems of the batch that is being read")
 _decode_body = msgspec.json.Decoder(Body).decode
 _decode_item = msgspec.json.Decoder(Item).decode
+_decode_recipient = msgspec.json.Decoder(_Recipient).decode
 _decode_items = msgspec.json.Decoder(_Items).decode
 _decode_messages = msgspec.json.Decoder(_Messages).decode
 
@@ -242,6 +259,17 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
                 problems.note(None)
     problems.refuse()
     raise AssertionError
+
+
+def customer_of(content: bytes) -> str | None:
+    """To whom a message goes that `outgoing` made: digits, or a business-scoped user id; None for a group."""
+    to = _decode_recipient(content)
+    if to.recipient_type and bytes(to.recipient_type) == b'"group"':
+        return None
+    if not _is_given(to.to):
+        return _text(to.recipient)
+    written = _text(to.to) or bytes(to.to).decode(errors="ignore")[:LONGEST_TEXT]
+    return phone_digits(written)
 
 
 def messages_hash(raw: bytes) -> bytes:

@@ -25,7 +25,9 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.database.registration import DeadWorkers
 from gateway.database.statements import run
+from messaging import opt_outs
 from messaging.batches import references
+from messaging.batches.body import customer_of
 from messaging.models import Batch
 from messaging.pacing import rate_of
 from messaging.sending.outbound import outbound_event
@@ -82,6 +84,7 @@ class Held:
     rate_per_sec: int
     lease: UUID
     retries: int
+    skip_opted_out: bool
     given_up: bool
     """It waited too long, or its number left the tenant: its unsent items are skipped."""
     traceparent: str | None
@@ -146,7 +149,8 @@ FROM (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ) AS free
 WHERE b.id = free.id
-RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, free.given_up,
+RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, b.skip_opted_out,
+    free.given_up,
     b.traceparent
 """
 
@@ -198,6 +202,12 @@ RETURNING i.idx
 _SKIP_UNSENT = """
 UPDATE messaging_batchitem SET status = 'skipped', body = ''
 WHERE batch_id = %s AND status = 'pending' AND claimed_by IS NULL
+RETURNING message_ref
+"""
+
+_SKIP_OPTED_OUT = """
+UPDATE messaging_batchitem SET status = 'skipped', skip_reason = 'opted_out', body = '', claimed_by = NULL
+WHERE batch_id = %s AND idx = ANY(%s::int[]) AND status = 'pending'
 RETURNING message_ref
 """
 
@@ -261,13 +271,36 @@ def take(held: Held, *, first: int, count: int) -> Taken:
             return Taken([], suspended=True)
         if batch_status != Batch.Status.QUEUED:
             return Taken([])
+        while True:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    _CLAIM_ITEMS, {"batch_id": held.id, "lease": held.lease, "first": first, "count": count}
+                )
+                claimed = sorted(
+                    (ClaimedItem(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx
+                )
+            items = _without_opted_out(held, claimed) if held.skip_opted_out else claimed
+            # An empty claim ends the batch: one that was skipped as a whole is followed by the next.
+            if items or not claimed:
+                return Taken(items)
+
+
+def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[ClaimedItem]:
+    """The claimed items, less those to customers who opted out: they are skipped. Inside the claim's transaction."""
+    customers = {item.idx: customer_of(item.body) for item in claimed}
+    stopped = opt_outs.among(
+        customers.values(),
+        tenant_id=held.tenant_id,
+        environment=held.environment,
+        phone_number_id=held.phone_number_id,
+    )
+    skipped = [idx for idx, customer in customers.items() if customer in stopped]
+    if skipped:
         with connection.cursor() as cursor:
-            cursor.execute(
-                _CLAIM_ITEMS, {"batch_id": held.id, "lease": held.lease, "first": first, "count": count}
-            )
-            return Taken(
-                sorted((ClaimedItem(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx)
-            )
+            cursor.execute(_SKIP_OPTED_OUT, [held.id, skipped])
+            freed = [reference for (reference,) in cursor if reference is not None]
+        references.release(Batch(id=held.id, tenant_id=held.tenant_id, environment=held.environment), freed)
+    return [item for item in claimed if item.idx not in skipped]
 
 
 def take_over(held: Held) -> list[ClaimedItem]:

@@ -84,6 +84,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
         send_at=send_at,
         waiting_for=Batch.WaitingFor.SCHEDULED if send_at else None,
         client_ref=client_ref,
+        skip_opted_out=body.skips_opted_out,
         total=len(body.messages),
         rate_per_sec=rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
         traceparent=tracing.current(),

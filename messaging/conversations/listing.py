@@ -17,6 +17,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, MOST_WALKED, RECENT, id_after_all
 from gateway.database.statements import bulk_cursor
+from messaging import opt_outs
 from messaging.conversations import drawing, read_marks
 from messaging.conversations.drawing import Documents, Said
 from messaging.message_log.customers import WINDOW
@@ -206,6 +207,8 @@ class Conversation:
     unread: int
     open_until: datetime | None
     """The end of the 24-hour window, past or to come; None for a customer who never wrote."""
+    opted_out: bool = False
+    """Whether the customer wants no marketing messages."""
 
     @property
     def is_open(self) -> bool:
@@ -391,6 +394,13 @@ def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list
         }
     said = {message.row.id: message for message in _said(scope, [row for _, row in facts.values()])}
     documents = _documents(scope, [row for _, row in facts.values()])
+    stopped = {
+        (row.phone_number_id, row.customer)
+        for row in opt_outs.opted_out(tenant_id=scope.tenant_id, environment=scope.environment).filter(
+            phone_number_id__in={head.phone_number_id for head in heads},
+            customer__in={head.customer for head in heads},
+        )
+    }
     found = []
     for place, head in enumerate(heads, 1):
         if (place, "last") not in facts:
@@ -406,6 +416,7 @@ def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list
                 name=said[inbound.id].name if inbound else "",
                 unread=unread,
                 open_until=(inbound.sent_at or inbound.created_at) + WINDOW if inbound else None,
+                opted_out=(head.phone_number_id, head.customer) in stopped,
             )
         )
     return found

@@ -1,13 +1,12 @@
 """What is known of a customer of a number: last messages, the service window, the opt-out, and the customer's ids.
 
-Read from the message log and the preference events, by the wa_id or the user_id; the other id is learnt from the rows.
+Read from the message log and the opt-outs, by the wa_id or the user_id; the other id is learnt from the rows.
 A customer's newest `MOST_WALKED` messages are looked at.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from gateway.api.query import phone_digits
 from gateway.clock import now
 from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
+from messaging import opt_outs
 from phone_numbers.models import PhoneNumber
 from webhooks.events import message_search
 from webhooks.events.message_search import MESSAGES
@@ -26,7 +26,6 @@ from webhooks.models import Event, Message
 
 WINDOW = timedelta(hours=24)
 """How long after a customer's message the business may write without a template (upstream fact 1.1.1)."""
-MARKETING = "marketing_messages"
 FEWEST_DIGITS = 5
 """Of a phone number."""
 
@@ -68,8 +67,8 @@ class Customer:
     last_inbound: Message | None
     last_outbound: Message | None
     last_template: Message | None
-    opted_out_at: datetime | None
-    """Since when the customer wants no marketing messages; None when it does not mind."""
+    opt_out: opt_outs.State
+    """Whether the customer wants no marketing messages."""
 
     @property
     def window_open_until(self) -> datetime | None:
@@ -113,7 +112,7 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
         last_inbound=inbound,
         last_outbound=newest.get("outbound"),
         last_template=newest.get("template"),
-        opted_out_at=_opted_out_at(scope, ids),
+        opt_out=opt_outs.state_of(opt_outs.rows_of(**scope, customers=ids.values())),
     )
 
 
@@ -140,25 +139,3 @@ def _username(inbound: Message) -> str | None:
         if isinstance(contacts, list) and contacts and isinstance(contacts[0], dict):
             return text(member(contacts[0], "profile").get("username"))
     return None
-
-
-def _opted_out_at(scope: dict[str, Any], ids: dict[str, str | None]) -> datetime | None:
-    """When the customer last said stop to marketing messages, if that is its last word (upstream fact 3.7)."""
-    said = [
-        preference
-        for column, value in ids.items()
-        if value is not None
-        for preference in _preferences(
-            Event.objects.filter(**{column: value}, type="user.preferences", **scope).order_by("-id")[:100]
-        )
-    ]
-    at, value = max(said, default=(None, None))
-    return at if value == "stop" else None
-
-
-def _preferences(events: Iterable[Event]) -> Iterable[tuple[datetime, str]]:
-    """When and what each event says of marketing messages; its key has it, which stays when the body is gone."""
-    for event in events:
-        match event.dedupe_key.split(":"):
-            case ["pref", _, _, category, value, timestamp] if category == MARKETING and timestamp.isdigit():
-                yield datetime.fromtimestamp(int(timestamp), UTC), value

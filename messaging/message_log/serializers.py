@@ -9,11 +9,17 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.meta_errors import error_code
 from gateway.upstream.notifications.change import STATUSES, Direction
+from messaging import opt_outs
 from messaging.message_log.customers import Customer
 from messaging.message_log.detail import Detail, Error
+from messaging.models import OptOut
 from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Message
 from webhooks.serializers import DeliveryOut
+
+OPT_OUT_SOURCE = (
+    "`whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out."
+)
 
 
 class SentTemplateOut(serializers.Serializer[Any]):
@@ -204,8 +210,21 @@ class CustomerOut(serializers.Serializer[Customer]):
     )
     last_template = LastTemplateOut(allow_null=True)
     opted_out = serializers.SerializerMethodField()
-    opted_out_at = serializers.DateTimeField(allow_null=True)
+    opted_out_at = serializers.DateTimeField(source="opt_out.since", allow_null=True)
+    opted_out_source = serializers.ChoiceField(
+        source="opt_out.source", choices=opt_outs.SOURCES, allow_null=True, help_text=OPT_OUT_SOURCE
+    )
 
     def get_opted_out(self, customer: Customer) -> bool:
         """From marketing messages."""
-        return customer.opted_out_at is not None
+        return customer.opt_out.since is not None
+
+
+class OptOutOut(serializers.Serializer[OptOut]):
+    """A customer who opted out of a number's marketing messages."""
+
+    phone_number_id = serializers.CharField()
+    wa_id = serializers.CharField(allow_null=True)
+    user_id = serializers.CharField(allow_null=True)
+    opted_out_at = serializers.DateTimeField()
+    opted_out_source = serializers.ChoiceField(choices=opt_outs.SOURCES, help_text=OPT_OUT_SOURCE)

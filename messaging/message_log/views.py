@@ -14,8 +14,9 @@ from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_o
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.change import STATUSES, Direction
+from messaging import opt_outs
 from messaging.message_log import customers, detail
-from messaging.message_log.serializers import CustomerOut, DetailOut, MessageOut, OneMessageOut
+from messaging.message_log.serializers import CustomerOut, DetailOut, MessageOut, OneMessageOut, OptOutOut
 from webhooks.events import message_search
 from webhooks.models import Message
 
@@ -83,6 +84,40 @@ class MessageLogView(ResourceViewSet):
             raise NotFound
         found = detail.load(row)
         return Response({**represent(MessageOut, [found.row])[0], **represent(DetailOut, [found])[0]})
+
+
+class OptOutsView(ResourceViewSet):
+    """The customers who opted out of marketing messages."""
+
+    scope = KeyScope.MESSAGES
+    limited_actions = frozenset({"list"})
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="list_opt_outs",
+        summary="List opt-outs",
+        description="The customers who want no marketing messages from a number, the newest opt-out first: as they "
+        "set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.",
+        tags=["Messages"],
+        parameters=[
+            OpenApiParameter("phone_number_id", str),
+            OpenApiParameter("source", str, enum=opt_outs.SOURCES),
+        ],
+        responses=OptOutOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        number = filtered_number(caller_of(request), query.text(request, "phone_number_id"))
+        rows = opt_outs.opted_out(**scope_of(request))
+        if number is not None:
+            rows = rows.filter(phone_number_id=number)
+        match query.choice(request, "source", opt_outs.SOURCES):
+            case "whatsapp":
+                rows = rows.filter(reported_stop=True)
+            case "stop_word":
+                rows = rows.filter(reported_stop=False)
+        paginator = NewestFirst()
+        page = paginator.paginate_queryset(rows, request)
+        return paginator.get_paginated_response(OptOutOut(page, many=True).data)
 
 
 class CustomersView(ResourceViewSet):

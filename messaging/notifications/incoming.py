@@ -7,8 +7,8 @@ nobody, and what is malformed, is kept and answered 200 (upstream fact 3.2).
 Nearly every notification is small, well formed, of one tenant and without side effects: the event loop stores those
 that arrive together in one statement (`Intake`). All others take `accept` in a thread, one transaction each.
 
-Side effects are the numbers, accounts and templates that a notification changes (upstream fact 3.3 rule 7). They are
-applied inside its transaction, once for each change that brought something new: a repeat that comes days later must
+Side effects are the numbers, accounts, templates and opt-outs that a notification changes (upstream fact 3.3 rule 7).
+They are applied inside its transaction, once for each change that brought something new: a repeat that comes days later must
 not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.
 """
 
@@ -29,7 +29,7 @@ from gateway.database.transactions import concerns_all
 from gateway.monitoring import metrics, tracing
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
-from messaging import known_nodes
+from messaging import known_nodes, opt_outs
 from messaging.message_templates import mirror
 from messaging.models import KeptNotification
 from messaging.notifications.routing import Owner, finding_owners, named_in, owners
@@ -47,7 +47,9 @@ Effect = Callable[[Change, Owner], None]
 
 def has_effect(change: Change) -> bool:
     """Whether `apply` would do anything for the change."""
-    return change.field in EFFECTS and change.value is not None
+    if change.field not in EFFECTS or change.value is None:
+        return False
+    return change.field != "messages" or opt_outs.has_word(change.value)
 
 
 def apply_effect(change: Change, owner: Owner) -> None:
@@ -85,6 +87,7 @@ def _templates(change: Change, owner: Owner) -> None:
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(sync.HANDLERS, _numbers),
     **dict.fromkeys(mirror.HANDLERS, _templates),
+    **dict.fromkeys(("messages", "user_preferences"), opt_outs.apply),
 }
 """Upstream field → what it changes here."""
 

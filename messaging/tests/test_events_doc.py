@@ -47,6 +47,7 @@ ENVELOPE = [
 ]
 OWN = {
     "message.outbound",
+    "customer.opt_out",
     "batch.completed",
     "number.connection",
     "token.expiring",

@@ -203,6 +203,18 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     return accepted_object(answer)
 
 
+def prefer(
+    tenant_id: UUID, *, customer: str, value: str, phone_number_id: str | None = None
+) -> dict[str, Any]:
+    """Stop or resume marketing messages as a customer of the sandbox. Raises NotFound, InvalidRequest."""
+    number = number_of(tenant_id, phone_number_id)
+    said = {"from": customer, "value": value, "phone_number_id": number.phone_number_id}
+    answer = _control(tenant_id, "POST", "preferences", json=said)
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error", "This is no customer.")))
+    return accepted_object(answer)
+
+
 def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
     """Messages of the sandbox as its customers see them, newest first. Raises NotFound."""
     number = number_of(tenant_id, phone_number_id)

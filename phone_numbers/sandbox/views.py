@@ -104,6 +104,25 @@ class TestInboundOut(serializers.Serializer[Any]):
     customer = serializers.CharField()
 
 
+class TestPreferenceIn(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField(
+        required=False, max_length=64, help_text="The first number if left out."
+    )
+    value = serializers.ChoiceField(choices=["stop", "resume"])
+
+    def get_fields(self) -> dict[str, Any]:
+        customer = serializers.CharField(
+            max_length=160, help_text="The customer's phone number or business-scoped user id."
+        )
+        return {"from": customer, **super().get_fields()}
+
+
+class TestPreferenceOut(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField()
+    customer = serializers.CharField()
+    value = serializers.CharField(help_text="`stop` or `resume`.")
+
+
 class TestMessageOut(serializers.Serializer[Any]):
     id = serializers.CharField()
     phone_number_id = serializers.CharField()
@@ -244,6 +263,21 @@ class SandboxView(UpstreamCallsView):
         if not isinstance(request.data, dict) or not isinstance(request.data.get("from"), str):
             raise InvalidRequest.of(**{"from": "Required: the customer's phone number or user id."})
         return Response(TestInboundOut(control.write(tenant_of(request).id, request.data)).data, status=201)
+
+    @extend_schema(
+        operation_id="set_test_preference",
+        summary="Let a customer of the test world opt out",
+        description="A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` "
+        "comes as it does live, and `customer.opt_out` where an endpoint names it.",
+        tags=["Test world"],
+        request=TestPreferenceIn,
+        responses={201: TestPreferenceOut},
+    )
+    @waits_for_upstream
+    def preferences(self, request: Request) -> Response:
+        asked = checked(TestPreferenceIn(data=request.data))
+        found = control.prefer(tenant_of(request).id, customer=asked.pop("from"), **asked)
+        return Response(TestPreferenceOut(found).data, status=201)
 
     @extend_schema(
         operation_id="list_test_conversations",

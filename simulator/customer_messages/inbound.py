@@ -67,6 +67,42 @@ def receive(sim: Simulator, source: Source) -> Message:
     return stored
 
 
+def prefer(sim: Simulator, source: Source) -> str:
+    """A customer stops or resumes a number's marketing messages in WhatsApp (upstream fact 3.7); returns the customer.
+
+    Members: phone_number_id, from, value. Raises as `receive` does.
+    """
+    number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
+    if number is None:
+        raise KeyError("such phone number")
+    value = source.get("value")
+    if value not in {"stop", "resume"}:
+        raise ValueError("value is stop or resume")
+    account = sim.state.accounts[number.waba_id]
+    customer = remember(sim.state, account, source)
+    wa_id, user_id = names(sim.state, account, customer)
+    preference: dict[str, Any] = {
+        **({"wa_id": wa_id} if wa_id else {}),
+        **({"user_id": user_id} if user_id else {}),
+        "detail": f"User requested to {value} marketing messages",
+        "category": "marketing_messages",
+        "value": value,
+        "timestamp": int(time.time()),
+    }
+    if account.subscribed:
+        sim.notifier.publish(
+            waba_id=account.waba_id,
+            field="user_preferences",
+            value={
+                "messaging_product": "whatsapp",
+                "metadata": {"display_phone_number": number.digits, "phone_number_id": number.id},
+                "contacts": [contact(sim.state, account, customer)],
+                "user_preferences": [preference],
+            },
+        )
+    return customer
+
+
 def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
     """Change or take back the message that an `edit` or a `revoke` names. Raises `ValueError` for no such message."""
     kind = message["type"]

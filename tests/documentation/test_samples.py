@@ -31,7 +31,6 @@ def test_the_samples_are_all_here() -> None:
     named = {
         "reminder job",
         "one-time code",
-        "opt out",
         "broadcast",
         "send a file",
         "store a file",
@@ -167,20 +166,11 @@ def test_a_code_is_tried_five_times(client: Any, run: Callable[[str], Any]) -> N
     assert not otp.check_code("+919812345678", right)
 
 
-def test_both_ways_to_opt_out_are_heard(run: Callable[[str], Any]) -> None:
-    consent = run("opt out").consent
-    assert consent(inbound(type="text", text={"body": " Stop "}))[1] is False
-    assert consent(inbound(type="text", text={"body": "START"}))[1] is True
-    assert consent(inbound(type="text", text={"body": "when?"})) is None
-    preference = json.loads(page("webhooks/events/examples.json"))["user.preferences"]
-    assert consent(preference) == ("919812345678", True) or consent(preference)[1] is True
-
-
 def test_a_broadcast_names_each_message(client: Any, service: Service, run: Callable[[str], Any]) -> None:
     customers = [{"id": str(n), "phone": f"91980000000{n}", "name": "Asha"} for n in range(3)]
     assert run("broadcast").send_offer(client, customers) == 3
     [(path, body)] = service.calls
-    assert path == "/v1/messages/batch"
+    assert (path, body["skip_opted_out"]) == ("/v1/messages/batch", True)
     assert [row["message_ref"] for row in body["messages"]] == [f"diwali-2026:{n}" for n in range(3)]
 
 

@@ -27,6 +27,8 @@ EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
 """Operational events: about one endpoint, sent to the others."""
 ALL = "*"
+EXPLICIT_TYPES = ("customer.opt_out",)
+"""Types that an endpoint or a stream gets only where it names them: `*` is older than they are."""
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
 """What a `message.status` event says of a message (upstream fact 3.5)."""
@@ -58,13 +60,14 @@ STATUS = """coalesce({event}.status,
 WANTED = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
     AND (left({{event}}.type, 8) <> 'webhook.' OR split_part({{event}}.dedupe_key, ':', 2) <> e.id::text)
-    AND e.event_types && ARRAY['{ALL}', {{event}}.type]::varchar[]
+    AND e.event_types && (CASE WHEN {{event}}.type IN ({", ".join(f"'{name}'" for name in EXPLICIT_TYPES)})
+        THEN ARRAY[{{event}}.type] ELSE ARRAY['{ALL}', {{event}}.type] END)::varchar[]
     AND (e.waba_ids IS NULL OR {{event}}.waba_id = ANY(e.waba_ids))
     AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
     AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
 """
 """SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events of itself. The
-service's own events have no `raw_path`: the upstream's form has no place for them."""
+service's own events have no `raw_path`: the upstream's form has no place for them. Explicit types are not in `*`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,7 @@ EventType = Literal[
     "message.echo",
     "message.outbound",
     "user.preferences",
+    "customer.opt_out",
     "batch.completed",
     "template.status",
     "template.quality",

@@ -33,6 +33,8 @@ export interface BatchOptions extends RequestOptions {
   /** The same rows under the same name are sent once, however often this is called; other rows are other batches. */
   clientRef: string;
   size?: number;
+  /** Customers who want no marketing get none. */
+  skipOptedOut?: boolean;
 }
 
 /** Single messages, answers and batches. */
@@ -60,7 +62,15 @@ export class Messages extends MessageOperations {
       const times = (seen.get(name) ?? 0) + 1; // Rows that are meant twice are sent twice.
       seen.set(name, times);
       const clientRef = times > 1 ? `${name}-${times}` : name;
-      const answer = await this.createBatch({ from: options.from, client_ref: clientRef, messages: part }, options);
+      const answer = await this.createBatch(
+        {
+          from: options.from,
+          client_ref: clientRef,
+          ...(options.skipOptedOut ? { skip_opted_out: true } : {}),
+          messages: part,
+        },
+        options,
+      );
       if ("same_messages" in answer && !answer.same_messages) {
         throw new BatchDiffers(
           `The client_ref ${clientRef} belongs to the batch ${answer.id} of other messages: nothing of this call was ` +

@@ -17,7 +17,12 @@ FINAL = frozenset({"completed", "cancelled"})
 
 
 def bodies(
-    rows: Iterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    from_: str,
+    client_ref: str,
+    size: int = MOST,
+    skip_opted_out: bool = False,
 ) -> Iterator[types.MessageBatch]:
     """The bodies of `POST /v1/messages/batch` for rows, which are messages without `from`.
 
@@ -29,14 +34,19 @@ def bodies(
     for row in rows:
         part.append(row)
         if len(part) == size:
-            yield _body(part, from_, client_ref, seen)
+            yield _body(part, from_, client_ref, seen, skip_opted_out)
             part = []
     if part:
-        yield _body(part, from_, client_ref, seen)
+        yield _body(part, from_, client_ref, seen, skip_opted_out)
 
 
 async def bodies_async(
-    rows: AsyncIterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
+    rows: AsyncIterable[Mapping[str, Any]],
+    *,
+    from_: str,
+    client_ref: str,
+    size: int = MOST,
+    skip_opted_out: bool = False,
 ) -> AsyncIterator[types.MessageBatch]:
     """The same for rows that come asynchronously."""
     part: list[Mapping[str, Any]] = []
@@ -44,10 +54,10 @@ async def bodies_async(
     async for row in rows:
         part.append(row)
         if len(part) == size:
-            yield _body(part, from_, client_ref, seen)
+            yield _body(part, from_, client_ref, seen, skip_opted_out)
             part = []
     if part:
-        yield _body(part, from_, client_ref, seen)
+        yield _body(part, from_, client_ref, seen, skip_opted_out)
 
 
 def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:
@@ -61,11 +71,12 @@ def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:
 
 
 def _body(
-    part: Sequence[Mapping[str, Any]], from_: str, client_ref: str, seen: Counter[str]
+    part: Sequence[Mapping[str, Any]], from_: str, client_ref: str, seen: Counter[str], skip_opted_out: bool
 ) -> types.MessageBatch:
     written = json.dumps([from_, part], sort_keys=True, separators=(",", ":")).encode()
     name = f"{client_ref}-{hashlib.sha256(written).hexdigest()[:16]}"
     seen[name] += 1
     if seen[name] > 1:
         name += f"-{seen[name]}"  # Rows that are meant twice are sent twice.
-    return cast("types.MessageBatch", {"from": from_, "client_ref": name, "messages": part})
+    skip = {"skip_opted_out": True} if skip_opted_out else {}
+    return cast("types.MessageBatch", {"from": from_, "client_ref": name, **skip, "messages": part})

@@ -84,15 +84,21 @@ class Messages(resources.Messages):
         return self.send(reply_body(event, content, quote=quote), idempotency_key=reply_key(event, name))
 
     def send_batch(
-        self, rows: Iterable[Mapping[str, Any]], *, from_: str, client_ref: str, size: int = MOST
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        from_: str,
+        client_ref: str,
+        size: int = MOST,
+        skip_opted_out: bool = False,
     ) -> list[types.Batch]:
         """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
 
         A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
         then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
-        Raises BatchDiffers.
+        With `skip_opted_out`, customers who want no marketing get none. Raises BatchDiffers.
         """
-        made = bodies(rows, from_=from_, client_ref=client_ref, size=size)
+        made = bodies(rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out)
         return [stored(self.create_batch(body)) for body in made]
 
     def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
@@ -241,17 +247,20 @@ class AsyncMessages(async_resources.AsyncMessages):
         from_: str,
         client_ref: str,
         size: int = MOST,
+        skip_opted_out: bool = False,
     ) -> list[types.Batch]:
         """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
 
         A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
         then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
-        Raises BatchDiffers.
+        With `skip_opted_out`, customers who want no marketing get none. Raises BatchDiffers.
         """
         if isinstance(rows, AsyncIterable):
-            made = bodies_async(rows, from_=from_, client_ref=client_ref, size=size)
+            made = bodies_async(
+                rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out
+            )
             return [stored(await self.create_batch(body)) async for body in made]
-        at_once = bodies(rows, from_=from_, client_ref=client_ref, size=size)
+        at_once = bodies(rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out)
         return [stored(await self.create_batch(body)) for body in at_once]
 
     async def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:

@@ -1,0 +1,256 @@
+"""Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
+
+Information alone: nothing is held back by it but what a batch asks to skip. An opt-out comes from `user_preferences`
+(upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The later word of a source
+counts, whatever comes first. Meta's `resume` ends both sources' stops, a start word only that of a stop word.
+
+Applied by the incoming flow inside its transaction. When a customer's state changes, it publishes `customer.opt_out`.
+"""
+
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+import orjson
+import yaml
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+
+from gateway import ids
+from gateway.clock import isoformat
+from gateway.upstream.notifications.lossless_json import JsonObject, member, text
+from gateway.upstream.notifications.normalise import Change
+from messaging.models import OptOut
+from messaging.notifications.routing import Owner
+from webhooks.events.envelope import NewEvent
+from webhooks.events.publish import publish
+from webhooks.models import Message
+
+Source = Literal["whatsapp", "stop_word"]
+SOURCES: tuple[Source, ...] = ("whatsapp", "stop_word")
+MARKETING = "marketing_messages"
+STOPPED = Q(reported_stop=True) | Q(wrote_stop=True)
+LONGEST_WORD = 40
+"""Characters of a message that is compared with the words."""
+_AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
+
+# The id is new exactly when the state is: so the caller knows, whoever wrote the row meanwhile.
+_STATE = "({row}.reported_stop OR {row}.wrote_stop)"
+_REPORTED = "excluded.reported_at >= COALESCE(o.reported_at, excluded.reported_at)"
+_WROTE = "excluded.wrote_at >= COALESCE(o.wrote_at, excluded.wrote_at)"
+_NOW_STOPPED = f"""(
+    CASE WHEN {_REPORTED} THEN excluded.reported_stop ELSE o.reported_stop END
+    OR CASE WHEN {_WROTE} THEN excluded.wrote_stop ELSE o.wrote_stop END
+)"""
+_RECORD = f"""
+INSERT INTO messaging_optout AS o (tenant_id, environment, phone_number_id, customer, id, wa_id, user_id,
+    reported_stop, reported_at, wrote_stop, wrote_at)
+SELECT %(tenant_id)s, %(environment)s, %(phone_number_id)s, customer, %(id)s, %(wa_id)s, %(user_id)s,
+    %(reported_stop)s, %(reported_at)s, %(wrote_stop)s, %(wrote_at)s
+FROM unnest(%(customers)s::text[]) AS c (customer) ORDER BY customer
+ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
+    id = CASE WHEN {_NOW_STOPPED} <> {_STATE.format(row="o")} THEN excluded.id ELSE o.id END,
+    wa_id = COALESCE(excluded.wa_id, o.wa_id),
+    user_id = COALESCE(excluded.user_id, o.user_id),
+    reported_stop = CASE WHEN {_REPORTED} THEN excluded.reported_stop ELSE o.reported_stop END,
+    reported_at = GREATEST(o.reported_at, excluded.reported_at),
+    wrote_stop = CASE WHEN {_WROTE} THEN excluded.wrote_stop ELSE o.wrote_stop END,
+    wrote_at = GREATEST(o.wrote_at, excluded.wrote_at)
+RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
+"""  # noqa: S608 - only expressions of this module are formatted in
+
+
+class Said(NamedTuple):
+    """A customer's word on marketing messages."""
+
+    wa_id: str | None
+    user_id: str | None
+    stop: bool
+    source: Source
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Whether a customer of a number opted out, since when, and how."""
+
+    since: datetime | None = None
+    source: Source | None = None
+
+
+def state_of(rows: Iterable[OptOut]) -> State:
+    """The state of one customer, of the rows of its ids: the later word of each source counts."""
+    found = list(rows)
+    reported = max(
+        ((row.reported_at, row.reported_stop) for row in found if row.reported_at is not None), default=None
+    )
+    wrote = max(((row.wrote_at, row.wrote_stop) for row in found if row.wrote_at is not None), default=None)
+    if reported is not None and reported[1]:
+        return State(reported[0], "whatsapp")
+    return State(wrote[0], "stop_word") if wrote is not None and wrote[1] else State()
+
+
+def rows_of(
+    *, tenant_id: UUID, environment: str, phone_number_id: str, customers: Collection[str | None]
+) -> QuerySet[OptOut]:
+    """The rows of customers of a number, by any of their ids."""
+    return OptOut.objects.filter(
+        tenant_id=tenant_id,
+        environment=environment,
+        phone_number_id=phone_number_id,
+        customer__in=[customer for customer in customers if customer],
+    )
+
+
+def among(
+    customers: Iterable[str | None], *, tenant_id: UUID, environment: str, phone_number_id: str
+) -> set[str]:
+    """Those of these customers, by wa_id or user_id, who opted out of a number's marketing messages."""
+    asked = set(filter(None, customers))
+    rows = rows_of(
+        tenant_id=tenant_id, environment=environment, phone_number_id=phone_number_id, customers=asked
+    )
+    return set(rows.filter(STOPPED).values_list("customer", flat=True))
+
+
+def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
+    """The customers who opted out now, each once: by the phone number where it is known."""
+    rows = OptOut.objects.filter(STOPPED, tenant_id=tenant_id, environment=environment)
+    return rows.filter(Q(wa_id__isnull=True) | Q(customer=F("wa_id")))
+
+
+# --- Notifications: what they say of opt-outs.
+def has_word(value: JsonObject) -> bool:
+    """Whether a message of a change is a stop or start word. Called for every notification of messages."""
+    items = value.get("messages")
+    return isinstance(items, list) and any(_word_of(item) is not None for item in items)
+
+
+def apply(change: Change, owner: Owner) -> None:
+    """Record what a change says of opt-outs, and publish what it changes. Inside the change's transaction."""
+    if owner.phone_number_id is None:
+        return
+    events = [
+        event for said in _said(change) if (event := _record(said, owner, owner.phone_number_id)) is not None
+    ]
+    publish(tenant_id=owner.tenant_id, events=events)
+
+
+def _said(change: Change) -> Iterator[Said]:
+    name = "user_preferences" if change.field == "user_preferences" else "messages"
+    items = (change.value or {}).get(name)
+    # The items of a value's first list make its first events, one each.
+    for item, draft in zip(items if isinstance(items, list) else (), change.drafts, strict=False):
+        if not isinstance(item, dict) or not (draft.wa_id or draft.user_id):
+            continue
+        seconds = text(item.get("timestamp")) or ""
+        if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 11):
+            continue
+        at = datetime.fromtimestamp(int(seconds), UTC)
+        if name == "messages":
+            if (stop := _word_of(item)) is not None:
+                yield Said(draft.wa_id, draft.user_id, stop, "stop_word", at)
+        elif item.get("category") == MARKETING and item.get("value") in {"stop", "resume"}:
+            yield Said(draft.wa_id, draft.user_id, item["value"] == "stop", "whatsapp", at)
+
+
+def _word_of(item: object) -> bool | None:
+    """Whether a message is a stop word (True) or a start word (False); None for all others, and in groups."""
+    if not isinstance(item, dict) or "group_id" in item:
+        return None
+    match item.get("type"):
+        case "text":
+            said = member(item, "text").get("body")
+        case "button":
+            said = member(item, "button").get("text")
+        case "interactive":
+            said = member(member(item, "interactive"), "button_reply").get("title")
+        case _:
+            return None
+    if not isinstance(said, str) or len(said) > LONGEST_WORD:
+        return None
+    return words().get(_plain(said))
+
+
+@cache
+def words() -> Mapping[str, bool]:
+    """Every word of `stop_words.yaml`: whether it stops."""
+    by_language = yaml.safe_load((Path(__file__).parent / "stop_words.yaml").read_text())
+    return {
+        _plain(word): kind == "stop"
+        for kinds in by_language.values()
+        for kind, listed in kinds.items()
+        for word in listed
+    }
+
+
+def _plain(said: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", said).casefold().strip(_AROUND).split())
+
+
+def _record(said: Said, owner: Owner, phone_number_id: str) -> NewEvent | None:
+    """Store a word under each id of the customer; the event of it when the customer's state changed."""
+    scope = {
+        "tenant_id": owner.tenant_id,
+        "environment": owner.environment,
+        "phone_number_id": phone_number_id,
+    }
+    wa_id, user_id = _both_ids(scope, said)
+    is_report = said.source == "whatsapp"
+    # WhatsApp's resume is the customer's later and wider word: it ends a stop word's opt-out as well.
+    is_word = not is_report or not said.stop
+    change_id = ids.uuid7()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _RECORD,
+            {
+                **scope,
+                "customers": [customer for customer in (wa_id, user_id) if customer],
+                "id": change_id,
+                "wa_id": wa_id,
+                "user_id": user_id,
+                "reported_stop": is_report and said.stop,
+                "reported_at": said.at if is_report else None,
+                "wrote_stop": is_word and said.stop,
+                "wrote_at": said.at if is_word else None,
+            },
+        )
+        written = cursor.fetchall()
+    stopped = any(is_stopped for _, _, is_stopped in written)
+    was_stopped = any(
+        not is_new and is_stopped != (row_id == change_id) for row_id, is_new, is_stopped in written
+    )
+    if stopped == was_stopped:
+        return None
+    data = {
+        "opted_out": stopped,
+        "source": said.source,
+        "at": isoformat(said.at),
+        "wa_id": wa_id,
+        "user_id": user_id,
+    }
+    return NewEvent(
+        type="customer.opt_out",
+        environment=owner.environment,
+        waba_id=owner.waba_id,
+        phone_number_id=phone_number_id,
+        display_phone_number=owner.display_phone_number,
+        wa_id=wa_id,
+        user_id=user_id,
+        dedupe_key=f"optout:{change_id}",
+        data=orjson.dumps(data),
+    )
+
+
+def _both_ids(scope: Mapping[str, Any], said: Said) -> tuple[str | None, str | None]:
+    """The customer's ids; the one that is not said, from the newest message that has both."""
+    if said.wa_id and said.user_id:
+        return said.wa_id, said.user_id
+    given = {"wa_id": said.wa_id} if said.wa_id else {"user_id": said.user_id}
+    known = Message.objects.filter(**scope, **given, wa_id__isnull=False, user_id__isnull=False)
+    return known.order_by("-id").values_list("wa_id", "user_id").first() or (said.wa_id, said.user_id)

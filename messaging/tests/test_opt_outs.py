@@ -1,0 +1,311 @@
+"""Opt-outs: what Meta reports and what customers write, where it is shown, and batches that skip it."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from pytest_django import Settings
+
+from messaging import opt_outs
+from messaging.batches import runner
+from messaging.models import OptOut
+from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import notification, number_of, post
+from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.models import Delivery, Event, EventPayload
+from webhooks.tests.publishing import endpoint_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WABA, PNID = "100200300400500", "200300400500600"
+WA_ID, USER_ID = "919812345678", "IN.77889900112233445566"
+T0 = 1_793_500_000
+
+
+@pytest.fixture
+def here(tenant: Tenant) -> PhoneNumber:
+    return number_of(tenant, waba_id=WABA, phone_number_id=PNID)
+
+
+def take_in(field: str, *, secret: str | None = None, **members: Any) -> None:
+    metadata = {"display_phone_number": "919800000001", "phone_number_id": PNID}
+    value = {"messaging_product": "whatsapp", "metadata": metadata, **members}
+    assert post(notification((WABA, [{"field": field, "value": value}])), secret=secret).status_code == 200
+
+
+def report(value: str, *, at: int = T0, **who: str) -> None:
+    """Meta's documented form."""
+    preference = {
+        **(who or {"wa_id": WA_ID}),
+        "detail": f"User requested to {value} marketing messages",
+        "category": "marketing_messages",
+        "value": value,
+        "timestamp": at,
+    }
+    take_in(
+        "user_preferences", contacts=[{"profile": {"name": "Asha R"}, **who}], user_preferences=[preference]
+    )
+
+
+def write(said: str | dict[str, Any], *, at: int = T0, secret: str | None = None, **more: Any) -> None:
+    content = {"type": "text", "text": {"body": said}} if isinstance(said, str) else said
+    item = {"from": WA_ID, "from_user_id": USER_ID, "id": f"wamid.{at}.{said}", "timestamp": str(at)}
+    contact = {"profile": {"name": "Asha R"}, "wa_id": WA_ID, "user_id": USER_ID}
+    take_in("messages", secret=secret, contacts=[contact], messages=[{**item, **content, **more}])
+
+
+def shown(api: Api, customer: str = WA_ID) -> tuple[bool, str | None, str | None]:
+    body = api.get(f"/v1/numbers/{PNID}/customers/{customer}").json()
+    return body["opted_out"], body["opted_out_source"], body["opted_out_at"]
+
+
+def changes() -> list[dict[str, Any]]:
+    """The data of the events, in their order."""
+    events = Event.objects.filter(type="customer.opt_out").order_by("id")
+    return [orjson.loads(bytes(EventPayload.objects.get(id=event.id).body)) for event in events]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "STOP",
+        " Stop!! ",
+        "“unsubscribe”",
+        "Stop  Promotions",
+        "बंद करो",
+        "बंद करें।",
+        "நிறுத்து",
+        "إلغاء الاشتراك",
+        "Désabonner",
+        {"type": "button", "button": {"payload": "x", "text": "Stop promotions"}},
+        {
+            "type": "interactive",
+            "interactive": {"type": "button_reply", "button_reply": {"id": "1", "title": "STOP"}},
+        },
+    ],
+)
+def test_a_stop_word_opts_out_and_a_start_word_in(api: Api, here: PhoneNumber, said: Any) -> None:
+    write(said)
+    assert shown(api) == (True, "stop_word", "2026-11-01T02:26:40.000Z")
+    assert shown(api, USER_ID) == shown(api)
+    write("शुरू करें", at=T0 + 60)
+    assert shown(api) == (False, None, None)
+    assert [change["opted_out"] for change in changes()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Please stop by at five",
+        "Don't stop",
+        "cancel",
+        "stop" * 20,
+        {"type": "text", "text": "STOP"},
+        {"type": "text", "text": {"body": "STOP"}, "group_id": "120"},
+        {"type": "image", "image": {"id": "1", "caption": "STOP"}},
+    ],
+)
+def test_other_messages_mean_nothing(api: Api, here: PhoneNumber, said: Any) -> None:
+    write(said)
+    assert (shown(api)[0], changes()) == (False, [])
+
+
+def test_the_words_of_a_language_are_on_one_side_alone() -> None:
+    words = opt_outs.words()
+    assert (words["stop"], words["बंद करो"], words["start"]) == (True, True, False)
+    assert all(0 < len(word) <= opt_outs.LONGEST_WORD for word in words)
+
+
+def test_a_start_word_does_not_undo_what_was_set_in_whatsapp(api: Api, here: PhoneNumber) -> None:
+    write("stop")
+    report("stop", at=T0 + 10, wa_id=WA_ID)
+    write("start", at=T0 + 20)
+    assert shown(api) == (True, "whatsapp", "2026-11-01T02:26:50.000Z")
+    report("resume", at=T0 + 30, wa_id=WA_ID)
+    assert not shown(api)[0]
+    write("stop", at=T0 + 40)
+    report("resume", at=T0 + 50, wa_id=WA_ID)
+    assert not shown(api)[0]
+    assert [(each["opted_out"], each["source"]) for each in changes()] == [
+        (True, "stop_word"),
+        (False, "whatsapp"),
+        (True, "stop_word"),
+        (False, "whatsapp"),
+    ]
+
+
+def test_the_later_word_counts_whatever_comes_first(api: Api, here: PhoneNumber) -> None:
+    write("start", at=T0 + 60)
+    write("stop", at=T0)
+    report("resume", at=T0 + 60, wa_id=WA_ID)
+    report("stop", at=T0, wa_id=WA_ID)
+    assert (shown(api)[0], changes()) == (False, [])
+
+
+def test_a_preference_under_one_id_is_known_under_the_other(api: Api, here: PhoneNumber) -> None:
+    write("Hello")
+    report("stop", user_id=USER_ID)
+    assert OptOut.objects.filter(reported_stop=True).count() == 2
+    (item,) = api.get("/v1/opt-outs").json()["data"]
+    assert (item["wa_id"], item["user_id"]) == (WA_ID, USER_ID)
+
+
+def test_a_repeat_changes_nothing(api: Api, here: PhoneNumber) -> None:
+    for _ in range(2):
+        write("stop")
+        report("stop", wa_id=WA_ID)
+    assert len(changes()) == 1
+
+
+def test_only_those_who_name_the_event_get_it(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
+    everything = endpoint_of(tenant)
+    named = endpoint_of(tenant, event_types=["customer.opt_out", "*"])
+    write("stop")
+    got = {(row.endpoint_id, row.event_type) for row in Delivery.objects.all()}
+    assert got == {
+        (everything.id, "message.inbound"),
+        (named.id, "message.inbound"),
+        (named.id, "customer.opt_out"),
+    }
+    (change,) = changes()
+    assert change == {
+        "opted_out": True,
+        "source": "stop_word",
+        "at": "2026-11-01T02:26:40.000Z",
+        "wa_id": WA_ID,
+        "user_id": USER_ID,
+    }
+
+
+def test_the_list_is_of_the_number_the_source_the_tenant_and_the_environment(
+    api: Api, other_api: Api, tenant: Tenant, here: PhoneNumber, settings: Settings
+) -> None:
+    second = number_of(tenant, waba_id=WABA, phone_number_id="200300400500601", digits="919800000002")
+    write("stop")
+    report("stop", at=T0 + 5, wa_id="919812345679")
+    report("resume", at=T0 + 5, wa_id="919812345670")
+    page = api.get("/v1/opt-outs?limit=1").json()
+    assert page["data"] == [
+        {
+            "phone_number_id": PNID,
+            "wa_id": "919812345679",
+            "user_id": None,
+            "opted_out_at": "2026-11-01T02:26:45.000Z",
+            "opted_out_source": "whatsapp",
+        }
+    ]
+    (rest,) = api.get(f"/v1/opt-outs?cursor={page['next_cursor']}").json()["data"]
+    assert (rest["wa_id"], rest["opted_out_source"]) == (WA_ID, "stop_word")
+    for query, count in (
+        ("source=stop_word", 1),
+        ("source=whatsapp", 1),
+        (f"phone_number_id={PNID}", 2),
+        (f"phone_number_id={second.phone_number_id}", 0),
+    ):
+        assert len(api.get(f"/v1/opt-outs?{query}").json()["data"]) == count, query
+    assert_error(api.get("/v1/opt-outs?source=mail"), 400, "invalid_request")
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    assert other_api.get("/v1/opt-outs").json()["data"] == test_api.get("/v1/opt-outs").json()["data"] == []
+    limited = api_keys.create(
+        name="l", environment="live", tenant=tenant, phone_number_ids=[second.phone_number_id]
+    )
+    assert Api(limited.key).get("/v1/opt-outs").json()["data"] == []
+    assert (
+        not Api(limited.key)
+        .get(f"/v1/numbers/{second.phone_number_id}/customers/{WA_ID}")
+        .json()["opted_out"]
+    )
+
+
+def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
+    """Neither finds the other's row, and both write it: the later word counts and each change has one event."""
+    meeting = threading.Barrier(2)
+
+    def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+        if statement == opt_outs._RECORD:
+            meeting.wait(timeout=10)
+        return execute(statement, *rest)
+
+    def say(at: int) -> None:
+        try:
+            with connection.execute_wrapper(meet):
+                write("stop" if at == T0 + 1 else "start", at=at)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(say, [T0, T0 + 1]))
+    assert shown(api)[0]
+    assert [change["opted_out"] for change in changes()] == [True]
+
+
+def test_expunging_a_customer_deletes_the_opt_out(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
+    write("stop")
+    report("stop", wa_id="919812345679")
+    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID)
+    assert [row.customer for row in OptOut.objects.all()] == ["919812345679"]
+    call_command("expunge", "--tenant", str(tenant.id), "--all")
+    assert not OptOut.objects.exists()
+
+
+def test_a_batch_skips_those_who_opted_out_if_it_asks(
+    api: Api,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    account: SimulatedAccount,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    number = connected_number(tenant, account)
+    stopped = {"reported_stop": True, "id": tenant.id}
+    own = {"tenant_id": tenant.id, "environment": "live", "phone_number_id": number.phone_number_id}
+    for row in (
+        {**own, "customer": "919800001000"},
+        {**own, "customer": "IN.42"},
+        {**own, "customer": "919800001001", "tenant_id": other_tenant.id},
+        {**own, "customer": "919800001001", "environment": "test"},
+        {**own, "customer": "919800001001", "phone_number_id": "another"},
+        {**own, "customer": "919800001001", "reported_stop": False},
+    ):
+        OptOut.objects.create(**stopped | row)
+    text = {"type": "text", "text": {"body": "Sale"}}
+    messages = [
+        {"to": "+91 98000-01000", **text, "message_ref": "a"},
+        {"recipient": "IN.42", **text},
+        {"to": 919800001000, **text},
+        {"to": "+919800001001", **text},
+    ]
+
+    def sent(**asked: Any) -> tuple[list[tuple[str, str | None]], dict[str, Any]]:
+        body = {"from": number.phone_number_id, "messages": messages, **asked}
+        path = f"/v1/messages/batch/{api.post('/v1/messages/batch', body).json()['id']}"
+        runner.run()
+        items = api.get(f"{path}/items").json()["data"]
+        return [(item["status"], item["skip_reason"]) for item in items], api.get(path).json()
+
+    skipped = ("skipped", "opted_out")
+    outcomes, batch = sent(skip_opted_out=True)
+    assert outcomes == [skipped, skipped, skipped, ("accepted", None)]
+    assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 1, True)
+    # Of a skipped message the name is free again, and without the word everything is sent.
+    outcomes, batch = sent()
+    assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 4, False)
+    error = assert_error(
+        api.post(
+            "/v1/messages/batch",
+            {"from": number.phone_number_id, "messages": messages, "skip_opted_out": "yes"},
+        ),
+        400,
+        "invalid_request",
+    )
+    assert list(error["details"]["fields"]) == ["skip_opted_out"]
