@@ -1,5 +1,6 @@
 """Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from webhooks.figures.reading import Sums
 DAYS = (7, 30, 90)
 PLOT_HEIGHT = 120
 BAR_WIDTH = 5
+MOST_ADS = 20
 MOST_TEMPLATES = 200
 """Names in the filter: the first by the alphabet."""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
@@ -167,9 +169,18 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
             "plots": [("Messages", Plot(by_day, _messages)), ("Webhook deliveries", Plot(by_day, _webhooks))],
             "times": TimePlot(by_day),
             "any": any(day.sent or day.received or day.webhooks_delivered for day in by_day),
+            "ads": _ads(found.messages),
             "as_of": found.as_of,
         },
     )
+
+
+def _ads(messages: list[Sums]) -> list[tuple[str, int]]:
+    """The ads and posts that brought most messages in the range, and how many."""
+    counts: Counter[str] = Counter()
+    for sums in messages:
+        counts.update(sums.by_value.get("referral", {}))
+    return counts.most_common(MOST_ADS)
 
 
 def last_days(visit: Visit) -> SafeString | None:

@@ -91,6 +91,7 @@ class MessageFilter(forms.Form):
     wa_id = lists.CustomerNumberField()
     template = forms.CharField(label="Template", required=False, max_length=512)
     batch = forms.CharField(label="Batch id", required=False, max_length=40)
+    referral = forms.CharField(label="Ad id", required=False, max_length=255)
 
     def clean_batch(self) -> UUID | None:
         typed = ids.typed(self.cleaned_data["batch"].strip())
@@ -133,7 +134,7 @@ def search_page(
     visit: Visit, wanted: Mapping[str, Any], *, before: UUID | None, limit: int
 ) -> BoundedPage[Message]:
     """A page of messages by the filled fields of the filter, newest first."""
-    columns = {"batch": "batch_id"}
+    columns = {"batch": "batch_id", "referral": "referral_source_id"}
     return message_search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,

@@ -45,6 +45,19 @@ INLINE_TYPES = ("image/jpeg", "image/png", "image/webp", "audio/", "video/")
 EMOJIS = ("👍", "❤", "😂")
 
 
+AD = {
+    "source_url": "https://fb.me/1a2b3c",
+    "source_id": "120200300400500600",
+    "source_type": "ad",
+    "headline": "Chat with us",
+    "body": "Fresh coffee, delivered",
+    "media_type": "image",
+    "image_url": "https://example.com/coffee.jpg",
+    "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ",
+}
+"""The ad that customers of the sandbox come from, in Meta's form (upstream fact 3.4)."""
+
+
 class CustomerForm(forms.Form):
     """A customer who has not written yet."""
 
@@ -64,6 +77,8 @@ class CustomerForm(forms.Form):
             ("user_id", "User id alone: a customer with a user name"),
         ),
     )
+
+    from_ad = forms.BooleanField(label="They came from an ad", required=False)
 
     def clean_customer(self) -> str:
         digits = re.sub(r"[\s().+-]", "", self.cleaned_data["customer"])
@@ -144,6 +159,7 @@ def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
         "text": "Hello",
         "identity": form.cleaned_data["identity"],
         "name": form.cleaned_data["name"] or None,
+        **({"referral": AD} if form.cleaned_data["from_ad"] else {}),
     }
     return _write(request, visit, form.cleaned_data["customer"], said)
 

@@ -435,6 +435,10 @@ class Message(models.Model):
     billable = models.BooleanField(null=True)
     service_ms = models.IntegerField(null=True)
     upstream_ms = models.IntegerField(null=True)
+    referral_source_type = models.CharField(max_length=20, null=True)
+    referral_source_id = models.CharField(max_length=255, null=True)
+    """The ad or post that the customer came from with this message."""
+    referral_ctwa_clid = models.CharField(max_length=512, null=True)
 
     class Meta:
         db_table = "messages"
@@ -455,6 +459,11 @@ class Message(models.Model):
             ),
             models.Index(
                 fields=["tenant_id", "-id"], name="message_failed", condition=Q(failed_at__isnull=False)
+            ),
+            models.Index(
+                fields=["tenant_id", "referral_source_id", "-id"],
+                name="message_by_referral",
+                condition=Q(referral_source_id__isnull=False),
             ),
         ]
 

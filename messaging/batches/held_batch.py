@@ -149,9 +149,8 @@ FROM (
     FOR NO KEY UPDATE OF c SKIP LOCKED
 ) AS free
 WHERE b.id = free.id
-RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries, b.skip_opted_out,
-    free.given_up,
-    b.traceparent
+RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries,
+    b.skip_opted_out, free.given_up, b.traceparent
 """
 
 HOLDERS = """
@@ -286,7 +285,7 @@ def take(held: Held, *, first: int, count: int) -> Taken:
 
 
 def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[ClaimedItem]:
-    """The claimed items, less those to customers who opted out: they are skipped. Inside the claim's transaction."""
+    """The claimed items less those to customers who opted out, which are skipped. Inside a transaction."""
     customers = {item.idx: customer_of(item.body) for item in claimed}
     stopped = opt_outs.among(
         customers.values(),

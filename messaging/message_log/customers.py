@@ -44,6 +44,7 @@ CROSS JOIN LATERAL (VALUES
     ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system'),
     ('outbound', direction = 'outbound'),
     ('template', template IS NOT NULL),
+    ('referral', referral_source_id IS NOT NULL),
     ('wa_id', wa_id IS NOT NULL),
     ('user_id', user_id IS NOT NULL)
 ) AS each (kind, holds)
@@ -67,6 +68,8 @@ class Customer:
     last_inbound: Message | None
     last_outbound: Message | None
     last_template: Message | None
+    last_referral: Message | None
+    """The last message that came from an ad or post."""
     opt_out: opt_outs.State
     """Whether the customer wants no marketing messages."""
 
@@ -112,6 +115,7 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
         last_inbound=inbound,
         last_outbound=newest.get("outbound"),
         last_template=newest.get("template"),
+        last_referral=newest.get("referral"),
         opt_out=opt_outs.state_of(opt_outs.rows_of(**scope, customers=ids.values())),
     )
 

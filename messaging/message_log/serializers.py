@@ -35,6 +35,18 @@ class PricingOut(serializers.Serializer[Any]):
     billable = serializers.BooleanField(allow_null=True)
 
 
+class ReferralOut(serializers.Serializer[Message]):
+    """The ad or post that the customer came from with a message."""
+
+    source_type = serializers.CharField(
+        source="referral_source_type", allow_null=True, help_text="`ad` or `post`."
+    )
+    source_id = serializers.CharField(
+        source="referral_source_id", allow_null=True, help_text="Meta's id of the ad or post."
+    )
+    ctwa_clid = serializers.CharField(source="referral_ctwa_clid", allow_null=True)
+
+
 class MessageOut(serializers.ModelSerializer[Message]):
     """How far a message came, without its content."""
 
@@ -48,6 +60,9 @@ class MessageOut(serializers.ModelSerializer[Message]):
     pricing = serializers.SerializerMethodField()
     batch_id = serializers.SerializerMethodField()
     event_id = serializers.SerializerMethodField()
+    referral = serializers.SerializerMethodField(
+        help_text="The ad or post that the customer came from with this message; else null."
+    )
     created_at = serializers.DateTimeField()
 
     class Meta:
@@ -68,6 +83,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
             "idx",
             "event_id",
             "pricing",
+            "referral",
             "service_ms",
             "upstream_ms",
             "created_at",
@@ -93,6 +109,12 @@ class MessageOut(serializers.ModelSerializer[Message]):
             "type": message.pricing_type,
             "billable": message.billable,
         }
+
+    @extend_schema_field(ReferralOut(allow_null=True))
+    def get_referral(self, message: Message) -> dict[str, str | None] | None:
+        if message.referral_source_id is None and message.referral_ctwa_clid is None:
+            return None
+        return dict(ReferralOut(message).data)
 
     def get_batch_id(self, message: Message) -> str | None:
         return ids.encode(ids.BATCH, message.batch_id) if message.batch_id else None
@@ -194,6 +216,13 @@ class LastTemplateOut(serializers.ModelSerializer[Message]):
         fields = ["id", "name", "language", "status", "created_at"]
 
 
+class LastReferralOut(ReferralOut):
+    """The ad or post that the customer came from last, and the message."""
+
+    message_id = serializers.CharField(source="key", help_text="The message that came with it.")
+    at = serializers.DateTimeField(source="sent_at", allow_null=True)
+
+
 class CustomerOut(serializers.Serializer[Customer]):
     """What is known of a customer of a number."""
 
@@ -209,6 +238,7 @@ class CustomerOut(serializers.Serializer[Customer]):
         source="last_outbound.created_at", allow_null=True, default=None
     )
     last_template = LastTemplateOut(allow_null=True)
+    last_referral = LastReferralOut(allow_null=True)
     opted_out = serializers.SerializerMethodField()
     opted_out_at = serializers.DateTimeField(source="opt_out.since", allow_null=True)
     opted_out_source = serializers.ChoiceField(

@@ -44,6 +44,11 @@ class MessageLogView(ResourceViewSet):
             OpenApiParameter("status", str, enum=STATUSES),
             OpenApiParameter("template", str, description="The template's name."),
             OpenApiParameter("batch_id", str),
+            OpenApiParameter(
+                "referral_source_id",
+                str,
+                description="Meta's id of the ad or post that the customer came from.",
+            ),
             OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
             OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
         ],
@@ -57,6 +62,7 @@ class MessageLogView(ResourceViewSet):
             "direction": query.choice(request, "direction", get_args(Direction)),
             "template": query.text(request, "template", longest=LONGEST_TEMPLATE),
             "batch_id": query.public_id(request, "batch_id", ids.BATCH),
+            "referral_source_id": query.text(request, "referral_source_id"),
         }
         begin, end = query.span(request)
         page = message_search.search(
@@ -129,8 +135,8 @@ class CustomersView(ResourceViewSet):
         operation_id="get_customer",
         summary="Get a customer of a number",
         description="By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing "
-        "messages are stopped, and the ids that are known. A customer that never wrote and was never written to is "
-        "answered with nulls.",
+        "messages are stopped, the ad that it came from last, and the ids that are known. A customer that never "
+        "wrote and was never written to is answered with nulls.",
         tags=["Messages"],
         responses=CustomerOut,
     )

@@ -8,8 +8,8 @@ Nearly every notification is small, well formed, of one tenant and without side 
 that arrive together in one statement (`Intake`). All others take `accept` in a thread, one transaction each.
 
 Side effects are the numbers, accounts, templates and opt-outs that a notification changes (upstream fact 3.3 rule 7).
-They are applied inside its transaction, once for each change that brought something new: a repeat that comes days later must
-not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.
+They are applied inside its transaction, once for each change that brought something new: a repeat that comes days
+later must not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.
 """
 
 import hashlib

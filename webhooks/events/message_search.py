@@ -35,7 +35,7 @@ EARLIER = timedelta(minutes=10)
 MESSAGES = StoredRows(Message)
 _MESSAGES = BoundedList(MESSAGES, by_month=True)
 _SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
-_INDEXED = ("wa_id", "user_id", "batch_id")
+_INDEXED = ("wa_id", "user_id", "batch_id", "referral_source_id")
 """Columns with an index that ends in the id; the others are conditions on what the walk passes."""
 
 # The statements of one message's look-up are prepared and planned once: to plan them for every partition takes many

@@ -64,6 +64,9 @@ _FILLED = {
     "billable": "bool",
     "service_ms": "int",
     "upstream_ms": "int",
+    "referral_source_type": "text",
+    "referral_source_id": "text",
+    "referral_ctwa_clid": "text",
 }
 """Columns that keep their first value."""
 _TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))

@@ -215,7 +215,7 @@ WITH locked AS (
     ORDER BY m.tenant_id, m.environment, m.key, m.month
     FOR UPDATE
 )
-UPDATE messages m SET key = %s || locked.id, wa_id = NULL, user_id = NULL
+UPDATE messages m SET key = %s || locked.id, wa_id = NULL, user_id = NULL, referral_ctwa_clid = NULL
 FROM locked
 WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND m.key = locked.key
   AND m.month = locked.month

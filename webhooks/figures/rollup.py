@@ -92,6 +92,7 @@ FROM messages m CROSS JOIN LATERAL (VALUES
     ('unknown', '', m.direction = 'outbound'
         AND coalesce(m.accepted_at, m.sent_at, m.delivered_at, m.read_at, m.failed_at) IS NULL),
     ('pricing', m.pricing_category, m.pricing_category IS NOT NULL),
+    ('referral', left(m.referral_source_id, 40), m.referral_source_id IS NOT NULL),
     ('delivered_seconds', {_bucket(_AFTER.format(column="delivered_at"))},
         m.direction = 'outbound' AND m.delivered_at - coalesce(m.accepted_at, m.sent_at) IS NOT NULL),
     ('read_seconds', {_bucket(_AFTER.format(column="read_at"))},

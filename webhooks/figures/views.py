@@ -34,6 +34,10 @@ class MessageFiguresOut(serializers.Serializer[Sums]):
     pricing = serializers.DictField(
         child=serializers.IntegerField(), help_text="Messages by pricing category."
     )
+    referrals = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Messages that came from ads and posts, by Meta's id of the ad or post.",
+    )
     median_seconds_to_delivered = serializers.IntegerField(allow_null=True)
     median_seconds_to_read = serializers.IntegerField(allow_null=True)
 
@@ -45,6 +49,7 @@ class MessageFiguresOut(serializers.Serializer[Sums]):
             **{name: instance.counts.get(name, 0) for name in plain},
             "failed_by_code": instance.by_value.get("failed", {}),
             "pricing": instance.by_value.get("pricing", {}),
+            "referrals": instance.by_value.get("referral", {}),
             "median_seconds_to_delivered": instance.percentile("delivered_seconds", 0.5),
             "median_seconds_to_read": instance.percentile("read_seconds", 0.5),
         }

@@ -31,6 +31,7 @@ STATUS_OF_WORD: Mapping[str, Status] = {
 """What a status of the upstream says of its message; a voice message that was played was read."""
 
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
+LONGEST_COLUMN = 255
 LARGEST_CODE = 2**31 - 1
 LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
@@ -59,11 +60,16 @@ class MessageFacts(NamedTuple):
     service_ms: int | None = None
     """The service's own milliseconds of a single send, until its answer was there."""
     upstream_ms: int | None = None
+    referral_source_type: str | None = None
+    referral_source_id: str | None = None
+    """The ad or post that the customer came from (upstream fact 3.4)."""
+    referral_ctwa_clid: str | None = None
 
 
 def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
     """The facts of a message in a notification: one from a customer, or an echo of the business's own app."""
     kind, template, language = content_of(item)
+    referral = _object(item.get("referral"))
     return MessageFacts(
         direction=direction,
         status="received" if direction == "inbound" else "sent",
@@ -73,6 +79,9 @@ def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
         template=template,
         template_language=language,
         error_code=error_code_of(item),
+        referral_source_type=_short(referral.get("source_type"), LONGEST_WORD),
+        referral_source_id=_short(referral.get("source_id"), LONGEST_COLUMN),
+        referral_ctwa_clid=_short(referral.get("ctwa_clid"), LONGEST_NAME),
     )
 
 
@@ -229,8 +238,6 @@ class Normalised:
     changes: tuple[Change, ...]
     error: str | None = None
 
-
-LONGEST_COLUMN = 255
 
 META_OTHER: EventType = "meta.other"
 

@@ -1,0 +1,104 @@
+"""Messages from ads: the referral in lists, look-up, customer, figures; kept when the content is gone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from gateway.clock import now
+from messaging.tests.incoming import notification, number_of, post
+from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
+from tenants.models import Tenant
+from tests.fixtures import Api
+from webhooks.models import EventPayload, Message
+from webhooks.tests.test_figures import around, count_all, figures
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WABA, PNID, WA_ID = "100200300400500", "200300400500600", "919812345678"
+AD = "120200300400500600"
+REFERRAL = {
+    "source_url": "https://fb.me/1a2b3c",
+    "source_id": AD,
+    "source_type": "ad",
+    "body": "Fresh coffee",
+    "headline": "Chat with us",
+    "media_type": "image",
+    "image_url": "https://scontent.example/a.jpg",
+    "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ",
+    "welcome_message": {"text": "Hello"},
+}
+SHORT = {"source_type": "ad", "source_id": AD, "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ"}
+
+
+@pytest.fixture(autouse=True)
+def here(tenant: Tenant) -> PhoneNumber:
+    return number_of(tenant, waba_id=WABA, phone_number_id=PNID)
+
+
+def write(wamid: str, *, sender: str = WA_ID, **more: Any) -> None:
+    message = {
+        "from": sender,
+        "id": wamid,
+        "timestamp": str(int(now().timestamp())),
+        "type": "text",
+        "text": {"body": "Is it fresh?"},
+        **more,
+    }
+    value = {
+        "messaging_product": "whatsapp",
+        "metadata": {"display_phone_number": "919800000001", "phone_number_id": PNID},
+        "messages": [message],
+    }
+    assert post(notification((WABA, [{"field": "messages", "value": value}]))).status_code == 200
+
+
+def listed(api: Api, query: str = "") -> list[tuple[str, Any]]:
+    return [(row["id"], row["referral"]) for row in api.get(f"/v1/messages?{query}").json()["data"]]
+
+
+def test_lists_look_up_and_customer_know_the_ad(api: Api, other_api: Api, tenant: Tenant) -> None:
+    write("wamid.1", referral=REFERRAL)
+    write("wamid.2")
+    write("wamid.3", referral={"source_id": "77", "source_type": "post"}, sender="919812345679")
+    post_of = {"source_type": "post", "source_id": "77", "ctwa_clid": None}
+    assert listed(api) == [("wamid.3", post_of), ("wamid.2", None), ("wamid.1", SHORT)]
+    assert listed(api, f"referral_source_id={AD}") == [("wamid.1", SHORT)]
+    assert listed(api, f"referral_source_id={AD}&wa_id=919812345679") == []
+    found = api.get("/v1/messages/wamid.1").json()
+    assert (found["referral"], found["message"]["referral"]) == (SHORT, REFERRAL)
+    path = f"/v1/numbers/{PNID}/customers/"
+    last = api.get(f"{path}{WA_ID}").json()["last_referral"]
+    assert {name: last[name] for name in (*SHORT, "message_id")} == {**SHORT, "message_id": "wamid.1"}
+    assert last["at"] is not None
+    assert api.get(f"{path}919812345670").json()["last_referral"] is None
+    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    assert listed(other_api, f"referral_source_id={AD}") == listed(test_api, f"referral_source_id={AD}") == []
+    EventPayload.objects.all().delete()
+    found = api.get("/v1/messages/wamid.1").json()
+    assert (found["referral"], found["message"]) == (SHORT, None)
+    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID)
+    assert not Message.objects.filter(referral_ctwa_clid__isnull=False).exists()
+
+
+@pytest.mark.parametrize(
+    "referral",
+    ["x", [], {}, {"source_id": 5, "source_type": {}}, {"source_id": "1" * 300, "ctwa_clid": "c" * 600}],
+)
+def test_a_referral_of_another_form_loses_no_message(api: Api, referral: Any) -> None:
+    write("wamid.1", referral=referral)
+    assert len(listed(api)) == 1
+    assert api.get("/v1/messages/wamid.1").json()["message"]["referral"] == referral
+
+
+@pytest.mark.usefixtures("within_half_an_hour")
+def test_analytics_count_messages_by_ad(api: Api) -> None:
+    for number in range(3):
+        write(f"wamid.{number}", referral=REFERRAL)
+    write("wamid.p", referral={"source_id": "77", "source_type": "post"})
+    write("wamid.x")
+    count_all()
+    (day,) = figures(api, around(now() + timedelta()))["messages"]
+    assert (day["received"], day["referrals"]) == (5, {AD: 3, "77": 1})
