@@ -234,23 +234,23 @@ def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> Ht
         wish = "no marketing" if value == "stop" else "marketing again"
         messages.success(request, f"The business learns that you want {wish}.")
 
-    return _tell(request, visit, customer, prefer)
+    return _act(request, visit, customer, prefer)
 
 
 def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str, Any]) -> HttpResponse:
     def write(number: str | None) -> None:
         control.write(visit.tenant.id, {**said, "from": customer, "phone_number_id": number})
 
-    return _tell(request, visit, customer, write)
+    return _act(request, visit, customer, write)
 
 
-def _tell(
-    request: HttpRequest, visit: Visit, customer: str, tell: Callable[[str | None], None]
+def _act(
+    request: HttpRequest, visit: Visit, customer: str, act: Callable[[str | None], None]
 ) -> HttpResponse:
     """Act as the customer, and go back to the conversation."""
     try:
         with _asking_simulator(visit), or_404():
-            tell(request.POST.get("number") or None)
+            act(request.POST.get("number") or None)
     except InvalidRequest as error:
         messages.error(request, error.text)
     except control.FAILURES:

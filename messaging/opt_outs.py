@@ -26,7 +26,7 @@ from gateway.clock import isoformat
 from gateway.upstream.notifications.lossless_json import JsonObject, member, text
 from gateway.upstream.notifications.normalise import Change
 from messaging.models import OptOut
-from messaging.notifications.routing import Owner
+from phone_numbers.lookup import NumberRoute
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Message
@@ -131,14 +131,10 @@ def has_word(value: JsonObject) -> bool:
     return isinstance(items, list) and any(_word_of(item) is not None for item in items)
 
 
-def apply(change: Change, owner: Owner) -> None:
-    """Record what a change says of opt-outs, and publish what it changes. Inside the change's transaction."""
-    if owner.phone_number_id is None:
-        return
-    events = [
-        event for said in _said(change) if (event := _record(said, owner, owner.phone_number_id)) is not None
-    ]
-    publish(tenant_id=owner.tenant_id, events=events)
+def apply(change: Change, number: NumberRoute) -> None:
+    """Record what a change says of a number's opt-outs, and publish what it changes. Inside the transaction."""
+    events = [event for said in _said(change) if (event := _record(said, number)) is not None]
+    publish(tenant_id=number.tenant_id, events=events)
 
 
 def _said(change: Change) -> Iterator[Said]:
@@ -193,12 +189,12 @@ def _plain(said: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", said).casefold().strip(_AROUND).split())
 
 
-def _record(said: Said, owner: Owner, phone_number_id: str) -> NewEvent | None:
+def _record(said: Said, number: NumberRoute) -> NewEvent | None:
     """Store a word under each id of the customer; the event of it when the customer's state changed."""
-    scope = {
-        "tenant_id": owner.tenant_id,
-        "environment": owner.environment,
-        "phone_number_id": phone_number_id,
+    scope: dict[str, Any] = {
+        "tenant_id": number.tenant_id,
+        "environment": number.environment,
+        "phone_number_id": number.phone_number_id,
     }
     wa_id, user_id = _both_ids(scope, said)
     is_report = said.source == "whatsapp"
@@ -236,10 +232,10 @@ def _record(said: Said, owner: Owner, phone_number_id: str) -> NewEvent | None:
     }
     return NewEvent(
         type="customer.opt_out",
-        environment=owner.environment,
-        waba_id=owner.waba_id,
-        phone_number_id=phone_number_id,
-        display_phone_number=owner.display_phone_number,
+        environment=number.environment,
+        waba_id=number.waba_id,
+        phone_number_id=number.phone_number_id,
+        display_phone_number=number.digits or None,
         wa_id=wa_id,
         user_id=user_id,
         dedupe_key=f"optout:{change_id}",

@@ -101,7 +101,11 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
         ids[given] = customer_id
     else:
         raise NotFound("This is neither a wa_id nor a user_id.")
-    scope = {"tenant_id": tenant_id, "environment": environment, "phone_number_id": phone_number_id}
+    scope: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": environment,
+        "phone_number_id": phone_number_id,
+    }
     newest = _newest(scope, given, ids[given])
     if linked := newest.get(other):
         ids[other] = getattr(linked, other)

@@ -12,7 +12,6 @@ from gateway.upstream.notifications.change import STATUSES, Direction
 from messaging import opt_outs
 from messaging.message_log.customers import Customer
 from messaging.message_log.detail import Detail, Error
-from messaging.models import OptOut
 from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Message
 from webhooks.serializers import DeliveryOut
@@ -250,7 +249,7 @@ class CustomerOut(serializers.Serializer[Customer]):
         return customer.opt_out.since is not None
 
 
-class OptOutOut(serializers.Serializer[OptOut]):
+class OptedOutCustomerOut(serializers.Serializer[Any]):
     """A customer who opted out of a number's marketing messages."""
 
     phone_number_id = serializers.CharField()

@@ -16,7 +16,13 @@ from gateway.roles import KeyScope
 from gateway.upstream.notifications.change import STATUSES, Direction
 from messaging import opt_outs
 from messaging.message_log import customers, detail
-from messaging.message_log.serializers import CustomerOut, DetailOut, MessageOut, OneMessageOut, OptOutOut
+from messaging.message_log.serializers import (
+    CustomerOut,
+    DetailOut,
+    MessageOut,
+    OneMessageOut,
+    OptedOutCustomerOut,
+)
 from webhooks.events import message_search
 from webhooks.models import Message
 
@@ -107,9 +113,9 @@ class OptOutsView(ResourceViewSet):
         tags=["Messages"],
         parameters=[
             OpenApiParameter("phone_number_id", str),
-            OpenApiParameter("source", str, enum=opt_outs.SOURCES),
+            OpenApiParameter("source", str, enum=opt_outs.SOURCES, description="How they opted out."),
         ],
-        responses=OptOutOut(many=True),
+        responses=OptedOutCustomerOut(many=True),
     )
     def list(self, request: Request) -> Response:
         number = filtered_number(caller_of(request), query.text(request, "phone_number_id"))
@@ -123,7 +129,7 @@ class OptOutsView(ResourceViewSet):
                 rows = rows.filter(reported_stop=False)
         paginator = NewestFirst()
         page = paginator.paginate_queryset(rows, request)
-        return paginator.get_paginated_response(OptOutOut(page, many=True).data)
+        return paginator.get_paginated_response(OptedOutCustomerOut(page, many=True).data)
 
 
 class CustomersView(ResourceViewSet):

@@ -84,10 +84,15 @@ def _templates(change: Change, owner: Owner) -> None:
     mirror.apply_notification(field=change.field, value=change.value or {}, waba_id=owner.waba_id)
 
 
+def _opt_outs(change: Change, owner: Owner) -> None:
+    if owner.number is not None:
+        opt_outs.apply(change, owner.number)
+
+
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(sync.HANDLERS, _numbers),
     **dict.fromkeys(mirror.HANDLERS, _templates),
-    **dict.fromkeys(("messages", "user_preferences"), opt_outs.apply),
+    **dict.fromkeys(("messages", "user_preferences"), _opt_outs),
 }
 """Upstream field → what it changes here."""
 

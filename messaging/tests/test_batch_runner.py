@@ -871,7 +871,18 @@ def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch:
     """The database may answer late: the lease began when it was asked, at the latest."""
     clock = [100.0]
     monkeypatch.setattr("messaging.batches.sender.time.monotonic", lambda: clock[0])
-    held = Held(uuid4(), uuid4(), "live", "100", 80, uuid4(), 0, given_up=False, traceparent=None)
+    held = Held(
+        uuid4(),
+        uuid4(),
+        "live",
+        "100",
+        80,
+        uuid4(),
+        0,
+        skip_opted_out=False,
+        given_up=False,
+        traceparent=None,
+    )
 
     class SlowDatabase:
         stopping = False

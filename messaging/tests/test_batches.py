@@ -55,6 +55,7 @@ def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) 
         "client_ref": "may",
         "waiting_for": None,
         "send_at": None,
+        "skip_opted_out": False,
         "started_at": None,
         "completed_at": None,
         "warnings": [],
@@ -352,6 +353,7 @@ def test_items_are_listed_in_order_by_pages_and_by_status(api: Api, number: Phon
             "event_id": None,
             "sent_at": None,
             "duplicate_of": None,
+            "skip_reason": None,
         }
     ]
 

@@ -65,7 +65,9 @@ def test_nothing_is_known_of_a_stranger(api: Api) -> None:
             "window_open_until",
             "last_outbound_at",
             "last_template",
+            "last_referral",
             "opted_out_at",
+            "opted_out_source",
         )
     )
     known = {"phone_number_id": PNID, "wa_id": WA_ID}

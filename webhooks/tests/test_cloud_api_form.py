@@ -28,6 +28,7 @@ from webhooks.tests.delivering import publish_one
 WABA, NUMBER = "100200300400500", "200300400500600"
 OWN_EVENTS = {
     "message.outbound",
+    "customer.opt_out",
     "batch.completed",
     "number.connection",
     "token.expiring",

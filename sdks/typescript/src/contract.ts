@@ -1201,7 +1201,7 @@ export interface paths {
         };
         /**
          * Get a customer of a number
-         * @description By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, and the ids that are known. A customer that never wrote and was never written to is answered with nulls.
+         * @description By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, the ad that it came from last, and the ids that are known. A customer that never wrote and was never written to is answered with nulls.
          */
         get: operations["get_customer"];
         put?: never;
@@ -1406,6 +1406,26 @@ export interface paths {
          * @description Creates the number below the account; verification and registration follow.
          */
         post: operations["migrate_number"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/opt-outs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List opt-outs
+         * @description The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+         */
+        get: operations["list_opt_outs"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1766,6 +1786,26 @@ export interface paths {
          * @description The first exists already. A number of the test world is connected at once and needs no endpoint.
          */
         post: operations["create_test_number"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/preferences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a customer of the test world opt out
+         * @description A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it.
+         */
+        post: operations["set_test_preference"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2200,6 +2240,26 @@ export interface webhooks {
          * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
          */
         post: operations["on_user_preferences"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "customer.opt_out": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive `customer.opt_out`
+         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         */
+        post: operations["on_customer_opt_out"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3215,6 +3275,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description Whether customers who opted out of marketing messages are passed over. */
+            skip_opted_out?: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3408,6 +3470,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description Whether customers who opted out of marketing messages are passed over. */
+            skip_opted_out?: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3558,6 +3622,11 @@ export interface components {
             sent_at?: string | null;
             /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
             readonly duplicate_of: components["schemas"]["BatchPlace"] | null;
+            /**
+             * @description Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null. `opted_out`: the customer opted out; `message_ref`: another message has its name; `batch_ended`: the batch was cancelled or waited too long.
+             * @enum {string|null}
+             */
+            readonly skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
         };
         BatchItemList: {
             /** @description The entries, in their order. */
@@ -4258,6 +4327,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description Whether customers who opted out of marketing messages are passed over. */
+            skip_opted_out?: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -4435,6 +4506,8 @@ export interface components {
             last_outbound_at?: string | null;
             /** @description The template that the customer was sent last. */
             last_template: components["schemas"]["LastTemplate"] | null;
+            /** @description The ad or post that the customer came from last; null when there was none. */
+            last_referral: components["schemas"]["LastReferral"] | null;
             /** @description From marketing messages. */
             readonly opted_out: boolean;
             /**
@@ -4442,6 +4515,55 @@ export interface components {
              * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
              */
             opted_out_at: string | null;
+            /**
+             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out.
+             * @enum {string|null}
+             */
+            opted_out_source: "whatsapp" | "stop_word" | null;
+        };
+        /** @description The event `customer.opt_out`. */
+        CustomerOptOutEvent: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "customer.opt_out";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
+            api_version: string;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            created_at: string;
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
+            tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
+            waba_id: string | null;
+            /** @description Meta's id of your number. */
+            phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
+            display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+            user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            dedupe_key: string;
+            /** @description The entries, in their order. */
+            data: components["schemas"]["OptOutData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            raw_path: string | null;
+        } & {
+            [key: string]: unknown;
         };
         Deleted: {
             /**
@@ -4819,8 +4941,8 @@ export interface components {
             url?: string;
             /** @description A text for people. */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
             /**
              * @description Where it stands. `active`: gets events; `paused`: you paused it.
              * @enum {string}
@@ -4996,8 +5118,8 @@ export interface components {
              * @default
              */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
             /**
@@ -5098,7 +5220,7 @@ export interface components {
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
         /** @description An event as it is delivered; `type` says what `data` holds. */
-        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["MetaOtherEvent"];
+        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["MetaOtherEvent"];
         /** @description The customer's profile. */
         EventContact: {
             /** @description The customer's profile. */
@@ -5183,10 +5305,10 @@ export interface components {
             readonly deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
-         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta.
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta.
          * @enum {string}
          */
-        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other";
+        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other";
         /** @description `event` is null when its body is past retention. */
         EventWithDeliveries: {
             /** @description What happened. */
@@ -6385,6 +6507,22 @@ export interface components {
              */
             sent_at: string;
         };
+        /** @description The ad or post that the customer came from last, and the message. */
+        LastReferral: {
+            /** @description `ad` or `post`. */
+            source_type: string | null;
+            /** @description Meta's id of the ad or post. */
+            source_id: string | null;
+            /** @description Meta's id of the click on the advertisement. */
+            ctwa_clid: string | null;
+            /** @description The message that came with it. */
+            message_id: string;
+            /**
+             * Format: date-time
+             * @description When it happened, ISO 8601 in UTC.
+             */
+            at: string | null;
+        };
         LastSnapshot: {
             /** @description The month, `YYYY-MM`. */
             period: string;
@@ -6652,6 +6790,8 @@ export interface components {
             readonly event_id: string | null;
             /** @description What WhatsApp says of the price. */
             readonly pricing: components["schemas"]["Pricing"] | null;
+            /** @description The ad or post that the customer came from with this message; else null. */
+            readonly referral: components["schemas"]["Referral"] | null;
             /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
@@ -6715,6 +6855,11 @@ export interface components {
              * @description Send it from this time on and not before, ISO 8601 with an offset, at most 90 days ahead.
              */
             send_at?: string;
+            /**
+             * @description Pass over customers who opted out of marketing messages when their turn comes. They are `skipped`.
+             * @default false
+             */
+            skip_opted_out?: boolean;
             /** @description The messages. */
             messages: components["schemas"]["BatchMessage"][];
         };
@@ -6882,6 +7027,10 @@ export interface components {
             unknown: number;
             /** @description Messages by pricing category. */
             pricing: {
+                [key: string]: number;
+            };
+            /** @description Messages that came from ads and posts, by Meta's id of the ad or post. */
+            referrals: {
                 [key: string]: number;
             };
             /** @description Half of the messages reached the phone within this many seconds. */
@@ -7463,6 +7612,8 @@ export interface components {
             readonly event_id: string | null;
             /** @description What WhatsApp says of the price. */
             readonly pricing: components["schemas"]["Pricing"] | null;
+            /** @description The ad or post that the customer came from with this message; else null. */
+            readonly referral: components["schemas"]["Referral"] | null;
             /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
@@ -7521,6 +7672,51 @@ export interface components {
             statuses: components["schemas"]["MessageReport"][];
             /** @description Events. */
             events: components["schemas"]["MessageEvent"][];
+        };
+        OptOutData: {
+            /** @description `true`: no marketing messages from now on; `false`: they are welcome again. */
+            opted_out: boolean;
+            /**
+             * @description Who answered. `whatsapp`: set in WhatsApp; `stop_word`: a stop or start word.
+             * @enum {string}
+             */
+            source: "whatsapp" | "stop_word";
+            /**
+             * Format: date-time
+             * @description When the customer said so.
+             */
+            at: string;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+            user_id: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A customer who opted out of a number's marketing messages. */
+        OptedOutCustomer: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+            user_id: string | null;
+            /**
+             * Format: date-time
+             * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
+             */
+            opted_out_at: string;
+            /**
+             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out.
+             * @enum {string}
+             */
+            opted_out_source: "whatsapp" | "stop_word";
+        };
+        OptedOutCustomerList: {
+            /** @description The entries, in their order. */
+            data: components["schemas"]["OptedOutCustomer"][];
+            /** @description The `cursor` of the next page; null on the last one. */
+            next_cursor: string | null;
         };
         /** @description The member named like `type` holds the content. More types exist and new ones come. */
         OtherInboundMessage: {
@@ -7861,6 +8057,15 @@ export interface components {
             /** @description Present once, when the status is `confirmed`. */
             api_key: components["schemas"]["DeviceKey"] | null;
         };
+        /** @description The ad or post that the customer came from with a message. */
+        Referral: {
+            /** @description `ad` or `post`. */
+            source_type: string | null;
+            /** @description Meta's id of the ad or post. */
+            source_id: string | null;
+            /** @description Meta's id of the click on the advertisement. */
+            ctwa_clid: string | null;
+        };
         RefreshedPhoneNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -7974,6 +8179,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description Whether customers who opted out of marketing messages are passed over. */
+            skip_opted_out?: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -8024,8 +8231,8 @@ export interface components {
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[] | null;
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[] | null;
             /**
              * @description Whether to count alone, and repeat nothing.
              * @default false
@@ -9428,6 +9635,25 @@ export interface components {
              * @enum {string}
              */
             event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED";
+        };
+        TestPreference: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description The customer's phone number or business-scoped user id. */
+            customer: string;
+            /** @description `stop` or `resume`. */
+            value: string;
+        };
+        TestPreferenceRequest: {
+            /** @description The customer's phone number or business-scoped user id. */
+            from: string;
+            /** @description The first number if left out. */
+            phone_number_id?: string;
+            /**
+             * @description `stop` or `resume`. `stop`: no marketing messages; `resume`: marketing messages are welcome.
+             * @enum {string}
+             */
+            value: "stop" | "resume";
         };
         TestRecipient: {
             /** @description The recipient's number. */
@@ -11982,6 +12208,7 @@ export interface operations {
                      *           "failed_by_code": {},
                      *           "unknown": 1,
                      *           "pricing": {},
+                     *           "referrals": {},
                      *           "median_seconds_to_delivered": 1,
                      *           "median_seconds_to_read": 1
                      *         }
@@ -13836,6 +14063,8 @@ export interface operations {
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
+                /** @description Meta's id of the ad or post that the customer came from. */
+                referral_source_id?: string;
                 /** @description Entries with this status. `accepted`: WhatsApp took it; `delivered`: it reached the phone; `failed`: it was not delivered; `read`: it was read; `received`: it came in; `sent`: WhatsApp sent it; `unknown`: its outcome is not known. */
                 status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown";
                 /** @description The template's name. */
@@ -13891,6 +14120,11 @@ export interface operations {
                      *             "category": "text",
                      *             "type": "text",
                      *             "billable": true
+                     *           },
+                     *           "referral": {
+                     *             "source_type": "text",
+                     *             "source_id": "text",
+                     *             "ctwa_clid": "text"
                      *           },
                      *           "service_ms": 1,
                      *           "upstream_ms": 1,
@@ -14038,6 +14272,11 @@ export interface operations {
                      *         "type": "text",
                      *         "billable": true
                      *       },
+                     *       "referral": {
+                     *         "source_type": "text",
+                     *         "source_id": "text",
+                     *         "ctwa_clid": "text"
+                     *       },
                      *       "service_ms": 1,
                      *       "upstream_ms": 1,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
@@ -14164,6 +14403,7 @@ export interface operations {
                      *           "client_ref": "november-news",
                      *           "waiting_for": "number_not_connected",
                      *           "send_at": "2026-11-01T07:06:41.120Z",
+                     *           "skip_opted_out": true,
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "started_at": "2026-11-01T07:06:41.120Z",
                      *           "completed_at": "2026-11-01T07:06:41.120Z"
@@ -14246,6 +14486,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -14276,6 +14517,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -14347,6 +14589,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z",
@@ -14422,6 +14665,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z"
@@ -14484,6 +14728,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z"
@@ -14557,7 +14802,8 @@ export interface operations {
                      *           "duplicate_of": {
                      *             "batch_id": "bat_01M6AYX330E008000000000001",
                      *             "idx": 1
-                     *           }
+                     *           },
+                     *           "skip_reason": "opted_out"
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -14617,6 +14863,7 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
                      *       "completed_at": "2026-11-01T07:06:41.120Z"
@@ -15369,8 +15616,16 @@ export interface operations {
                      *         "status": "accepted",
                      *         "created_at": "2026-11-01T07:06:41.120Z"
                      *       },
+                     *       "last_referral": {
+                     *         "source_type": "text",
+                     *         "source_id": "text",
+                     *         "ctwa_clid": "text",
+                     *         "message_id": "text",
+                     *         "at": "2026-11-01T07:06:41.120Z"
+                     *       },
                      *       "opted_out": true,
-                     *       "opted_out_at": "2026-11-01T07:06:41.120Z"
+                     *       "opted_out_at": "2026-11-01T07:06:41.120Z",
+                     *       "opted_out_source": "whatsapp"
                      *     }
                      */
                     "application/json": components["schemas"]["Customer"];
@@ -15997,6 +16252,69 @@ export interface operations {
             414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    list_opt_outs: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous result. */
+                cursor?: string;
+                /** @description How many entries a page has, 1 to 200. */
+                limit?: number;
+                /** @description Meta's id of your number. */
+                phone_number_id?: string;
+                /** @description How they opted out. `stop_word`: a stop or start word; `whatsapp`: set in WhatsApp. */
+                source?: "stop_word" | "whatsapp";
+            };
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "phone_number_id": "200300400500600",
+                     *           "wa_id": "919812345678",
+                     *           "user_id": "IN.77889900112233445566",
+                     *           "opted_out_at": "2026-11-01T07:06:41.120Z",
+                     *           "opted_out_source": "whatsapp"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OptedOutCustomerList"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
             431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
@@ -17369,6 +17687,66 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["PhoneNumber"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    set_test_preference: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "from": "text",
+                 *       "value": "stop"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestPreferenceRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "customer": "text",
+                     *       "value": "text"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestPreference"];
                 };
             };
             400: components["responses"]["InvalidRequestOrUpstream"];
@@ -18869,6 +19247,42 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["UserPreferencesEvent"];
+            };
+        };
+        responses: {
+            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    on_customer_opt_out: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The event's id, the same at every attempt and replay. */
+                "webhook-id": string;
+                /** @description Seconds since 1970, of this attempt. */
+                "webhook-timestamp": string;
+                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CustomerOptOutEvent"];
             };
         };
         responses: {

@@ -272,7 +272,7 @@ export class Media extends Resource {
 /** Single messages and batches of them. */
 export class Messages extends Resource {
   /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { batch_id?: string; direction?: "inbound" | "outbound"; from?: string; phone_number_id?: string; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown"; template?: string; to?: string; user_id?: string; wa_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
+  list(query: { batch_id?: string; direction?: "inbound" | "outbound"; from?: string; phone_number_id?: string; referral_source_id?: string; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown"; template?: string; to?: string; user_id?: string; wa_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
@@ -351,9 +351,14 @@ export class Messages extends Resource {
     return this.json({ method: "POST", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}/cancel` }, options);
   }
 
-  /** Get a customer of a number. By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, and the ids that are known. A customer that never wrote and was never written to is answered with nulls. */
+  /** Get a customer of a number. By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, the ad that it came from last, and the ids that are known. A customer that never wrote and was never written to is answered with nulls. */
   getCustomer(customerId: string, phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Customer"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/customers/${encodeURIComponent(customerId)}` }, options);
+  }
+
+  /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it. */
+  listOptOuts(query: { phone_number_id?: string; source?: "stop_word" | "whatsapp"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
+    return this.pages({ method: "GET", path: "/v1/opt-outs", query }, options);
   }
 }
 
@@ -567,6 +572,11 @@ export class TestWorld extends Resource {
   /** Add a number to the test world. The first exists already. A number of the test world is connected at once and needs no endpoint. */
   createNumber(options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
     return this.json({ method: "POST", path: "/v1/test/numbers" }, options);
+  }
+
+  /** Let a customer of the test world opt out. A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it. */
+  setPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
+    return this.json({ method: "POST", path: "/v1/test/preferences", body }, options);
   }
 
   /** List the magic recipients. Recipients in the test world whose messages show one behaviour each, by their last four digits. */

@@ -802,6 +802,7 @@ class AsyncMessages(AsyncResource):
         direction: Literal["inbound", "outbound"] | None = None,
         from_: str | None = None,
         phone_number_id: str | None = None,
+        referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
         | None = None,
         template: str | None = None,
@@ -824,6 +825,7 @@ class AsyncMessages(AsyncResource):
                     "direction": direction,
                     "from": from_,
                     "phone_number_id": phone_number_id,
+                    "referral_source_id": referral_source_id,
                     "status": status,
                     "template": template,
                     "to": to,
@@ -1096,8 +1098,8 @@ class AsyncMessages(AsyncResource):
         """Get a customer of a number.
 
         By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing
-        messages are stopped, and the ids that are known. A customer that never wrote and was never written
-        to is answered with nulls.
+        messages are stopped, the ad that it came from last, and the ids that are known. A customer that
+        never wrote and was never written to is answered with nulls.
         """
         answer: types.Customer = await self._json(
             Call(
@@ -1110,6 +1112,26 @@ class AsyncMessages(AsyncResource):
             )
         )
         return answer
+
+    def list_opt_outs(
+        self,
+        *,
+        phone_number_id: str | None = None,
+        source: Literal["stop_word", "whatsapp"] | None = None,
+        limit: int | None = None,
+    ) -> AsyncPages[types.OptedOutCustomer]:
+        """List opt-outs.
+
+        The customers who want no marketing messages from a number, the newest opt-out first: as they set it
+        in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/opt-outs",
+                query={"phone_number_id": phone_number_id, "source": source, "limit": limit},
+            )
+        )
 
 
 class AsyncNumbers(AsyncResource):
@@ -1806,6 +1828,24 @@ class AsyncTestWorld(AsyncResource):
             Call(
                 "POST",
                 "/v1/test/numbers",
+            )
+        )
+        return answer
+
+    async def set_preference(
+        self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestPreference:
+        """Let a customer of the test world opt out.
+
+        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
+        as it does live, and `customer.opt_out` where an endpoint names it.
+        """
+        answer: types.TestPreference = await self._json(
+            Call(
+                "POST",
+                "/v1/test/preferences",
+                body=body,
+                extra_body=extra_body,
             )
         )
         return answer

@@ -800,6 +800,7 @@ class Messages(Resource):
         direction: Literal["inbound", "outbound"] | None = None,
         from_: str | None = None,
         phone_number_id: str | None = None,
+        referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
         | None = None,
         template: str | None = None,
@@ -822,6 +823,7 @@ class Messages(Resource):
                     "direction": direction,
                     "from": from_,
                     "phone_number_id": phone_number_id,
+                    "referral_source_id": referral_source_id,
                     "status": status,
                     "template": template,
                     "to": to,
@@ -1094,8 +1096,8 @@ class Messages(Resource):
         """Get a customer of a number.
 
         By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing
-        messages are stopped, and the ids that are known. A customer that never wrote and was never written
-        to is answered with nulls.
+        messages are stopped, the ad that it came from last, and the ids that are known. A customer that
+        never wrote and was never written to is answered with nulls.
         """
         answer: types.Customer = self._json(
             Call(
@@ -1108,6 +1110,26 @@ class Messages(Resource):
             )
         )
         return answer
+
+    def list_opt_outs(
+        self,
+        *,
+        phone_number_id: str | None = None,
+        source: Literal["stop_word", "whatsapp"] | None = None,
+        limit: int | None = None,
+    ) -> Pages[types.OptedOutCustomer]:
+        """List opt-outs.
+
+        The customers who want no marketing messages from a number, the newest opt-out first: as they set it
+        in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/opt-outs",
+                query={"phone_number_id": phone_number_id, "source": source, "limit": limit},
+            )
+        )
 
 
 class Numbers(Resource):
@@ -1804,6 +1826,24 @@ class TestWorld(Resource):
             Call(
                 "POST",
                 "/v1/test/numbers",
+            )
+        )
+        return answer
+
+    def set_preference(
+        self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestPreference:
+        """Let a customer of the test world opt out.
+
+        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
+        as it does live, and `customer.opt_out` where an endpoint names it.
+        """
+        answer: types.TestPreference = self._json(
+            Call(
+                "POST",
+                "/v1/test/preferences",
+                body=body,
+                extra_body=extra_body,
             )
         )
         return answer

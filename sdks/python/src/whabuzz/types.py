@@ -245,6 +245,7 @@ class Batch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -462,6 +463,7 @@ class CreatedBatch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -715,6 +717,7 @@ class EndpointChangeRequest(TypedDict, closed=True):
                 "message.echo",
                 "message.outbound",
                 "user.preferences",
+                "customer.opt_out",
                 "batch.completed",
                 "template.status",
                 "template.quality",
@@ -833,6 +836,7 @@ class EndpointRequest(TypedDict, closed=True):
                 "message.echo",
                 "message.outbound",
                 "user.preferences",
+                "customer.opt_out",
                 "batch.completed",
                 "template.status",
                 "template.quality",
@@ -927,6 +931,7 @@ EventType: TypeAlias = Literal[
     "message.echo",
     "message.outbound",
     "user.preferences",
+    "customer.opt_out",
     "batch.completed",
     "template.status",
     "template.quality",
@@ -1150,6 +1155,18 @@ class LastMail(TypedDict):
     sent_at: str
 
 
+class LastReferral(TypedDict):
+    """
+    The ad or post that the customer came from last, and the message.
+    """
+
+    source_type: str | None
+    source_id: str | None
+    ctwa_clid: str | None
+    message_id: str
+    at: str | None
+
+
 class LastSnapshot(TypedDict):
     period: str
     active_numbers: int
@@ -1296,6 +1313,7 @@ class MessageFigures(TypedDict):
     failed_by_code: dict[str, int]
     unknown: int
     pricing: dict[str, int]
+    referrals: dict[str, int]
     median_seconds_to_delivered: int | None
     median_seconds_to_read: int | None
 
@@ -1453,6 +1471,31 @@ class NumberQualityEvent(TypedDict):
     data: NumberQualityData
     raw: Any
     raw_path: str | None
+
+
+class OptOutData(TypedDict):
+    opted_out: bool
+    source: Literal["whatsapp", "stop_word"]
+    at: str
+    wa_id: str | None
+    user_id: str | None
+
+
+class OptedOutCustomer(TypedDict):
+    """
+    A customer who opted out of a number's marketing messages.
+    """
+
+    phone_number_id: str
+    wa_id: str | None
+    user_id: str | None
+    opted_out_at: str
+    opted_out_source: Literal["whatsapp", "stop_word"]
+
+
+class OptedOutCustomerList(TypedDict):
+    data: list[OptedOutCustomer]
+    next_cursor: str | None
 
 
 class OutboundMessageData(TypedDict):
@@ -1649,6 +1692,16 @@ class RedeemedDeviceLogin(TypedDict):
     api_key: DeviceKey | None
 
 
+class ReferralModel(TypedDict):
+    """
+    The ad or post that the customer came from with a message.
+    """
+
+    source_type: str | None
+    source_id: str | None
+    ctwa_clid: str | None
+
+
 class RefreshedPhoneNumber(TypedDict):
     phone_number_id: str
     display_phone_number: NotRequired[str]
@@ -1711,6 +1764,7 @@ class RepeatedBatch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -1743,6 +1797,7 @@ ReplayRequest = TypedDict(
                     "message.echo",
                     "message.outbound",
                     "user.preferences",
+                    "customer.opt_out",
                     "batch.completed",
                     "template.status",
                     "template.quality",
@@ -2351,6 +2406,23 @@ class TestNumberEventRequest(TypedDict, closed=True):
     ]
 
 
+class TestPreference(TypedDict):
+    phone_number_id: str
+    customer: str
+    value: str
+
+
+TestPreferenceRequest = TypedDict(
+    "TestPreferenceRequest",
+    {
+        "from": str,
+        "phone_number_id": NotRequired[str],
+        "value": Literal["stop", "resume"],
+    },
+    closed=True,
+)
+
+
 class TestRecipient(TypedDict):
     to: str
     behaviour: str
@@ -2834,6 +2906,7 @@ class BatchDetails(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
     completed_at: NotRequired[str | None]
@@ -2886,6 +2959,7 @@ class BatchItem(TypedDict):
     event_id: str | None
     sent_at: NotRequired[str | None]
     duplicate_of: BatchPlace | None
+    skip_reason: Literal["opted_out", "message_ref", "batch_ended"] | None
 
 
 class BatchItemList(TypedDict):
@@ -3049,8 +3123,32 @@ class Customer(TypedDict):
     window_open_until: str | None
     last_outbound_at: NotRequired[str | None]
     last_template: LastTemplate | None
+    last_referral: LastReferral | None
     opted_out: bool
     opted_out_at: str | None
+    opted_out_source: Literal["whatsapp", "stop_word"] | None
+
+
+class CustomerOptOutEvent(TypedDict):
+    """
+    The event `customer.opt_out`.
+    """
+
+    id: str
+    type: Literal["customer.opt_out"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: OptOutData
+    raw: Any
+    raw_path: str | None
 
 
 DocumentMessage = TypedDict(
@@ -3495,6 +3593,7 @@ class Message(TypedDict):
     idx: NotRequired[int | None]
     event_id: str | None
     pricing: Pricing | None
+    referral: ReferralModel | None
     service_ms: NotRequired[int | None]
     upstream_ms: NotRequired[int | None]
     created_at: str
@@ -3678,6 +3777,7 @@ OneMessage = TypedDict(
         "idx": NotRequired[int | None],
         "event_id": str | None,
         "pricing": Pricing | None,
+        "referral": ReferralModel | None,
         "service_ms": NotRequired[int | None],
         "upstream_ms": NotRequired[int | None],
         "created_at": str,
@@ -4024,6 +4124,7 @@ Event: TypeAlias = (
     | MessageEchoEvent
     | MessageOutboundEvent
     | UserPreferencesEvent
+    | CustomerOptOutEvent
     | BatchCompletedEvent
     | TemplateStatusEvent
     | TemplateQualityEvent
@@ -4123,6 +4224,7 @@ MessageBatch = TypedDict(
         "from": str,
         "client_ref": NotRequired[str],
         "send_at": NotRequired[str],
+        "skip_opted_out": NotRequired[bool],
         "messages": list[BatchMessage],
     },
     closed=True,
