@@ -10,16 +10,25 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 
+from console.number_forms import sending_numbers
 from console.page import LINKED_ENVIRONMENT
+from console.send import EXAMPLE_CUSTOMER
 from console.visit import LIVE, TEST, Visit
+from gateway.clock import now
 from gateway.roles import Area
 from phone_numbers.models import PhoneNumber
 from tenants.checklist import Step
-from tenants.models import Tenant
+from tenants.models import ApiKey, Tenant
 from webhooks.endpoints import lifecycle
+from webhooks.models import Endpoint
 
+SHOWN = 3
+"""Keys and endpoints that the quickstart names."""
 DEVELOPER, NONE = "developer", "none"
 WAYS = (DEVELOPER, NONE)
 WAY = "way"
@@ -136,6 +145,25 @@ def way_of(session: Mapping[str, Any]) -> str:
 def steps_of(visit: Visit, way: str) -> list[Progress]:
     """The first steps of a way, for a person who can do them: all are changes of the integration."""
     return [_progress(step, visit) for step in STEPS[way]] if visit.may_change(Area.INTEGRATION) else []
+
+
+def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """The first calls of a developer, with the numbers, the keys and the endpoints of this business."""
+    keys = ApiKey.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment, revoked_at=None)
+    working = keys.filter(Q(expires_at=None) | Q(expires_at__gt=now())).order_by("-id")
+    endpoints = Endpoint.objects.for_tenant(visit.tenant.id).filter(
+        environment=visit.environment, kind=Endpoint.Kind.WEBHOOK
+    )
+    return render(
+        request,
+        "console/quickstart.html",
+        {
+            "numbers": sending_numbers(visit),
+            "keys": working[:SHOWN],
+            "endpoints": endpoints.order_by("-id")[:SHOWN],
+            "customer": EXAMPLE_CUSTOMER,
+        },
+    )
 
 
 def _progress(step: FirstStep, visit: Visit) -> Progress:

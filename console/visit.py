@@ -106,9 +106,9 @@ def visit_of(request: HttpRequest) -> Visit | None:
     tenant = view.tenant if view else user.tenant
     if tenant is None:
         return None
-    environment = (
-        TEST if tenant.sandbox else request.session.get(environment_key(tenant), _first_seen(tenant))
-    )
+    session = request.session
+    chosen = session.get(environment_key(tenant), session.get(ENVIRONMENT, _first_seen(tenant)))
+    environment = TEST if tenant.sandbox else chosen
     return Visit(user, tenant, environment, ZoneInfo(user.time_zone), view.until if view else None)
 
 

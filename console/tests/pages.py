@@ -141,6 +141,7 @@ PAGES: dict[str, Page] = {
     "console_team_withdraw": Page(
         "settings", reads=False, changes=True, make=_invitation, changed_while=ALWAYS
     ),
+    "console_quickstart": Page("integration"),
     "console_requests": Page("integration"),
     "console_request": Page("integration", of=REQUEST),
     "console_api_keys": Page("integration", changes=True),

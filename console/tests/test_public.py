@@ -11,7 +11,9 @@ from pytest_django import Settings
 from billing.models import PlanVersion
 from billing.pricing.periods import Period
 from gateway.clock import now
+from phone_numbers.models import PhoneNumber
 from tenants import tenant_status
+from tenants.credentials import api_keys
 from tenants.models import OutboundMail, SignUp, Tenant, User
 from tenants.tests.test_sign_up import sign_up
 from tests.browsers import browser_of, text
@@ -136,3 +138,22 @@ def test_the_step_connects_a_live_number(tenant: Tenant, settings: Any) -> None:
     assert 'href="/console/numbers?in=live"' in text(browser, "/console")
     browser.get("/console/numbers?in=live", follow=True)
     assert environment(browser) == "live"
+
+
+def test_the_quickstart_holds_ones_own_values(
+    tenant: Tenant, other_tenant: Tenant, number: PhoneNumber, settings: Settings
+) -> None:
+    ours, theirs = (
+        api_keys.create(name="web shop", environment="live", tenant=of) for of in (tenant, other_tenant)
+    )
+    browser = browser_of(tenant)
+    page = text(browser, "/console/quickstart")
+    assert f"{settings.BASE_URL}/v1/messages" in page
+    assert f'"from": "{number.phone_number_id}"' in page
+    assert f"{ours.row.prefix}…" in page
+    assert theirs.row.prefix not in page
+    assert ours.key not in page
+    browser.post("/console/preferences", {"environment": "test", "next": "/console"})
+    page = text(browser, "/console/quickstart")
+    assert number.phone_number_id not in page, "another environment has other numbers and keys"
+    assert ours.row.prefix not in page
