@@ -118,17 +118,21 @@ def is_refused(connection: ssl.SSLSocket) -> bool:
 
 
 def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
-    """Smaller ones than those of the file: a second for headers and bodies, three requests, one worker."""
+    """Smaller ones than those of the file: two seconds for headers and bodies, three requests, one worker."""
     smaller = {
-        "_timeout 10s;": "_timeout 1s;",
+        "_timeout 10s;": "_timeout 2s;",
         "limit_conn of_address 400;": "limit_conn of_address 3;",
         "worker_processes auto;": "worker_processes 1;",
     }
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
         port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
         for _ in range(600):
-            # More than nginx has room for by itself.
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            # Handshakes that begin and no more, and more of them than nginx has room for by itself.
+            begun = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            begun.sendall(b"\x16")
+        probe = stack.enter_context(secured(port))
+        probe.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert probe.recv(12) == b"HTTP/1.1 404"
         headers, body = (stack.enter_context(secured(port)) for _ in range(2))
         headers.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A:")
         body.sendall(BEGUN.format(100).encode() + b"slow")
