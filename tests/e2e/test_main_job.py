@@ -169,3 +169,41 @@ def test_a_second_start_keeps_the_data(stack: Stack) -> None:
     assert {key: after.get(key) for key in before} == before
     number = stack.api("GET", f"/v1/numbers/{ready['phone_number_id']}").json()
     assert number["connection_state"] == "connected"
+
+
+def test_what_whatsapp_refused_for_a_moment_goes_out_with_the_same_key(stack: Stack) -> None:
+    """A token that it did not take, a number in maintenance; and a code that is over is refused in its own words."""
+    number = f"/v1/numbers/{stack.ready['phone_number_id']}"
+    waba_id = stack.api("GET", number).json()["waba_id"]
+    tokens = stack.simulator("GET", f"/sim/accounts/{waba_id}")["access_tokens"]
+
+    def withdraw(is_withdrawn: bool) -> None:
+        for token in tokens:
+            stack.simulator("PATCH", "/sim/tokens", {"access_token": token, "invalidated": is_withdrawn})
+
+    def send(key: str) -> requests.Response:
+        text = {"to": "+919812345699", "type": "text", "text": {"body": key}}
+        sent = {"from": stack.ready["phone_number_id"], **text}
+        answer: requests.Response = stack.api("POST", "/v1/messages", sent, **{"Idempotency-Key": key})
+        return answer
+
+    for method, repair in (("POST", f"{number}/subscribe"), ("GET", f"{number}?refresh=true")):
+        withdraw(True)
+        try:
+            assert send(repair).status_code == 401
+            until(lambda key=repair: send(key).status_code == 409, "the number that is not connected")
+            assert stack.api("GET", number).json()["connection_detail"] == "token_invalid"
+            assert stack.api(method, repair).status_code == 401
+        finally:
+            withdraw(False)
+        assert stack.api(method, repair).json()["connection_state"] == "connected"
+        assert send(repair).status_code == 200
+    refusal = {"action": "error", "code": 131057, "match": {"path": "/messages$"}, "times": 1}
+    stack.simulator("PUT", "/sim/faults", [refusal])
+    assert [send("maintenance").status_code for _ in range(2)] == [500, 200]
+
+    code = stack.simulator("POST", "/sim/codes", {"waba_id": waba_id, "seconds": -1})["code"]
+    asked = {"code": code, "waba_id": waba_id, "phone_number_id": stack.ready["phone_number_id"]}
+    refused = stack.api("POST", "/v1/numbers/embedded-signup", asked)
+    told = refused.json()
+    assert (refused.status_code, told["source"], told["error"]["error_subcode"]) == (400, "meta", 36007)
