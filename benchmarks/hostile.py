@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -187,8 +187,7 @@ class Known:
 
     def _add(self, loads: dict[str, Load]) -> None:
         for name, load in uvloop.run(self._loads(SECONDS // 2)).items():
-            loads[name].milliseconds += load.milliseconds
-            loads[name].statuses = dict(Counter(loads[name].statuses) + Counter(load.statuses))
+            loads[name].add(load)
 
     def _row(self, what: str, load: Load) -> Result:
         count = len(load.milliseconds)

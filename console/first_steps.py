@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -19,7 +18,6 @@ from console.number_forms import sending_numbers
 from console.page import LINKED_ENVIRONMENT
 from console.send import EXAMPLE_CUSTOMER
 from console.visit import LIVE, TEST, Visit
-from gateway.clock import now
 from gateway.roles import Area
 from phone_numbers.models import PhoneNumber
 from tenants.checklist import Step
@@ -149,8 +147,7 @@ def steps_of(visit: Visit, way: str) -> list[Progress]:
 
 def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The first calls of a developer, with the numbers, the keys and the endpoints of this business."""
-    keys = ApiKey.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment, revoked_at=None)
-    working = keys.filter(Q(expires_at=None) | Q(expires_at__gt=now())).order_by("-id")
+    keys = ApiKey.objects.for_tenant(visit.tenant.id).working().filter(environment=visit.environment)
     endpoints = Endpoint.objects.for_tenant(visit.tenant.id).filter(
         environment=visit.environment, kind=Endpoint.Kind.WEBHOOK
     )
@@ -159,7 +156,7 @@ def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
         "console/quickstart.html",
         {
             "numbers": sending_numbers(visit),
-            "keys": working[:SHOWN],
+            "keys": keys.order_by("-id")[:SHOWN],
             "endpoints": endpoints.order_by("-id")[:SHOWN],
             "customer": EXAMPLE_CUSTOMER,
         },

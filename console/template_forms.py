@@ -1,6 +1,7 @@
 """Forms of templates: a new one with its buttons, other content for one; choices of templates."""
 
 import re
+from functools import cache
 from typing import Any
 
 from babel import Locale
@@ -29,6 +30,7 @@ _OTHER = re.findall(
 )
 
 
+@cache
 def _languages() -> list[tuple[str, Any]]:
     """The languages of templates by name: those of India first."""
     named = [(code, f"{Locale.parse(code).get_display_name('en')} ({code})") for code in (*_INDIAN, *_OTHER)]

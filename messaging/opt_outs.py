@@ -39,7 +39,7 @@ LONGEST_WORD = 40
 """Characters of a message that is compared with the words."""
 _AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
 
-# The id is new exactly when the state is: so the caller knows, whoever wrote the row meanwhile.
+# A row gets a new id when its state changes. The caller knows its own id, also beside a concurrent writer.
 _STATE = "({row}.reported_stop OR {row}.wrote_stop)"
 _REPORTED = "excluded.reported_at >= COALESCE(o.reported_at, excluded.reported_at)"
 _WROTE = "excluded.wrote_at >= COALESCE(o.wrote_at, excluded.wrote_at)"
@@ -66,7 +66,7 @@ RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 
 
 class Said(NamedTuple):
-    """A customer's word on marketing messages."""
+    """What a customer said about marketing messages."""
 
     wa_id: str | None
     user_id: str | None
@@ -108,14 +108,21 @@ def rows_of(
 
 
 def among(
-    customers: Iterable[str | None], *, tenant_id: UUID, environment: str, phone_number_id: str
-) -> set[str]:
-    """Those of these customers, by wa_id or user_id, who opted out of a number's marketing messages."""
-    asked = set(filter(None, customers))
-    rows = rows_of(
-        tenant_id=tenant_id, environment=environment, phone_number_id=phone_number_id, customers=asked
+    *,
+    tenant_id: UUID,
+    environment: str,
+    phone_number_ids: Iterable[str],
+    customers: Iterable[str | None],
+) -> set[tuple[str, str]]:
+    """Those of these customers, by wa_id or user_id, who opted out: each with the number that it opted out of."""
+    rows = OptOut.objects.filter(
+        STOPPED,
+        tenant_id=tenant_id,
+        environment=environment,
+        phone_number_id__in=set(phone_number_ids),
+        customer__in=set(filter(None, customers)),
     )
-    return set(rows.filter(STOPPED).values_list("customer", flat=True))
+    return set(rows.values_list("phone_number_id", "customer"))
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:

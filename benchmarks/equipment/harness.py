@@ -245,6 +245,11 @@ class Load:
     milliseconds: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
 
+    def add(self, other: "Load") -> None:
+        """Add what came of another round."""
+        self.milliseconds += other.milliseconds
+        self.statuses = dict(Counter(self.statuses) + Counter(other.statuses))
+
 
 @dataclass
 class Side:
@@ -256,8 +261,7 @@ class Side:
 
     def add(self, load: Load, measured: Measured) -> None:
         """Add a round."""
-        self.load.milliseconds += load.milliseconds
-        self.load.statuses = dict(Counter(self.load.statuses) + Counter(load.statuses))
+        self.load.add(load)
         self.seconds += measured.seconds
         self.cpu.update(measured.cpu)
 

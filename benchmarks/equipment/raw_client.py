@@ -4,6 +4,7 @@ aiohttp costs about 200 µs a request, which on two cores would be most of what 
 """
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -62,14 +63,16 @@ async def drive(
     texts = (_bytes_of(head, each) for each in requests)
     loop = asyncio.get_running_loop()
     tls = unverified() if parts.scheme == "https" else None
-    opened = await asyncio.gather(
-        *(
-            loop.create_connection(_Connection, parts.hostname or "", parts.port or 80, ssl=tls)
-            for _ in range(concurrency)
-        ),
-        return_exceptions=True,
-    )
-    protocols = [each[1] for each in opened if not isinstance(each, BaseException)]
+
+    async def opened() -> _Connection | None:
+        with contextlib.suppress(OSError):
+            _, protocol = await loop.create_connection(
+                _Connection, parts.hostname or "", parts.port or 80, ssl=tls
+            )
+            return protocol
+        return None
+
+    protocols = [each for each in await asyncio.gather(*(opened() for _ in range(concurrency))) if each]
     # One that cannot be opened counts as one without an answer; the others take its requests.
     if len(protocols) < concurrency:
         load.statuses[0] = concurrency - len(protocols)

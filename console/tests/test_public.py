@@ -91,6 +91,13 @@ def test_the_confirmation_is_sent_once_more_to_who_signed_up(tenant: Tenant) -> 
     assert len(mails()) == 4, "who signed up nowhere sends nothing"
 
 
+def test_one_mailbox_is_not_flooded_by_asking_again() -> None:
+    browser = Client()
+    sign_up(browser)
+    assert [browser.post("/sign-up/sent").status_code for _ in range(5)] == [302] * 4 + [429]
+    assert len(mails()) == 5
+
+
 def test_an_address_with_an_account_is_told_so_once_more(tenant: Tenant) -> None:
     browser = Client()
     User.objects.create_user("owner@infosys.com", "a long enough password", tenant=tenant)

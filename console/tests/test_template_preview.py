@@ -41,7 +41,7 @@ def fill_in_while_a_preview_is_held(page: Page) -> None:
     page.goto("/console/templates/new")
     page.get_by_label("Name", exact=True).fill("order_ready")
     with page.expect_request("**/console/templates/new/preview"):
-        page.get_by_label("Language").fill("en")
+        page.get_by_label("Language").select_option("en")
         page.keyboard.press("Tab")
     page.get_by_label("Body", exact=True).fill("Your order is ready.")
     page.keyboard.press("Tab")

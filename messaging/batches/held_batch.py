@@ -288,17 +288,17 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[Claim
     """The claimed items less those to customers who opted out, which are skipped. Inside a transaction."""
     customers = {item.idx: customer_of(item.body) for item in claimed}
     stopped = opt_outs.among(
-        customers.values(),
         tenant_id=held.tenant_id,
         environment=held.environment,
-        phone_number_id=held.phone_number_id,
+        phone_number_ids=[held.phone_number_id],
+        customers=customers.values(),
     )
-    skipped = [idx for idx, customer in customers.items() if customer in stopped]
+    skipped = {idx for idx, customer in customers.items() if (held.phone_number_id, customer) in stopped}
     if skipped:
         with connection.cursor() as cursor:
-            cursor.execute(_SKIP_OPTED_OUT, [held.id, skipped])
+            cursor.execute(_SKIP_OPTED_OUT, [held.id, list(skipped)])
             freed = [reference for (reference,) in cursor if reference is not None]
-        references.release(Batch(id=held.id, tenant_id=held.tenant_id, environment=held.environment), freed)
+        references.release(freed, tenant_id=held.tenant_id, environment=held.environment, batch_id=held.id)
     return [item for item in claimed if item.idx not in skipped]
 
 
@@ -423,7 +423,7 @@ def skip_unsent(batch: Batch) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_SKIP_UNSENT, [batch.id])
         skipped = [reference for (reference,) in cursor if reference is not None]
-    references.release(batch, skipped)
+    references.release(skipped, tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.id)
 
 
 def requeue_failed(batch: Batch) -> int:

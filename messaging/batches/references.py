@@ -86,16 +86,16 @@ def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
     }
 
 
-def release(batch: Batch, references: Iterable[str]) -> None:
-    """Free the references of items that were skipped before they were sent. Inside a transaction."""
+def release(references: Iterable[str], *, tenant_id: UUID, environment: str, batch_id: UUID) -> None:
+    """Free the references of a batch's items that were skipped before they were sent. Inside a transaction."""
     if hashes := [_hash(reference) for reference in references]:
         with connection.cursor() as cursor:
             cursor.execute(
                 _RELEASE,
                 {
-                    "tenant_id": batch.tenant_id,
-                    "environment": batch.environment,
-                    "batch_id": batch.id,
+                    "tenant_id": tenant_id,
+                    "environment": environment,
+                    "batch_id": batch_id,
                     "hashes": hashes,
                 },
             )

@@ -394,13 +394,12 @@ def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list
         }
     said = {message.row.id: message for message in _said(scope, [row for _, row in facts.values()])}
     documents = _documents(scope, [row for _, row in facts.values()])
-    stopped = {
-        (row.phone_number_id, row.customer)
-        for row in opt_outs.opted_out(tenant_id=scope.tenant_id, environment=scope.environment).filter(
-            phone_number_id__in={head.phone_number_id for head in heads},
-            customer__in={head.customer for head in heads},
-        )
-    }
+    stopped = opt_outs.among(
+        tenant_id=scope.tenant_id,
+        environment=scope.environment,
+        phone_number_ids=[head.phone_number_id for head in heads],
+        customers=[head.customer for head in heads],
+    )
     found = []
     for place, head in enumerate(heads, 1):
         if (place, "last") not in facts:
