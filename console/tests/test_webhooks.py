@@ -126,6 +126,8 @@ def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alon
     assert "has called its endpoints often" in page
     assert len(receiver.pings) == 3, "one at the creation, two within the limit"
     Tenant.objects.filter(pk=tenant.pk).update(status="active")
+    # Approval opens live: the choice made before it has ended.
+    browser.post("/console/preferences", {"environment": "test"})
     browser.post(f"/console/webhooks/{row.id}/verify")
     assert len(receiver.pings) == 4
 
