@@ -1,8 +1,10 @@
 """The proxy of docker-compose.yml: what it writes into its logs, and what it keeps from the web processes."""
 
 import contextlib
+import json
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -108,20 +110,21 @@ def ends(connection: ssl.SSLSocket) -> bool:
         return True
 
 
-def is_refused(connection: ssl.SSLSocket) -> bool:
-    """Whether the proxy says that its address has too many requests at once; one that is let in gets no answer."""
-    connection.settimeout(1)
+def refusal(connection: ssl.SSLSocket) -> bytes:
+    """What the proxy says of an address with too many requests at once; one that is let in gets no answer."""
+    connection.settimeout(1.5)
     try:
-        return connection.recv(12) == b"HTTP/1.1 429"
+        return connection.recv(4096)
     except TimeoutError:
-        return False
+        return b""
 
 
 def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
-    """Smaller ones than those of the file: two seconds for headers and bodies, three requests, one worker."""
+    """Smaller than those of the file: 2 seconds for headers and bodies, 3 requests, 2 refusals a second, one worker."""
     smaller = {
         "_timeout 10s;": "_timeout 2s;",
         "limit_conn of_address 400;": "limit_conn of_address 3;",
+        "rate=100r/s;": "rate=2r/s;",
         "worker_processes auto;": "worker_processes 1;",
     }
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
@@ -139,6 +142,18 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
         assert ends(headers)
         assert ends(body)
         asking = [stack.enter_context(secured(port)) for _ in range(6)]
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
         for connection in asking:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert any(is_refused(connection) for connection in asking)
+            connection.sendall(request)
+        refused = {connection: said for connection in asking if (said := refusal(connection))}
+        for said in refused.values():
+            head, _, body = said.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 429 ")
+            assert json.loads(body)["error"]["code"] == "too_many_in_flight"
+        assert len(refused) == 3
+        began = time.monotonic()
+        for connection in refused:
+            connection.sendall(request)
+        assert all(refusal(connection).startswith(b"HTTP/1.1 429 ") for connection in refused)
+        # However many connections ask for refusals, they get two a second here.
+        assert time.monotonic() - began >= 1.0
