@@ -34,13 +34,15 @@ def in_turns(
 ) -> tuple[Side, ...]:
     """POST `count` new requests to each URL, in turns, after a `WARM_UP`th of them.
 
-    What else the machine does meets all of them.
+    What else the machine does meets all of them. Every other round goes backwards: what a load leaves to be done later
+    falls to each of them.
     """
     sides = tuple(Side() for _ in loads)
     for url, made in loads:
         post_all(url, made(count // WARM_UP), concurrency=concurrency)
-    for _ in range(ROUNDS):
-        for side, (url, made) in zip(sides, loads, strict=True):
+    forth = list(zip(sides, loads, strict=True))
+    for number in range(ROUNDS):
+        for side, (url, made) in forth[:: -1 if number % 2 else 1]:
             requests = made(count // ROUNDS)
             with harness.measure() as measured:
                 load = post_all(url, requests, concurrency=concurrency)
