@@ -78,6 +78,7 @@ class CommandLine:
     home: Path
     transport: httpx.BaseTransport
     slept: list[float] = field(default_factory=list)
+    on_terminal: bool = False
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Answered:
         main, session, profiles = (
@@ -86,7 +87,7 @@ class CommandLine:
         shared = session.Session(
             profiles=profiles.Profiles(self.home), transport=self.transport, sleep=self.sleep
         )
-        done = CliRunner().invoke(main.whabuzz, arguments, obj=shared, input=stdin, catch_exceptions=True)
+        done = CliRunner().invoke(main.whabuzz, arguments, obj=shared, input=stdin, color=self.on_terminal)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         # The service logs to the same standard error: it answers in this process.

@@ -227,4 +227,64 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
         names = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
         return [found for name in names for found in walk(*path, name)]
 
-    assert len(walk()) == 25
+    assert len(walk()) == 68
+
+
+def test_operations_of_a_resource_are_commands(
+    whabuzz: CommandLine, tenant: Tenant, number: PhoneNumber, tmp_path: Path
+) -> None:
+    """Arguments, choices, several values, yes or no, JSON, files: as the operation's values are."""
+    made = whabuzz(
+        "keys", "create", "--name", "server", "--scopes", "messages", "--scopes", "events",
+        "--data", '{"name": "another"}',
+    )  # fmt: skip
+    assert made.status == 0, made.told
+    assert (made.json["name"], made.json["scopes"]) == ("server", ["events", "messages"])
+    assert made.json["prefix"] in whabuzz("keys", "list").output
+    assert whabuzz("keys", "revoke", made.json["id"]).json["id"] == made.json["id"]
+
+    picture = tmp_path / "a.jpg"
+    picture.write_bytes(b"\xff\xd8\xff\xe0" + b"0" * 100)
+    sender = number.phone_number_id
+    media = whabuzz("media", "upload", str(picture), "--from", sender)
+    assert media.status == 0, media.told
+    copy = tmp_path / "b.jpg"
+    assert whabuzz("media", "get", media.json["id"], "--from", sender, "--output", str(copy)).status == 0
+    assert copy.read_bytes() == picture.read_bytes()
+
+    endpoint = endpoint_of(tenant, environment="test")
+    changed = whabuzz("webhooks", "update", str(endpoint.id), "--metadata", '{"team": "a"}', "--ordered")
+    assert changed.status == 0, changed.told
+    assert (changed.json["metadata"], changed.json["ordered"]) == ({"team": "a"}, True)
+    assert not whabuzz("webhooks", "update", str(endpoint.id), "--no-ordered").json["ordered"]
+    assert whabuzz("webhooks", "delete", str(endpoint.id)).status == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["webhooks", "create", "--event-types", "message.inbund"], "message.inbund"),
+        (["webhooks", "update", "we_1", "--headers", "{"], "this is no JSON"),
+        (["webhooks", "nothing"], "No such command"),
+        (["keys", "revoke"], "Missing argument 'KEY_ID'"),
+        (["media", "upload", "nowhere.jpg", "--from", "1"], "does not exist"),
+    ],
+)
+def test_wrong_commands_are_told_and_reach_nobody(
+    stranger: CommandLine, command: list[str], said: str
+) -> None:
+    done = stranger(*command)
+    assert (done.status, said in done.told) == (2, True), done.told
+
+
+@pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])
+def test_statuses_have_colours_unless_they_are_unwanted(
+    whabuzz: CommandLine,
+    number: PhoneNumber,
+    monkeypatch: pytest.MonkeyPatch,
+    no_color: str,
+    is_coloured: bool,
+) -> None:
+    whabuzz.on_terminal = True
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert ("\x1b[32mconnected\x1b[0m" in whabuzz("numbers", "list").output) == is_coloured

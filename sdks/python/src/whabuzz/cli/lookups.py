@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from whabuzz.cli.operations import Operations
 from whabuzz.cli.options import limit_option, since_option
 from whabuzz.cli.session import Session, columns, json_option, moment, pass_session
 
@@ -161,9 +162,9 @@ def tail(session: Session, errors: bool, no_follow: bool, limit: int) -> None:
         return
 
 
-@click.group()
+@click.group(cls=Operations, resource="numbers")
 def numbers() -> None:
-    """Look at your phone numbers."""
+    """Look at your phone numbers, connect them, and set them up."""
 
 
 @numbers.command("list")

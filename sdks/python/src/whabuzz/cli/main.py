@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from whabuzz.cli.deliveries import deliveries
 from whabuzz.cli.listen import listen
 from whabuzz.cli.login import login, logout, whoami
 from whabuzz.cli.lookups import events, logs, messages, numbers
+from whabuzz.cli.operations import Operations
 from whabuzz.cli.send import send
 from whabuzz.cli.session import Session
 from whabuzz.cli.trigger import trigger
@@ -38,6 +40,8 @@ def whabuzz(ctx: click.Context, profile: str) -> None:
 
     Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY go before the profile.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
     session = ctx.ensure_object(Session)
     session.profile = profile
 
@@ -67,6 +71,10 @@ for command in (
     logs,
     numbers,
     batch,
+    Operations("webhooks", resource="webhooks", help="Create, verify, change and test webhook endpoints."),
+    Operations("templates", resource="templates", help="Submit, find, change and delete message templates."),
+    Operations("media", resource="media", help="Upload, download and delete media files."),
+    Operations("keys", resource="api_keys", help="Create, rotate and revoke API keys."),
     api,
 ):
     whabuzz.add_command(command)

@@ -114,6 +114,16 @@ def moment(text: str | None) -> str:
     return text[:19].replace("T", " ") if text else "-"
 
 
+_COLOURS = {
+    **dict.fromkeys(("accepted", "active", "connected", "delivered", "read", "APPROVED", "GREEN"), "green"),
+    **dict.fromkeys(("paused", "pending", "unverified", "PENDING", "YELLOW"), "yellow"),
+    **dict.fromkeys(("dead", "disabled", "failed", "REJECTED", "RED"), "red"),
+}
+
+
 def columns(*values: Any) -> str:
-    """The values in a row; a dash for what is not known."""
-    return "  ".join("-" if value is None else str(value) for value in values)
+    """The values in a row, known statuses in a colour where a person reads; a dash for what is not known."""
+    texts = ("-" if value is None else str(value) for value in values)
+    return "  ".join(
+        click.style(text, fg=colour) if (colour := _COLOURS.get(text.strip())) else text for text in texts
+    )
