@@ -318,7 +318,7 @@ class Delivery(models.Model):
     answers = models.JSONField(null=True)
     """Answers to the newest failed attempts (`delivery/attempts.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
-    """Hash of the customer while the delivery to an ordered endpoint is open."""
+    """Hash of the customer while the delivery to an ordered endpoint is open; `URGENT_KEY` while a call's is."""
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
 

@@ -201,6 +201,8 @@ class Fresh:
 
     handed_over: Sequence[Packed] = ()
     has_unclaimed: bool = False
+    is_urgent: bool = False
+    """Whether calls are among them: a dispatcher takes these without room as well."""
 
     def __bool__(self) -> bool:
         return bool(self.handed_over) or self.has_unclaimed
@@ -258,9 +260,9 @@ def may_hand_over() -> bool:
     return (_local is not None and _local.has_room) or _next is not None
 
 
-def next_dispatcher() -> int | None:
+def next_dispatcher(*, urgent: bool = False) -> int | None:
     """The registered worker that is expected to get what is handed over; None while it is not known."""
-    if _local is not None and _local.has_room:
+    if _local is not None and (urgent or _local.has_room):
         return _local.worker_id
     return None if _next is None else worker_id(_next)
 
@@ -282,7 +284,7 @@ def after_commit(fresh: Fresh | None = None) -> None:
 def soon(fresh: Fresh) -> None:
     """Wake a dispatcher soon, for what was committed on a connection other than Django's."""
     local = _local
-    takes_over = local is not None and (local.has_room or not fresh.handed_over)
+    takes_over = local is not None and (local.has_room or fresh.is_urgent or not fresh.handed_over)
     if takes_over and local is not None and local.hand_over(fresh.handed_over, looks=fresh.has_unclaimed):
         return
     _unsent.add(fresh)

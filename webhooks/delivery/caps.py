@@ -102,10 +102,16 @@ class Room:
     taken_by_tenant: Mapping[UUID, int] = field(default_factory=dict)
     full_tenants: AbstractSet[UUID] = frozenset()
     """Tenants whose bodies fill their part of the memory."""
+    calls: Mapping[UUID, int] = field(default_factory=dict)
+    """Calls of each endpoint in their lane."""
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
         """How many more deliveries of an endpoint may be claimed, whatever its tenant has."""
         return self.caps.get(endpoint_id, self.per_endpoint) - self.taken.get(endpoint_id, 0)
+
+    def of_calls(self, endpoint_id: UUID) -> int:
+        """How many more calls of an endpoint may be claimed, beyond all shares."""
+        return CALLS_OF_ENDPOINT - self.calls.get(endpoint_id, 0)
 
     def of_tenant(self, tenant_id: UUID) -> int:
         """How many more deliveries of a tenant may be claimed while others want theirs."""
@@ -172,6 +178,8 @@ class Room:
 
 FIRST_CAP = 16
 """The first cap of an endpoint that has not answered yet."""
+CALLS_OF_ENDPOINT = 8
+"""Calls of an endpoint at once in their lane, beside all caps. More wait like everything else."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
 """Slow requests that may be under way, as a multiple of the capacity: each costs its body and its socket, no work."""
@@ -185,6 +193,8 @@ class InFlight:
     taken: int = 0
     slow: int = 0
     """Requests among them that wait long for their answers."""
+    calls: int = 0
+    """Those among them in the lane of calls."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
     """End of the pause that the endpoint's rate demands, on the monotonic clock."""
@@ -268,6 +278,7 @@ class InFlightCaps:
             per_tenant=self._of_tenant,
             taken_by_tenant={tenant_id: each.taken for tenant_id, each in self._tenants.items()},
             full_tenants=frozenset(self._bodies.full_tenants),
+            calls={endpoint_id: each.calls for endpoint_id, each in self._endpoints.items() if each.calls},
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:

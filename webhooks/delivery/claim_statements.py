@@ -29,7 +29,7 @@ from webhooks.delivery.caps import Room, Unserved
 from webhooks.delivery.ordering import taking_slots
 from webhooks.delivery_rows import BUSY, TARGET_COLUMNS, StoredTarget
 from webhooks.events import envelope
-from webhooks.events.envelope import Envelope
+from webhooks.events.envelope import URGENT_KEY, URGENT_KEY_SQL, Envelope
 from webhooks.events.publish import HandedOver
 from webhooks.requests.signed_request import Target, UnreadableSecret, target
 
@@ -67,6 +67,19 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) due
 """
+
+# The calls of endpoints that have more due than their share, by the index `delivery_in_order`.
+_LOCK_URGENT = f"""
+SELECT due.id, ready.endpoint_id, due.rescued
+FROM unnest(%s::uuid[], %s::int[]) AS ready (endpoint_id, rows)
+CROSS JOIN LATERAL (
+    SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
+    WHERE d.endpoint_id = ready.endpoint_id AND d.status IN ('pending', 'failed') AND d.customer_key = {URGENT_KEY_SQL}
+      AND d.next_attempt_at <= now() AND d.id <> ALL(%s::uuid[])
+    ORDER BY d.event_id LIMIT ready.rows
+    FOR UPDATE SKIP LOCKED
+) due
+"""  # noqa: S608 - only a number is formatted in
 
 # By primary key, partitions pruned by the ids.
 _LEASE = """
@@ -151,6 +164,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
     customer_key: int | None = None
     """The customer whose next event waits for it, at an ordered endpoint."""
+    is_urgent: bool = False
+    """Whether it overtakes the others: a call's."""
 
     @property
     def size(self) -> int:
@@ -271,6 +286,18 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     ordered = {each.endpoint_id for each in ready if each.is_ordered}
     paced = {each.endpoint_id for each in ready if each.is_paced}
     locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
+    of_share = Counter(endpoint_id for _, endpoint_id, _ in locked)
+    backlogged = {
+        endpoint_id: most
+        for endpoint_id in generations
+        if of_share[endpoint_id] >= shares.get(endpoint_id, 0)
+        and endpoint_id not in ordered | probing
+        and (most := room.of_calls(endpoint_id)) > 0
+    }
+    if backlogged:
+        taken = uuids(delivery_id for delivery_id, _, _ in locked)
+        calls = yield _LOCK_URGENT, [uuids(backlogged), list(backlogged.values()), taken]
+        locked = [*calls, *locked]
     in_order = yield from ordering.locking(
         {each: rows for each, rows in shares.items() if each in ordered}, room.total, paced | probing
     )
@@ -346,7 +373,8 @@ def _completing(
             circuit_generation=generations[row.endpoint_id],
             envelope=envelopes.get(row.event_id),
             send_at=moment + waits[row.id] if row.id in waits else 0.0,
-            customer_key=row.customer_key,
+            customer_key=None if row.customer_key == URGENT_KEY else row.customer_key,
+            is_urgent=row.customer_key == URGENT_KEY,
         )
         for row in leased
         if row.endpoint_id in targets
@@ -440,6 +468,7 @@ def taken_over(
                 probe=False,
                 circuit_generation=each.circuit_generation,
                 envelope=each.envelope or bodies.get(each.event_id),
+                is_urgent=each.is_urgent,
             )
         )
     monitoring.CLAIMED.add(len(claimed))

@@ -37,6 +37,7 @@ from webhooks.delivery.claim_statements import (
 from webhooks.delivery.monitoring import IN_FLIGHT_KEY, IN_FLIGHT_SECONDS
 from webhooks.delivery_rows import releasing
 from webhooks.events import publish
+from webhooks.events.envelope import CALL_PREFIX
 from webhooks.events.publish import HandedOver
 from webhooks.wake_up import Packed
 
@@ -100,6 +101,12 @@ class Claimer:
         ):
             return None
         return taken_over(handed_over, self.clock, {})
+
+    def take_call(self, call: HandedOver) -> list[Claimed]:
+        """Take a call beyond all caps; nothing when it needs a statement."""
+        if self.clock is None or call.envelope is None or self._is_anothers(call):
+            return []
+        return taken_over([call], self.clock, {})
 
     def _is_anothers(self, delivery: HandedOver) -> bool:
         """Whether the lease of a delivery names another worker."""
@@ -189,6 +196,8 @@ ANSWER_SECONDS = 1.0
 """How much longer Valkey may take to answer."""
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
+_CALL = f'"dedupe_key":"{CALL_PREFIX}'.encode()
+"""What a signal holds that hands a call over."""
 MOST_CPU = 0.7
 """Share of a core within the last second, beyond which other dispatchers get the signals while they use less."""
 
@@ -244,6 +253,11 @@ class WakeUpListener:
     def has_signals(self) -> bool:
         """Whether signals wait to be received."""
         return bool(self._signals or self._own or self._own_look)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are among the signals that wait."""
+        return any(each.is_urgent for each in self._own) or any(_CALL in signal for signal in self._signals)
 
     @property
     def is_connected(self) -> bool:

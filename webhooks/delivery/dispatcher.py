@@ -254,8 +254,18 @@ class _Dispatcher:
     def _listen(self) -> None:
         """Note what was signalled, and wait for more."""
         handed_over, looks = self.listener.receive()
-        self.handed_over += handed_over
+        self.handed_over += self._begin_calls(handed_over)
         self.claimer.must_look |= looks
+
+    def _begin_calls(self, handed_over: list[HandedOver]) -> list[HandedOver]:
+        """Begin the calls among what was handed over, whatever room there is; returns the others."""
+        began = set()
+        for each in handed_over:
+            if not each.is_urgent or self.egress.is_on or not self.senders.takes_call(self._caps_of(each)[0]):
+                continue
+            self._begin(taken := self.claimer.take_call(each))
+            began |= {call.id for call in taken}
+        return [each for each in handed_over if each.id not in began] if began else handed_over
 
     def _receive(self) -> None:
         """Take over what is signalled to a dispatcher at rest, or during a look; otherwise the next claim does.
@@ -264,7 +274,7 @@ class _Dispatcher:
         through all endpoints that have open deliveries: what was handed over does not wait for it.
         """
         takes = self.is_at_rest or self.looked_for is not None
-        if takes:
+        if takes or self.listener.has_calls:
             self._listen()
         if not (takes and self._take_at_once()) or self.claimer.must_look:
             self.woken.set()
@@ -308,6 +318,8 @@ class _Dispatcher:
         if (wait := delivery.send_at - time.monotonic()) > 0:
             self.paced[delivery.id] = delivery
             self.loop.call_later(wait, self._begin_slot, delivery.id)
+        elif delivery.is_urgent and self.senders.takes_call(endpoint):
+            self.senders.send_call(delivery, endpoint, tenant)
         else:
             self.senders.put(delivery, endpoint, tenant)
         self.idle_since = time.monotonic()
@@ -316,7 +328,7 @@ class _Dispatcher:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
             self.senders.put(delivery, *self._caps_of(delivery))
 
-    def _caps_of(self, delivery: Claimed) -> tuple[InFlight, InFlight]:
+    def _caps_of(self, delivery: Claimed | HandedOver) -> tuple[InFlight, InFlight]:
         return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:

@@ -21,7 +21,7 @@ from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
 from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule
-from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
+from webhooks.delivery.caps import CALLS_OF_ENDPOINT, SLOW_MS, BodyMemory, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
 from webhooks.events.envelope import Envelope
@@ -128,6 +128,8 @@ log = structlog.get_logger(__name__)
 SLOW_SECONDS = SLOW_MS / 1000
 """A request that is not answered within this time is slow."""
 FEW_SENDERS = 24
+MOST_CALLS = 256
+"""Requests of the lane of calls at once, of all endpoints."""
 ADAPT_SECONDS = 0.02
 """How often the number of senders follows what they wait for, while deliveries wait for a sender."""
 BUSY_CPU = 0.8
@@ -180,11 +182,17 @@ class Senders:
         self._adapt_timer: asyncio.TimerHandle | None = None
         self._measured_at = self._cpu_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+        """The requests of the lane of calls."""
 
     @property
     def in_flight(self) -> int:
-        """All that `put` was given and that has not ended."""
-        return self.open + self._caps.slow
+        """All that `put` and `send_call` were given and that has not ended."""
+        return self.open + self._caps.slow + len(self._calls)
+
+    def takes_call(self, endpoint: InFlight) -> bool:
+        """Whether the lane of calls takes one more of an endpoint."""
+        return len(self._calls) < MOST_CALLS and endpoint.calls < CALLS_OF_ENDPOINT
 
     def start(self) -> None:
         """Begin to send."""
@@ -199,6 +207,23 @@ class Senders:
             self._measured_at, self._cpu_seconds = self._loop.time(), time.thread_time()
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
+    def send_call(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
+        """Send a call's delivery now, beside all senders and whatever waits for them."""
+        endpoint.calls += 1
+        task = self._loop.create_task(self._send_call(Sending(delivery, endpoint, tenant)))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _send_call(self, sending: Sending) -> None:
+        try:
+            await self._send(sending)
+        except Exception:
+            # The lease runs out and the delivery is claimed again.
+            log.exception("delivery_crashed")
+        finally:
+            sending.endpoint.calls -= 1
+            self._on_end(sending)
+
     def take_back(self) -> list[Claimed]:
         """The deliveries that no sender has taken; they are not sent any more."""
         waiting = []
@@ -211,6 +236,8 @@ class Senders:
     async def finish(self) -> None:
         """Wait until everything is sent, then end."""
         await self._waiting.join()
+        if self._calls:
+            await asyncio.wait(list(self._calls))
         if self._look_timer is not None:
             self._look_timer.cancel()
         if self._adapt_timer is not None:

@@ -16,6 +16,7 @@ from django.db import connection
 from gateway import ids
 from gateway.clock import now
 from gateway.database.statements import bulk_cursor, uuids
+from webhooks.events.envelope import URGENT_KEY
 from webhooks.models import Delivery, Endpoint
 
 EARLIER_EVENT = "waits_for_earlier_event"
@@ -97,7 +98,7 @@ def _first_failed(waiting: Iterable[Delivery]) -> Mapping[_Line, tuple[UUID, UUI
         {
             (delivery.endpoint_id, delivery.customer_key)
             for delivery in waiting
-            if delivery.customer_key is not None
+            if delivery.customer_key not in {None, URGENT_KEY}
         }
     )
     if not lines:

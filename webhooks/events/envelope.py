@@ -51,6 +51,17 @@ CUSTOMER_KEY = """
 """SQL on the endpoint `e` and an event; null for an endpoint that is not ordered. An event without a number or a
 customer has a key of its own: it waits for none. A hash, so that deliveries name nobody."""
 
+# --- The lane of calls: a customer's phone rings while a call's notifications are delivered, so they overtake all else.
+CALL_PREFIX = "call:"
+"""How the dedupe keys of calls, their statuses and their errors begin."""
+URGENT_KEY = -(2**63)
+URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
+"""In the place of a customer's key, at an endpoint that is not ordered: a delivery that overtakes its others. Ordered
+endpoints keep each customer's order. A customer's hash is this number once in 2^64."""
+IS_URGENT = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}' AND NOT e.ordered"
+"""SQL on the endpoint `e` and a fresh event."""
+
+
 # --- Filter of an endpoint: the events it wants; the one condition of publishing and of replays of missed
 # events.
 STATUS = """coalesce({event}.status,

@@ -33,7 +33,16 @@ from gateway.upstream.notifications.change import MessageFacts
 from webhooks import wake_up
 from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget
 from webhooks.events import envelope
-from webhooks.events.envelope import COLUMNS, CUSTOMER_KEY, WANTED, Envelope, NewEvent
+from webhooks.events.envelope import (
+    CALL_PREFIX,
+    COLUMNS,
+    CUSTOMER_KEY,
+    IS_URGENT,
+    URGENT_KEY_SQL,
+    WANTED,
+    Envelope,
+    NewEvent,
+)
 from webhooks.wake_up import Fresh, Packed
 
 LOOK_BACK = timedelta(days=95)
@@ -213,6 +222,8 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True):
     """The one that the endpoint's circuit had at the claim; signals of the former version do not have it."""
     leased_by: int | None = None
     """The worker that the lease names; signals of the former version name none."""
+    is_urgent: bool = False
+    """Whether it overtakes all others; signals of the former version do not say."""
 
     def packed(self) -> Packed:
         """The delivery as a signal carries it."""
@@ -265,7 +276,8 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
-# With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over.
+# With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over: all of
+# them, or only those of calls.
 _STATEMENT = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
@@ -297,13 +309,15 @@ WITH draft AS (
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
            coalesce(lease.until, now()), lease.until, CASE WHEN lease.until IS NOT NULL THEN %(holder)s::bigint END,
-           '[]', false, {CUSTOMER_KEY.format(event="fresh")}
+           '[]', false, CASE WHEN lease.is_urgent THEN {URGENT_KEY_SQL} ELSE {CUSTOMER_KEY.format(event="fresh")} END
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN %(lease)s::float8 > 0 AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
+        SELECT CASE WHEN %(lease)s::float8 > 0 AND (%(hands_over)s OR {IS_URGENT.format(event="fresh")})
+                         AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
                          AND e.secret_unreadable_since IS NULL AND e.rate_per_second IS NULL AND NOT e.ordered
-               THEN now() + make_interval(secs => %(lease)s::float8) END
-    ) AS lease (until)
+               THEN now() + make_interval(secs => %(lease)s::float8) END,
+               {IS_URGENT.format(event="fresh")}
+    ) AS lease (until, is_urgent)
     WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
     RETURNING id, endpoint_id, event_id, leased_until
 ){{more}}
@@ -351,12 +365,16 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
 
     The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
-    hands_over = wake_up.may_hand_over() and sum(len(each.events) for each in publications) <= MOST_EVENTS
+    is_small = sum(len(each.events) for each in publications) <= MOST_EVENTS
+    # Calls are handed over to any dispatcher, whether or not it has room.
+    has_calls = is_small and any(_is_call(event) for each in publications for event in each.events)
+    hands_over = is_small and wake_up.may_hand_over()
     drafts = _Drafts()
     for place, publication in enumerate(publications):
         drafts.add(place, publication)
-    holder = wake_up.next_dispatcher()
-    parameters = drafts.parameters(lease=settings.DELIVERY_LEASE_SECONDS if hands_over else 0, holder=holder)
+    holder = wake_up.next_dispatcher(urgent=has_calls)
+    lease = settings.DELIVERY_LEASE_SECONDS if hands_over or has_calls else 0
+    parameters = drafts.parameters(lease=lease, hands_over=hands_over, holder=holder)
     written = yield _PUBLISH_MESSAGES if drafts.messages else _PUBLISH, parameters
     fresh: list[dict[UUID, None]] = [{} for _ in publications]
     handed_over: list[Packed] = []
@@ -377,13 +395,18 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
                 envelope=whole if whole.size <= MOST_BODY_BYTES else None,
                 circuit_generation=circuit_generation,
                 leased_by=holder,
+                is_urgent=row["dedupe_key"].startswith(CALL_PREFIX),
             )
             handed_over.append(delivery.packed())
         elif delivery_id is not None:
             has_unclaimed = True
     if written:
         wake_up.fresh(publications[place].tenant_id for place, found in enumerate(fresh) if found)
-    return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed))
+    return Published([list(event_ids) for event_ids in fresh], Fresh(handed_over, has_unclaimed, has_calls))
+
+
+def _is_call(event: NewEvent) -> bool:
+    return event.dedupe_key.startswith(CALL_PREFIX)
 
 
 class _Drafts:
@@ -422,13 +445,14 @@ class _Drafts:
                 }
                 self.places[event_id] = place, self._rows[key], event.data
 
-    def parameters(self, *, lease: float, holder: int | None) -> dict[str, Any]:
+    def parameters(self, *, lease: float, hands_over: bool, holder: int | None) -> dict[str, Any]:
         """The values of the statement."""
         return {
             "events": orjson.dumps(list(self._rows.values())).decode(),
             "raws": orjson.dumps(self._raws).decode(),
             "bodies": b"".join(self._bodies.parts),
             "lease": float(lease),
+            "hands_over": hands_over,
             "holder": holder,
             **(self.messages.parameters() if self.messages else {}),
         }
