@@ -1,13 +1,16 @@
-"""Forms of numbers: register with a PIN, change the business profile, release by typing the id; choices of numbers."""
+"""Forms of numbers: register with a PIN, change the business profile, set the Flow endpoint, release by typing
+the id; choices of numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from console.visit import Visit
+from gateway.outbound.client import InvalidUrlError, validate_url
 from phone_numbers.models import PhoneNumber
 
 MOST_CHOICES = 200
@@ -102,6 +105,22 @@ class ProfileForm(forms.Form):
         if changed & {"website", "second_website"}:
             members["websites"] = sites
         return orjson.dumps({"messaging_product": "whatsapp", **members})
+
+
+class FlowEndpointForm(forms.Form):
+    """Where the data requests of a number's Flows go."""
+
+    url = forms.CharField(
+        label="URL of your server",
+        max_length=2048,
+        widget=forms.URLInput(attrs={"autocomplete": "off", "placeholder": "https://example.com/flows"}),
+    )
+
+    def clean_url(self) -> str:
+        try:
+            return validate_url(self.cleaned_data["url"], allow_http=settings.WEBHOOK_ALLOW_HTTP)
+        except InvalidUrlError as error:
+            raise ValidationError(str(error)) from None
 
 
 class ReleaseForm(forms.Form):

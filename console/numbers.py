@@ -1,4 +1,5 @@
-"""Console pages of numbers: the list, one number with its reason and repair, connecting, its profile, releasing."""
+"""Console pages of numbers: the list, one number with its reason and repair, connecting, its profile, its
+Flow endpoint, releasing."""
 
 from typing import Any
 
@@ -10,11 +11,13 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from console.error_codes import UNREACHABLE
-from console.number_forms import ProfileForm, RegisterForm, ReleaseForm
+from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm
 from console.visit import Visit, flash_errors, or_404, require_active, require_open
 from gateway.api import limits
 from gateway.api.errors import NotFound
 from gateway.upstream.calls import UpstreamUnreachable
+from messaging.flows import endpoints
+from messaging.models import FlowEndpoint
 from phone_numbers import leaving, operations
 from phone_numbers.connection.notices import explained, explained_failure
 from phone_numbers.hosted_connect import sessions
@@ -126,6 +129,51 @@ def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
         {"number": found, "form": form},
         status=400 if form.errors else 200,
     )
+
+
+def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """The number's Flow endpoint: its URL and keys; POST sets the URL, rotates a key, or deletes it."""
+    if request.method == "POST":
+        require_open(visit)
+    found = _find(visit, phone_number_id)
+    endpoint = FlowEndpoint.objects.filter(number=found).select_related("number").first()
+    form = FlowEndpointForm(initial={"url": endpoint.url} if endpoint else None)
+    shown_secret: str | None = None
+    if request.method == "POST":
+        form = FlowEndpointForm(
+            request.POST if request.POST.get("do") == "set" else None, initial=form.initial
+        )
+        with flash_errors(request), _asking_platform(request, found):
+            actor = Actor(user_id=visit.user.pk)
+            match request.POST.get("do"):
+                case "set" if form.is_valid():
+                    endpoint, is_new = endpoints.set_url(found, url=form.cleaned_data["url"], actor=actor)
+                    shown_secret = endpoint.secret if is_new else None
+                case "key":
+                    endpoint = endpoints.upload_new_key(found, actor=actor)
+                case "secret":
+                    endpoint = endpoints.rotate_secret(found, actor=actor)
+                    shown_secret = endpoint.secret
+                case "delete":
+                    endpoints.delete(found, actor=actor)
+            if shown_secret is None and not form.errors:
+                messages.success(request, "Done.")
+                return redirect("console_number_flows", phone_number_id)
+    response = render(
+        request,
+        "console/numbers/flows.html",
+        {
+            "number": found,
+            "form": form,
+            "endpoint": endpoint,
+            "address": endpoints.address_of(endpoint) if endpoint else None,
+            "new_secret": shown_secret,
+        },
+        status=400 if form.errors else 200,
+    )
+    if shown_secret is not None:
+        response["Cache-Control"] = "no-store"
+    return response
 
 
 def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
+import orjson
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -182,6 +183,8 @@ def write(request: HttpRequest, visit: Visit) -> HttpResponse:
         said = {"type": "edit", "edit": {"original_message_id": message_id}, "text": text}
     elif action == "prefer":
         return _prefer(request, visit, customer, argument)
+    elif action == "call":
+        return _call(request, visit, customer, argument)
     elif action == "choose":
         return _choose(request, visit, customer, message_id, argument)
     else:
@@ -215,6 +218,46 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponse:
     return response
 
 
+def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """A Flow as its customer fills it in, screen by screen; its end is a message of the customer."""
+    given = request.GET if request.method == "GET" else request.POST
+    customer, message_id = given.get("customer", "")[:160], given.get("message", "")[:512]
+    step: dict[str, Any] = {}
+    if request.method == "POST":
+        require_open(visit)
+        step = _filled_in(request)
+    try:
+        with _asking_simulator(visit), or_404():
+            number = control.number_of(visit.tenant.id, given.get("number") or None)
+            screen = control.flow_step(visit.tenant.id, message_id, **step)
+    except control.FAILURES:
+        return render(request, "console/phone/away.html")
+    place = urlencode({"number": number.phone_number_id, "customer": customer})
+    if screen["closed"]:
+        return redirect(f"{reverse('console_phone')}?{place}#write")
+    shown = {"screen": screen, "number": number, "customer": customer, "message_id": message_id}
+    written = orjson.dumps(screen.get("data") or {}).decode()
+    return render(request, "console/phone/flow.html", {**shown, "data": written, "back": place})
+
+
+def _filled_in(request: HttpRequest) -> dict[str, Any]:
+    """The screen that was shown, its data, and what was typed: a list for choices, a truth for what is ticked."""
+    values: dict[str, Any] = {}
+    for name in request.POST:
+        kind, _, field = name.partition(":")
+        if kind == "choices":
+            values[field] = [each for each in request.POST.getlist(name) if each]
+        elif kind == "flag":
+            values[field] = request.POST.getlist(name)[-1] == "on"
+        elif kind == "field":
+            values[field] = request.POST.get(name)
+    try:
+        data = orjson.loads(request.POST.get("data", "{}"))
+    except orjson.JSONDecodeError:
+        data = {}
+    return {"screen": request.POST.get("screen", "")[:200], "data": data, "values": values}
+
+
 def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, place: str) -> HttpResponse:
     """Send the reply of a tapped button or list row, as the message itself defines it."""
     with _asking_simulator(visit), or_404():
@@ -223,7 +266,27 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
     bubble = next((one for one in bubbles_of(rows) if one.id == message_id), None)
     if bubble is None or not place.isdigit() or int(place) >= len(bubble.choices):
         raise Http404("There is no such choice.")
-    return _write(request, visit, customer, {**bubble.choices[int(place)].says, "context": message_id})
+    says = bubble.choices[int(place)].says
+    reply = (says.get("interactive") or {}).get("nfm_reply") or {}
+    if reply.get("name") == "flow":
+        with _asking_simulator(visit), or_404():
+            if control.has_flow(visit.tenant.id, message_id):
+                asked = {"number": number.phone_number_id, "customer": customer, "message": message_id}
+                return redirect(f"{reverse('console_phone_flow')}?{urlencode(asked)}")
+    return _write(request, visit, customer, {**says, "context": message_id})
+
+
+def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> HttpResponse:
+    """Call the business, or do something with a call: its action and its id."""
+    action, _, call_id = argument.partition(" ")
+
+    def call(number: str | None) -> None:
+        if call_id:
+            control.act_on_call(visit.tenant.id, call_id=call_id, action=action)
+        else:
+            control.call_business(visit.tenant.id, phone_number_id=number, **{"from": customer})
+
+    return _act(request, visit, customer, call)
 
 
 def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> HttpResponse:
@@ -245,9 +308,9 @@ def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str,
 
 
 def _act(
-    request: HttpRequest, visit: Visit, customer: str, act: Callable[[str | None], None]
+    request: HttpRequest, visit: Visit, customer: str, act: Callable[[str | None], object]
 ) -> HttpResponse:
-    """Act as the customer, and go back to the conversation."""
+    """Act as the customer, and go back to the conversation; what fails is said there."""
     try:
         with _asking_simulator(visit), or_404():
             act(request.POST.get("number") or None)
@@ -287,9 +350,13 @@ def _messages(visit: Visit, number: PhoneNumber, customer: str) -> list[Any]:
 def _thread(visit: Visit, number: PhoneNumber, customer: str) -> dict[str, Any]:
     """The bubbles of a conversation, and a fingerprint of what they show."""
     rows = _messages(visit, number, customer) if customer else []
-    shown = repr([(row["id"], row["status"], row["reaction"], row["change"], row["body"]) for row in rows])
+    ringing = control.calls(visit.tenant.id, phone_number_id=number.phone_number_id) if customer else []
+    calls = [call for call in ringing if call["customer"] == customer]
+    shown = repr(calls) + repr(
+        [(row["id"], row["status"], row["reaction"], row["change"], row["body"]) for row in rows]
+    )
     seen = hashlib.sha256(shown.encode()).hexdigest()[:16]
-    return {"bubbles": bubbles_of(rows), "emojis": EMOJIS, "seen": seen}
+    return {"bubbles": bubbles_of(rows), "calls": calls, "emojis": EMOJIS, "seen": seen}
 
 
 def _customers(visit: Visit, number: PhoneNumber) -> list[dict[str, Any]]:

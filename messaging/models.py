@@ -13,8 +13,9 @@ from django.db import models
 
 from gateway import ids
 from gateway.clock import now
+from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
-from phone_numbers.models import BusinessAccount
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.labels import label
 from tenants.models import ApiKey, Tenant
 
@@ -386,6 +387,31 @@ class ScheduledMessage(models.Model):
     def created_at(self) -> datetime:
         """Exactly the millisecond in the id."""
         return ids.created_at(self.id)
+
+
+class FlowEndpoint(models.Model):
+    """Where the data requests of a number's Flows are answered. Written by `flows/endpoints.py`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    """Part of the public address that WhatsApp calls."""
+    number = models.OneToOneField(PhoneNumber, on_delete=models.CASCADE, related_name="+")
+    url = models.CharField(max_length=2048)
+    secret = EncryptedTextField(purpose="flow_secret")
+    secret_prefix = models.CharField(max_length=20)
+    previous_secret = EncryptedTextField(purpose="flow_secret", null=True)
+    previous_secret_expires_at = models.DateTimeField(null=True)
+    private_key = EncryptedTextField(purpose="flow_private_key", null=True)
+    """Of the public key that was uploaded last."""
+    next_private_key = EncryptedTextField(purpose="flow_private_key", null=True)
+    """While its public key is being uploaded, or may have been."""
+    key_uploaded_at = models.DateTimeField(null=True)
+    last_request_at = models.DateTimeField(null=True)
+    last_error = models.CharField(max_length=30, null=True)
+    """Why the tenant's answer to the last request could not be used; null when it could."""
+    created_at = models.DateTimeField(default=now, editable=False)
+
+    def __str__(self) -> str:
+        return str(self.id)
 
 
 class BatchFile(models.Model):

@@ -4,11 +4,14 @@ from django.urls import path
 
 from messaging.batches.scheduled_views import ScheduledView
 from messaging.batches.views import BatchesView, BatchView
+from messaging.flows.views import FlowEndpointView
 from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
 from messaging.message_log.views import CustomersView, OptOutsView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView
 from messaging.views import MessagesView
+
+_FLOW_ENDPOINT = "numbers/<str:phone_number_id>/flow-endpoint"
 
 urlpatterns = [
     path("messages", MessagesView.as_view({"get": "list", "post": "create"}), name="messages"),
@@ -47,6 +50,21 @@ urlpatterns = [
         name="customer",
     ),
     path("opt-outs", OptOutsView.as_view({"get": "list"}), name="opt-outs"),
+    path(
+        _FLOW_ENDPOINT,
+        FlowEndpointView.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}),
+        name="flow-endpoint",
+    ),
+    path(
+        f"{_FLOW_ENDPOINT}/rotate-key",
+        FlowEndpointView.as_view({"post": "rotate_key"}),
+        name="flow-endpoint-key",
+    ),
+    path(
+        f"{_FLOW_ENDPOINT}/rotate-secret",
+        FlowEndpointView.as_view({"post": "rotate_secret"}),
+        name="flow-endpoint-secret",
+    ),
     path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
     path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),

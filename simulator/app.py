@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from simulator import conversations, pages
+from simulator import conversations, flow_sessions, pages
 from simulator import inbox_views as inbox
 from simulator.config import Config
 from simulator.control import accounts as control_accounts
@@ -70,6 +70,8 @@ def make_app(config: Config) -> web.Application:
     control.add_routes(app)
     control_accounts.add_routes(app)
     conversations.add_routes(app)
+    flow_sessions.add_routes(app)
+    calls.add_routes(app)
     media.add_routes(app)
     uploads.add_routes(app)
     inbox.add_routes(app)

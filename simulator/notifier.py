@@ -230,24 +230,26 @@ class Notifier:
         self._enqueue(notification, delay)
 
     async def _accepted(self, notification: Notification) -> bool:
+        status, _ = await self.ask(
+            notification.url, notification.body, seconds=self._settings.timeout_ms / 1000
+        )
+        return status == 200
+
+    async def ask(self, url: str, body: bytes, *, seconds: float) -> tuple[int, bytes]:
+        """Post signed bytes and return the answer's status and body; 0 when none came in time."""
         assert self._session is not None
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "facebookexternalua",
-            "X-Hub-Signature-256": signature(self._config.app_secret, notification.body),
+            "X-Hub-Signature-256": signature(self._config.app_secret, body),
         }
-        timeout = aiohttp.ClientTimeout(total=self._settings.timeout_ms / 1000)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
             async with self._session.post(
-                notification.url,
-                data=notification.body,
-                headers=headers,
-                allow_redirects=False,
-                timeout=timeout,
+                url, data=body, headers=headers, allow_redirects=False, timeout=timeout
             ) as response:
-                await response.content.readany()
-                return response.status == 200
-        return False
+                return response.status, await response.read()
+        return 0, b""
 
     async def verify_callback(self, url: str, verify_token: str) -> str | None:
         """Ask a callback for the challenge, as when it is configured. The reason it failed, or None."""

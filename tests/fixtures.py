@@ -60,6 +60,9 @@ class Api:
     def post(self, path: str, body: Any = None, **headers: str) -> Any:
         return self.request("POST", path, body, **headers)
 
+    def put(self, path: str, body: Any = None, **headers: str) -> Any:
+        return self.request("PUT", path, body, **headers)
+
     def patch(self, path: str, body: Any = None, **headers: str) -> Any:
         return self.request("PATCH", path, body, **headers)
 

@@ -5,10 +5,12 @@ A raw application: what a framework's layers cost would be more than all the res
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context
 from functools import partial
 from typing import NamedTuple
+from uuid import UUID
 
 from django.http import QueryDict
 
@@ -43,6 +45,7 @@ ROUTES: Mapping[str, Route] = {
     "/v1/health/live": Route({"GET": routes.live}),
     "/v1/health/ready": Route({"GET": routes.ready}),
 }
+_FLOW_PATH = re.compile(r"/upstream/flows/([0-9a-f]{32})")
 
 
 class Application:
@@ -91,7 +94,7 @@ async def close() -> None:
 
 def handler_of(method: str, path: str) -> Handler | None:
     """Return the handler of a request on the event loop; None: Django answers."""
-    route = ROUTES.get(path)
+    route = ROUTES.get(path) or _flow_route(path)
     if route is None:
         send = graph_send(path) if method == "POST" else None
         return partial(routes.send_at_graph_path, send) if send is not None else None
@@ -99,6 +102,12 @@ def handler_of(method: str, path: str) -> Handler | None:
     if handler is None and not route.is_shared:
         return _other_methods(route)
     return handler
+
+
+def _flow_route(path: str) -> Route | None:
+    """The route of a Flow endpoint's public address."""
+    match = _FLOW_PATH.fullmatch(path)
+    return Route({"POST": partial(routes.exchange_flow_data, UUID(match[1]))}) if match else None
 
 
 def _other_methods(route: Route) -> Handler:

@@ -1,4 +1,4 @@
-"""Handlers of the routes that the listener answers itself: notifications, sends, read marks, health.
+"""Handlers of the routes that the listener answers itself: notifications, Flow data, sends, read marks, health.
 
 They call the same flows that everything else calls, on the event loop; the event stream is in `event_stream.py`.
 """
@@ -6,6 +6,7 @@ They call the same flows that everything else calls, on the event loop; the even
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.http import QueryDict
@@ -16,6 +17,7 @@ from gateway.api.errors import (
     InvalidRequest,
     Reply,
     ServiceError,
+    Unauthorized,
     UnsupportedMediaType,
     as_service_error,
     error_reply,
@@ -28,6 +30,8 @@ from messaging import idempotency
 from messaging.cloud_api import parameters as graph_sends
 from messaging.cloud_api.errors import graph_reply
 from messaging.cloud_api.parameters import GraphSend
+from messaging.flows import exchange
+from messaging.flows.exchange import FlowExchange
 from messaging.notifications import incoming, signatures
 from messaging.notifications.incoming import Intake
 from messaging.sending import flow
@@ -38,14 +42,18 @@ from web.strangers import strangers
 
 _TEXT = {"Content-Type": "text/plain"}
 _intake: Intake | None = None
+_flows: FlowExchange | None = None
 
 
 async def close() -> None:
     """Finish what has begun and close what the handlers hold of the database and of the upstream."""
-    global _intake
+    global _intake, _flows
     if _intake is not None:
         await _intake.close()
         _intake = None
+    if _flows is not None:
+        await _flows.close()
+        _flows = None
     await flow.close()
 
 
@@ -57,24 +65,43 @@ async def subscribe(request: Request) -> Reply:
 async def accept_notification(request: Request) -> Reply:
     """POST /upstream/webhook: 200 after the commit, 401 for a wrong signature."""
     global _intake
-    if strangers.is_suspect(request):
-        async with strangers.turn(request):
-            body, environments = await _signed(request)
-    else:
-        try:
-            body, environments = await _signed(request)
-        except (ServiceError, ClientGone):
-            strangers.suspect(request)
-            raise
+    body, environments = await _signed(request, limit=incoming.MAX_BODY_BYTES)
     if _intake is None:
         _intake = Intake()
     await _intake.accept(body, environments=environments)
     return Reply(200, _TEXT, b"")
 
 
-async def _signed(request: Request) -> tuple[bytes, list[str]]:
-    """The body of a notification, and the environments whose app secret signed it. Raises ServiceError, ClientGone."""
-    body = await request.body(limit=incoming.MAX_BODY_BYTES)
+async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
+    """POST /upstream/flows/{endpoint_id}: a data request of a Flow; 432 for a wrong signature."""
+    global _flows
+    request.route = "/upstream/flows/{endpoint_id}"
+    try:
+        body, environments = await _signed(request, limit=exchange.MAX_BODY_BYTES)
+    except Unauthorized:
+        return Reply(exchange.NOT_SIGNED, _TEXT, b"")
+    if _flows is None:
+        _flows = FlowExchange()
+    return await _flows.answer(endpoint_id, body, environments=environments)
+
+
+async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
+    """The body of the upstream's request, and the environments whose app secret signed it.
+
+    An address that failed lately takes turns. Raises ServiceError, ClientGone.
+    """
+    if strangers.is_suspect(request):
+        async with strangers.turn(request):
+            return await _verified(request, limit)
+    try:
+        return await _verified(request, limit)
+    except (ServiceError, ClientGone):
+        strangers.suspect(request)
+        raise
+
+
+async def _verified(request: Request, limit: int) -> tuple[bytes, list[str]]:
+    body = await request.body(limit=limit)
     return body, signatures.signing_environments(body, request.header(b"x-hub-signature-256"))
 
 

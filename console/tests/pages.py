@@ -185,6 +185,7 @@ PAGES: dict[str, Page] = {
     "console_phone_begin": Page("integration", reads=False, changes=True, changed_while=WAITING),
     "console_phone_write": Page("integration", reads=False, changes=True, changed_while=WAITING),
     "console_phone_file": Page("integration"),
+    "console_phone_flow": Page("integration", changes=True, changed_while=WAITING),
     "console_numbers": Page("integration"),
     "console_connect": _does("integration"),
     "console_number": Page("integration", of=NUMBER),
@@ -193,6 +194,12 @@ PAGES: dict[str, Page] = {
     "console_number_register": _does("integration", NUMBER, pin="123456"),
     "console_number_profile": Page(
         "integration", changes=True, of=NUMBER, body={"about": "Kites and threads"}
+    ),
+    "console_number_flows": Page(
+        "integration",
+        changes=True,
+        of="GET /v1/numbers/{phone_number_id}/flow-endpoint",
+        body={"do": "delete"},
     ),
     "console_number_release": Page(
         "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}

@@ -1,6 +1,7 @@
 """The test phone of the console: a customer writes, taps, reacts, corrects; and nobody plays in another's world."""
 
 import html
+import json
 import re
 from typing import Any
 
@@ -195,3 +196,83 @@ def test_what_the_page_shows_is_bounded(
         r"customer=(\d+)\"", page.partition('aria-label="Customers"')[2].partition("</section>")[0]
     )
     assert listed == ["919812345679"]
+
+
+def test_a_flow_is_opened_and_filled_in(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
+    account = control.ensure(tenant.id)[0].account
+    children = [
+        {"type": "TextBody", "text": "How was it?"},
+        {"type": "TextInput", "name": "words", "label": "In your words", "required": True},
+        {
+            "type": "CheckboxGroup",
+            "name": "liked",
+            "label": "Liked",
+            "data-source": [{"id": "a", "title": "Food"}],
+        },
+        {"type": "OptIn", "name": "more", "label": "Tell me more"},
+        {
+            "type": "Footer",
+            "label": "Send it",
+            "on-click-action": {
+                "name": "complete",
+                "payload": {name: f"${{form.{name}}}" for name in ("words", "liked", "more")},
+            },
+        },
+    ]
+    screens = [{"id": "ASK", "title": "Your visit", "layout": {"children": children}}]
+    flow = {"name": "Visit", "flow_json": json.dumps({"version": "7.2", "screens": screens})}
+    made = requests.post(
+        f"{simulator.url}/v25.0/{account.waba_id}/flows",
+        json=flow,
+        headers={"Authorization": f"Bearer {account.access_token}"},
+        timeout=10,
+    ).json()
+    action = {
+        "name": "flow",
+        "parameters": {"flow_id": made["id"], "flow_cta": "Tell us", "flow_token": "t-1"},
+    }
+    asked = sent_by_the_business(
+        tenant,
+        simulator,
+        {
+            "type": "interactive",
+            "interactive": {"type": "flow", "body": {"text": "Your visit"}, "action": action},
+        },
+    )
+    opened = write(browser, do="choose 0", message=asked)["Location"]
+    assert "Send it" in text(browser, opened)
+    filled = {
+        "customer": CUSTOMER,
+        "message": asked,
+        "screen": "ASK",
+        "data": "{}",
+        "field:words": "Good <b>",
+        "choices:liked": ["", "a"],
+        "flag:more": ["", "on"],
+    }
+    assert "console/phone?" in browser.post("/console/phone/flow", filled)["Location"]
+    reply = said(tenant)[0]["body"]["interactive"]["nfm_reply"]
+    assert json.loads(reply["response_json"]) == {
+        "words": "Good <b>",
+        "liked": ["a"],
+        "more": True,
+        "flow_token": "t-1",
+    }
+    assert (
+        browser.get("/console/phone/flow", {"customer": CUSTOMER, "message": "wamid.none"}).status_code == 404
+    )
+
+
+def test_a_customer_calls_and_is_called(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
+    write(browser, do="call")
+    number = control.ensure(tenant.id)[0].phone_number_id
+    (ringing,) = control.calls(tenant.id, phone_number_id=number)
+    assert "it rings" in text(browser, PAGE)
+    write(browser, do=f"call hang_up {ringing['id']}")
+    assert control.calls(tenant.id, phone_number_id=number) == []
+    assert (
+        browser.post(
+            "/console/phone/write", {"customer": CUSTOMER, "do": "call hang_up wacid.none"}
+        ).status_code
+        == 404
+    )

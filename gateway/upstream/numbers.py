@@ -141,6 +141,11 @@ class Graph:
         """`POST /{PNID}/whatsapp_business_profile` with the caller's own bytes."""
         return self._call("POST", f"{phone_number_id}/whatsapp_business_profile", body)
 
+    def set_encryption_key(self, phone_number_id: str, public_key: str) -> GraphAnswer:
+        """`POST /{PNID}/whatsapp_business_encryption`: the key that encrypts data requests of its Flows (PEM)."""
+        body = orjson.dumps({"business_public_key": public_key})
+        return self._call("POST", f"{phone_number_id}/whatsapp_business_encryption", body)
+
     def _call(
         self, method: str, path: str, body: bytes | None = None, params: Mapping[str, str] | None = None
     ) -> GraphAnswer:

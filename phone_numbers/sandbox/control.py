@@ -215,6 +215,57 @@ def prefer(
     return accepted_object(answer)
 
 
+def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any) -> dict[str, Any]:
+    """Let a customer call a number of the sandbox. Raises NotFound, InvalidRequest."""
+    number = number_of(tenant_id, phone_number_id)
+    answer = _control(tenant_id, "POST", "calls", json={**caller, "phone_number_id": number.phone_number_id})
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error")))
+    return accepted_object(answer)
+
+
+def calls(tenant_id: UUID, *, phone_number_id: str | None) -> list[Any]:
+    """The calls of a number that ring or go on. Raises NotFound."""
+    number = number_of(tenant_id, phone_number_id)
+    answer = call_simulator("GET", "calls", params={"phone_number_id": number.phone_number_id})
+    found: list[Any] = accepted_object(answer)["data"]
+    return found
+
+
+def act_on_call(tenant_id: UUID, *, call_id: str, action: str) -> dict[str, Any]:
+    """What a customer does with a call. Raises NotFound for a call of another sandbox, InvalidRequest."""
+    body = {"action": action, "waba_id": sandbox_waba_id_of(tenant_id)}
+    answer = call_simulator("POST", f"calls/{quote(call_id, safe='')}", json=body)
+    if answer.status == 404:
+        raise NotFound("There is no such call in your sandbox.")
+    if answer.status == 400:
+        raise InvalidRequest.of(action=str(answer.json().get("error")))
+    return accepted_object(answer)
+
+
+def has_flow(tenant_id: UUID, message_id: str) -> bool:
+    """Whether the sandbox has the Flow of a sent message, with screens."""
+    try:
+        flow_step(tenant_id, message_id, probe=True)
+    except NotFound:
+        return False
+    return True
+
+
+def flow_step(tenant_id: UUID, message_id: str, **step: Any) -> dict[str, Any]:
+    """Open the Flow of a message, or press the button of its `screen`: the next screen, `closed`, or why it `failed`.
+
+    Raises NotFound for a message of another sandbox or a Flow without screens, InvalidRequest.
+    """
+    path = f"messages/{quote(message_id, safe='')}/flow"
+    answer = call_simulator("POST", path, json={**step, "waba_id": sandbox_waba_id_of(tenant_id)})
+    if answer.status == 404:
+        raise NotFound("There is no such Flow in your sandbox.")
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error")))
+    return accepted_object(answer)
+
+
 def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
     """Messages of the sandbox as its customers see them, newest first. Raises NotFound."""
     number = number_of(tenant_id, phone_number_id)

@@ -136,6 +136,35 @@ class TestMessageOut(serializers.Serializer[Any]):
     )
 
 
+class TestCallIn(serializers.Serializer[Any]):
+    """A customer who calls."""
+
+    phone_number_id = serializers.CharField(
+        required=False, max_length=64, help_text="The first number if left out."
+    )
+    name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
+
+    def get_fields(self) -> dict[str, Any]:
+        customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
+        return {"from": customer, **super().get_fields()}
+
+
+class TestCallActionIn(serializers.Serializer[Any]):
+    call_id = serializers.CharField(max_length=512, help_text="Of the call, as your events have it.")
+    action = serializers.ChoiceField(
+        choices=["hang_up", "accept", "reject"],
+        help_text="What the customer does; accepting and rejecting is of calls to them.",
+    )
+
+
+class TestCallOut(serializers.Serializer[Any]):
+    id = serializers.CharField(help_text="The call's id, as your events have it.")
+    phone_number_id = serializers.CharField()
+    customer = serializers.CharField()
+    is_incoming = serializers.BooleanField(help_text="Whether the business calls the customer.")
+    is_accepted = serializers.BooleanField(help_text="Whether it goes on; otherwise it rings.")
+
+
 class TestStatusIn(serializers.Serializer[Any]):
     message_id = serializers.CharField(max_length=512, help_text="Of a message that a test number sent.")
     status = serializers.ChoiceField(choices=STATUSES)
@@ -278,6 +307,34 @@ class SandboxView(UpstreamCallsView):
         asked = checked(TestPreferenceIn(data=request.data))
         found = control.prefer(tenant_of(request).id, customer=asked.pop("from"), **asked)
         return Response(TestPreferenceOut(found).data, status=201)
+
+    @extend_schema(
+        operation_id="start_test_call",
+        summary="Let a customer call in the test world",
+        description="A customer of the test world calls one of its numbers. The event of the call comes as it does "
+        "live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts "
+        "ends after a minute.",
+        tags=["Test world"],
+        request=TestCallIn,
+        responses={201: TestCallOut},
+    )
+    @waits_for_upstream
+    def calls(self, request: Request) -> Response:
+        asked = {"phone_number_id": None, **checked(TestCallIn(data=request.data))}
+        return Response(TestCallOut(control.call_business(tenant_of(request).id, **asked)).data, status=201)
+
+    @extend_schema(
+        operation_id="act_on_test_call",
+        summary="Act on a call of the test world",
+        description="What the customer does: hangs up, or accepts or rejects a call of the business.",
+        tags=["Test world"],
+        request=TestCallActionIn,
+        responses=TestCallOut,
+    )
+    @waits_for_upstream
+    def act_on_call(self, request: Request) -> Response:
+        asked = checked(TestCallActionIn(data=request.data))
+        return Response(TestCallOut(control.act_on_call(tenant_of(request).id, **asked)).data)
 
     @extend_schema(
         operation_id="list_test_conversations",

@@ -21,7 +21,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.roles import KeyScope
 from messaging.message_templates import mirror
-from messaging.models import Batch, ScheduledMessage
+from messaging.models import Batch, FlowEndpoint, ScheduledMessage
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import lifecycle
@@ -161,6 +161,18 @@ def _scheduled(world: World) -> Ids:
     return {"scheduled_id": message.public_id}
 
 
+def _flow_endpoint(world: World) -> Ids:
+    ids = _number(world)
+    FlowEndpoint.objects.create(
+        number=PhoneNumber.objects.get(phone_number_id=ids["phone_number_id"]),
+        url="https://example.com/flows",
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+        key_uploaded_at=now(),
+    )
+    return ids
+
+
 def _message(world: World) -> Ids:
     event = _event(world)
     row = Message.objects.create(
@@ -292,6 +304,13 @@ ROWS: dict[str, Row] = {
     "GET /v1/numbers/{phone_number_id}": Row(_number),
     "POST /v1/numbers/{phone_number_id}/register": Row(_number, PIN),
     "POST /v1/numbers/{phone_number_id}/deregister": Row(_number),
+    "GET /v1/numbers/{phone_number_id}/flow-endpoint": Row(_flow_endpoint),
+    "PUT /v1/numbers/{phone_number_id}/flow-endpoint": Row(
+        _flow_endpoint, {"url": "https://example.com/flows"}
+    ),
+    "DELETE /v1/numbers/{phone_number_id}/flow-endpoint": Row(_flow_endpoint),
+    "POST /v1/numbers/{phone_number_id}/flow-endpoint/rotate-key": Row(_flow_endpoint),
+    "POST /v1/numbers/{phone_number_id}/flow-endpoint/rotate-secret": Row(_flow_endpoint),
     "POST /v1/numbers/{phone_number_id}/two-step": Row(_number, PIN),
     "POST /v1/numbers/{phone_number_id}/request-code": Row(_number, {"code_method": "SMS", "language": "en"}),
     "POST /v1/numbers/{phone_number_id}/verify-code": Row(_number, {"code": "123456"}),
@@ -307,6 +326,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/test/numbers": Row(),
     "POST /v1/test/inbound": Row(),
     "POST /v1/test/preferences": Row(),
+    "POST /v1/test/calls": Row(),
+    "POST /v1/test/call-actions": Row(),
     "GET /v1/test/conversations": Row(),
     "GET /v1/opt-outs": Row(),
     "POST /v1/connect-sessions": Row(),

@@ -46,6 +46,7 @@ TAGS = {
     "Device logins": "How a program without a browser gets a key that a person confirms.",
     "Events": "The log of everything that happened.",
     "Health": "Whether the service is well. No credentials.",
+    "Flows": "Where the data requests of WhatsApp Flows are answered.",
     "Ledger": "What became of the events and messages of a day, counted.",
     "Media": "Files for messages and from messages.",
     "Messages": "Single messages and batches of them.",

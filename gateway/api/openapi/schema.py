@@ -18,7 +18,7 @@ from gateway.api.authentication import TENANT_HEADER, TenantCaller, declared_sco
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
-UPSTREAM_TAGS = frozenset({"Numbers", "Messages", "Media", "Templates", "Test world"})
+UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates", "Test world"})
 """Operations that call the upstream: its errors pass through with its status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})

@@ -26,7 +26,7 @@ from gateway.upstream.notifications.change import (
     Source,
     person_of,
 )
-from gateway.upstream.notifications.lossless_json import JsonObject, digest, member, text
+from gateway.upstream.notifications.lossless_json import JsonObject, digest, loads, member, text
 
 
 class Described(NamedTuple):
@@ -39,11 +39,15 @@ class Described(NamedTuple):
     wamid: str | None = None
     kind: str | None = None
     message: MessageFacts | None = None
+    shown: JsonObject | None = None
+    """The item as `data` has it, where that is more than what the upstream sent."""
 
 
 Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
+MOST_NESTED = 200
+"""Brackets of a Flow's response that is shown as an object: fewer than the levels that JSON is written with."""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
@@ -72,7 +76,7 @@ def split_items(source: Source, lists: Mapping[str, Describe], inside: str | Non
             if each.name is None:
                 around[list_name] = [item]
             else:
-                around[each.name] = item
+                around[each.name] = item if each.shown is None else each.shown
             for name, other_member in beside.items():
                 around.setdefault(name, other_member)
             data = {**head, **around} if inside is None else {**head, inside: around, **outside}
@@ -209,7 +213,27 @@ def _message(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
     key = source.key("msg", wamid, of=item)
     facts = change.of_message(item, "inbound")
-    return Described("message.inbound", key, "message", _sender(item), wamid, message=facts)
+    shown = _with_flow_response(item)
+    return Described("message.inbound", key, "message", _sender(item), wamid, message=facts, shown=shown)
+
+
+def _with_flow_response(item: JsonObject) -> JsonObject | None:
+    """A finished Flow with `response`, the object in its text `response_json`; None for any other message.
+
+    A text that is no object, or is nested so deeply that the event could not be written, stays alone.
+    """
+    interactive = member(item, "interactive")
+    reply = member(interactive, "nfm_reply")
+    written = reply.get("response_json")
+    if not isinstance(written, str) or written.count("{") + written.count("[") > MOST_NESTED:
+        return None
+    try:
+        response = loads(written.encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    if not isinstance(response, dict) or "response" in reply:
+        return None
+    return {**item, "interactive": {**interactive, "nfm_reply": {**reply, "response": response}}}
 
 
 def _status(source: Source, _index: int, item: JsonObject) -> Described:

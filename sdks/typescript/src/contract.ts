@@ -1232,6 +1232,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/numbers/{phone_number_id}/flow-endpoint": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a number's Flow endpoint
+         * @description Your URL, the address for your Flows, and how the last data request went.
+         */
+        get: operations["get_flow_endpoint"];
+        /**
+         * Set a number's Flow endpoint
+         * @description The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change the URL alone.
+         */
+        put: operations["set_flow_endpoint"];
+        post?: never;
+        /**
+         * Delete a number's Flow endpoint
+         * @description Its keys are deleted too: Flows that ask for data fail from then on.
+         */
+        delete: operations["delete_flow_endpoint"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/numbers/{phone_number_id}/flow-endpoint/rotate-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate the key pair of a Flow endpoint
+         * @description Makes a new key pair and uploads the public key. Needed as well after the number was registered again, and when WhatsApp reports `public-key-missing`.
+         */
+        post: operations["rotate_flow_endpoint_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/numbers/{phone_number_id}/flow-endpoint/rotate-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate the signing secret of a Flow endpoint
+         * @description The secret before signs beside the new one for 24 hours.
+         */
+        post: operations["rotate_flow_endpoint_secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/numbers/{phone_number_id}/health": {
         parameters: {
             query?: never;
@@ -1706,6 +1774,46 @@ export interface paths {
         get: operations["get_tenant_by_id"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/call-actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Act on a call of the test world
+         * @description What the customer does: hangs up, or accepts or rejects a call of the business.
+         */
+        post: operations["act_on_test_call"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/test/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a customer call in the test world
+         * @description A customer of the test world calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute.
+         */
+        post: operations["start_test_call"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4574,6 +4682,12 @@ export interface components {
             /** @description It was deleted. */
             deleted: boolean;
         };
+        DeletedFlowEndpoint: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description It was deleted. */
+            deleted: boolean;
+        };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
             /** @description Its id. */
@@ -5339,6 +5453,45 @@ export interface components {
             /** @description The type of the event, such as `message.inbound`. */
             event_type: components["schemas"]["EventType"];
         };
+        /** @description As `endpoints.shown` makes it. */
+        FlowEndpoint: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description Your server's address. */
+            url: string;
+            /** @description The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`. */
+            endpoint_uri: string;
+            /** @description The first characters of the secret. */
+            secret_prefix: string;
+            /**
+             * Format: date-time
+             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             */
+            previous_secret_expires_at: string | null;
+            /**
+             * Format: date-time
+             * @description When WhatsApp got the public key; null while it has none.
+             */
+            key_uploaded_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the last data request came; pings do not count.
+             */
+            last_request_at: string | null;
+            /** @description Why your answer to it could not be used; null when it could. */
+            last_error: string | null;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            created_at: string;
+            /** @description Signs what is forwarded; in the answer that makes it alone. */
+            secret?: string;
+        };
+        FlowEndpointRequest: {
+            /** @description Your server's address: data requests are forwarded to it as signed JSON. */
+            url: string;
+        };
         Health: {
             /** @description Whether all is well. */
             ok: boolean;
@@ -5783,6 +5936,21 @@ export interface components {
                 list_reply?: components["schemas"]["ChosenReply"];
                 /** @description What the customer answered in a flow. */
                 nfm_reply?: {
+                    /**
+                     * @description Its name.
+                     * @example flow
+                     * @example address_message
+                     */
+                    name?: string;
+                    /** @description The text. */
+                    body?: string;
+                    /** @description What the customer answered */
+                    response_json?: string;
+                    /** @description The object in `response_json`, added by the service; missing where it holds none. */
+                    response?: {
+                        [key: string]: unknown;
+                    };
+                } & {
                     [key: string]: unknown;
                 };
             } & {
@@ -9562,6 +9730,36 @@ export interface components {
              * @enum {integer}
              */
             retention_days?: 30 | 90 | 180 | 365;
+        };
+        TestCall: {
+            /** @description The call's id, as your events have it. */
+            id: string;
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description The customer's phone number or business-scoped user id. */
+            customer: string;
+            /** @description Whether the business calls the customer. */
+            is_incoming: boolean;
+            /** @description Whether it goes on; otherwise it rings. */
+            is_accepted: boolean;
+        };
+        TestCallActionRequest: {
+            /** @description Of the call, as your events have it. */
+            call_id: string;
+            /**
+             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: ends the call; `accept`: takes a call of yours; `reject`: declines a call of yours.
+             * @enum {string}
+             */
+            action: "hang_up" | "accept" | "reject";
+        };
+        /** @description A customer who calls. */
+        TestCallRequest: {
+            /** @description The customer's phone number or business-scoped user id. */
+            from: string;
+            /** @description The first number if left out. */
+            phone_number_id?: string;
+            /** @description The customer's profile name, remembered. */
+            name?: string;
         };
         TestInbound: {
             /** @description The message id that the event carries as `wamid`. */
@@ -15698,6 +15896,304 @@ export interface operations {
             "5XX": components["responses"]["UpstreamFailedOrUpstream"];
         };
     };
+    get_flow_endpoint: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "url": "https://shop.example/hook",
+                     *       "endpoint_uri": "text",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "key_uploaded_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_request_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_error": null,
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["FlowEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    set_flow_endpoint: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "url": "https://shop.example/hook"
+                 *     }
+                 */
+                "application/json": components["schemas"]["FlowEndpointRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "url": "https://shop.example/hook",
+                     *       "endpoint_uri": "text",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "key_uploaded_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_request_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_error": null,
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["FlowEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    delete_flow_endpoint: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "deleted": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["DeletedFlowEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    rotate_flow_endpoint_key: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "url": "https://shop.example/hook",
+                     *       "endpoint_uri": "text",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "key_uploaded_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_request_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_error": null,
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["FlowEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    rotate_flow_endpoint_secret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "url": "https://shop.example/hook",
+                     *       "endpoint_uri": "text",
+                     *       "secret_prefix": "whsec_MfKQ",
+                     *       "previous_secret_expires_at": "2026-11-01T07:06:41.120Z",
+                     *       "key_uploaded_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_request_at": "2026-11-01T07:06:41.120Z",
+                     *       "last_error": null,
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["FlowEndpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
     get_number_health: {
         parameters: {
             query?: never;
@@ -17459,6 +17955,129 @@ export interface operations {
             431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    act_on_test_call: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "action": "hang_up",
+                 *       "call_id": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestCallActionRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "phone_number_id": "200300400500600",
+                     *       "customer": "text",
+                     *       "is_incoming": true,
+                     *       "is_accepted": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestCall"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    start_test_call: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "from": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestCallRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "phone_number_id": "200300400500600",
+                     *       "customer": "text",
+                     *       "is_incoming": true,
+                     *       "is_accepted": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestCall"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
         };
     };
     list_test_conversations: {

@@ -225,6 +225,34 @@ export class Events extends Resource {
   }
 }
 
+/** Where the data requests of WhatsApp Flows are answered. */
+export class Flows extends Resource {
+  /** Get a number's Flow endpoint. Your URL, the address for your Flows, and how the last data request went. */
+  getEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
+    return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
+  }
+
+  /** Set a number's Flow endpoint. The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change the URL alone. */
+  setEndpoint(phoneNumberId: string, body: Schemas["FlowEndpointRequest"], options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
+    return this.json({ method: "PUT", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint`, body }, options);
+  }
+
+  /** Delete a number's Flow endpoint. Its keys are deleted too: Flows that ask for data fail from then on. */
+  deleteEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["DeletedFlowEndpoint"]> {
+    return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
+  }
+
+  /** Rotate the key pair of a Flow endpoint. Makes a new key pair and uploads the public key. Needed as well after the number was registered again, and when WhatsApp reports `public-key-missing`. */
+  rotateEndpointKey(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-key` }, options);
+  }
+
+  /** Rotate the signing secret of a Flow endpoint. The secret before signs beside the new one for 24 hours. */
+  rotateEndpointSecret(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
+    return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-secret` }, options);
+  }
+}
+
 /** Whether the service is well. No credentials. */
 export class Health extends Resource {
   /** Check that the service is up. Needs no credentials. 200 while the database answers, otherwise 503. */
@@ -554,6 +582,16 @@ export class Tenants extends Resource {
 
 /** Test world. */
 export class TestWorld extends Resource {
+  /** Act on a call of the test world. What the customer does: hangs up, or accepts or rejects a call of the business. */
+  actOnCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
+    return this.json({ method: "POST", path: "/v1/test/call-actions", body }, options);
+  }
+
+  /** Let a customer call in the test world. A customer of the test world calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute. */
+  startCall(body: Schemas["TestCallRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
+    return this.json({ method: "POST", path: "/v1/test/calls", body }, options);
+  }
+
   /** Read the test world's messages. The messages of one number of the test world in both directions, as its customers see them, newest first. */
   listConversations(query: { customer?: string; phone_number_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
@@ -677,6 +715,7 @@ export class Resources {
   readonly consoleSessions: ConsoleSessions;
   readonly deviceLogins: DeviceLogins;
   readonly events: Events;
+  readonly flows: Flows;
   readonly health: Health;
   readonly ledger: Ledger;
   readonly media: Media;
@@ -697,6 +736,7 @@ export class Resources {
     this.consoleSessions = new ConsoleSessions(transport);
     this.deviceLogins = new DeviceLogins(transport);
     this.events = new Events(transport);
+    this.flows = new Flows(transport);
     this.health = new Health(transport);
     this.ledger = new Ledger(transport);
     this.media = new Media(transport);

@@ -681,6 +681,90 @@ class Events(Resource):
         )
 
 
+class Flows(Resource):
+    """Where the data requests of WhatsApp Flows are answered."""
+
+    def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
+        """Get a number's Flow endpoint.
+
+        Your URL, the address for your Flows, and how the last data request went.
+        """
+        answer: types.FlowEndpoint = self._json(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}/flow-endpoint", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def set_endpoint(
+        self,
+        phone_number_id: str,
+        body: types.FlowEndpointRequest,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.FlowEndpoint:
+        """Set a number's Flow endpoint.
+
+        The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing
+        secret. Later ones change the URL alone.
+        """
+        answer: types.FlowEndpoint = self._json(
+            Call(
+                "PUT",
+                self._path("/v1/numbers/{phone_number_id}/flow-endpoint", phone_number_id=phone_number_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
+        """Delete a number's Flow endpoint.
+
+        Its keys are deleted too: Flows that ask for data fail from then on.
+        """
+        answer: types.DeletedFlowEndpoint = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/numbers/{phone_number_id}/flow-endpoint", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
+    def rotate_endpoint_key(self, phone_number_id: str) -> types.FlowEndpoint:
+        """Rotate the key pair of a Flow endpoint.
+
+        Makes a new key pair and uploads the public key. Needed as well after the number was registered
+        again, and when WhatsApp reports `public-key-missing`.
+        """
+        answer: types.FlowEndpoint = self._json(
+            Call(
+                "POST",
+                self._path(
+                    "/v1/numbers/{phone_number_id}/flow-endpoint/rotate-key", phone_number_id=phone_number_id
+                ),
+            )
+        )
+        return answer
+
+    def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
+        """Rotate the signing secret of a Flow endpoint.
+
+        The secret before signs beside the new one for 24 hours.
+        """
+        answer: types.FlowEndpoint = self._json(
+            Call(
+                "POST",
+                self._path(
+                    "/v1/numbers/{phone_number_id}/flow-endpoint/rotate-secret",
+                    phone_number_id=phone_number_id,
+                ),
+            )
+        )
+        return answer
+
+
 class Health(Resource):
     """Whether the service is well. No credentials."""
 
@@ -1764,6 +1848,42 @@ class Tenants(Resource):
 class TestWorld(Resource):
     """Test world."""
 
+    def act_on_call(
+        self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestCall:
+        """Act on a call of the test world.
+
+        What the customer does: hangs up, or accepts or rejects a call of the business.
+        """
+        answer: types.TestCall = self._json(
+            Call(
+                "POST",
+                "/v1/test/call-actions",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def start_call(
+        self, body: types.TestCallRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestCall:
+        """Let a customer call in the test world.
+
+        A customer of the test world calls one of its numbers. The event of the call comes as it does live,
+        with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody
+        accepts ends after a minute.
+        """
+        answer: types.TestCall = self._json(
+            Call(
+                "POST",
+                "/v1/test/calls",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     def list_conversations(
         self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
     ) -> Pages[types.TestMessage]:
@@ -2146,6 +2266,7 @@ class Resources:
         self.console_sessions = ConsoleSessions(transport)
         self.device_logins = DeviceLogins(transport)
         self.events = Events(transport)
+        self.flows = Flows(transport)
         self.health = Health(transport)
         self.ledger = Ledger(transport)
         self.media = Media(transport)

@@ -529,6 +529,11 @@ class Deleted(TypedDict):
     deleted: bool
 
 
+class DeletedFlowEndpoint(TypedDict):
+    phone_number_id: str
+    deleted: bool
+
+
 class Delivery(TypedDict):
     """
     A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt.
@@ -969,6 +974,27 @@ class ExampleRequest(TypedDict, closed=True):
     event_type: EventType
 
 
+class FlowEndpoint(TypedDict):
+    """
+    As `endpoints.shown` makes it.
+    """
+
+    phone_number_id: str
+    url: str
+    endpoint_uri: str
+    secret_prefix: str
+    previous_secret_expires_at: str | None
+    key_uploaded_at: str | None
+    last_request_at: str | None
+    last_error: str | None
+    created_at: str
+    secret: NotRequired[str]
+
+
+class FlowEndpointRequest(TypedDict, closed=True):
+    url: str
+
+
 class Health(TypedDict):
     ok: bool
     sha: str
@@ -1032,6 +1058,17 @@ class Button(TypedDict):
     text: NotRequired[str]
 
 
+class NfmReply(TypedDict):
+    """
+    What the customer answered in a flow.
+    """
+
+    name: NotRequired[str]
+    body: NotRequired[str]
+    response_json: NotRequired[str]
+    response: NotRequired[dict[str, Any]]
+
+
 class Interactive(TypedDict):
     """
     The interactive content of the message.
@@ -1040,7 +1077,7 @@ class Interactive(TypedDict):
     type: str
     button_reply: NotRequired[ChosenReply]
     list_reply: NotRequired[ChosenReply]
-    nfm_reply: NotRequired[dict[str, Any]]
+    nfm_reply: NotRequired[NfmReply]
 
 
 class Location(TypedDict):
@@ -2349,6 +2386,30 @@ class TenantCreateRequest(TypedDict, closed=True):
     name: str
     external_ref: NotRequired[str | None]
     retention_days: NotRequired[Literal[30, 90, 180, 365]]
+
+
+class TestCall(TypedDict):
+    id: str
+    phone_number_id: str
+    customer: str
+    is_incoming: bool
+    is_accepted: bool
+
+
+class TestCallActionRequest(TypedDict, closed=True):
+    call_id: str
+    action: Literal["hang_up", "accept", "reject"]
+
+
+TestCallRequest = TypedDict(
+    "TestCallRequest",
+    {
+        "from": str,
+        "phone_number_id": NotRequired[str],
+        "name": NotRequired[str],
+    },
+    closed=True,
+)
 
 
 class TestInbound(TypedDict):

@@ -1,0 +1,1 @@
+"""Data requests of WhatsApp Flows: the endpoint of each number, and the exchange with the tenant's server."""

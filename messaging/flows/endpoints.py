@@ -1,0 +1,158 @@
+"""A number's Flow endpoint: the tenant's URL, its signing secret and the key pair. Writes `FlowEndpoint`.
+
+WhatsApp encrypts with the public key that was uploaded last. A new private key is stored before its public key is
+uploaded and opens requests from then on, so no answer of Meta that is lost leaves requests that nothing opens. Uploads
+are network calls and are made between transactions.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from django.conf import settings
+from django.db import transaction
+
+from gateway.api.errors import NotFound
+from gateway.clock import isoformat, now
+from messaging.models import FlowEndpoint
+from phone_numbers.models import PhoneNumber
+from phone_numbers.tokens import Refused, accepted_for, graph_of
+from tenants.audit import Actor
+from webhooks.requests.signed_request import new_secret, shown_prefix
+
+log = structlog.get_logger(__name__)
+
+KEY_BITS = 2048
+"""What Meta takes ("WhatsApp Business Encryption", upstream fact 3.15)."""
+OVERLAP = timedelta(hours=24)
+"""How long a secret that was rotated away signs beside the new one."""
+
+
+def find(number: PhoneNumber) -> FlowEndpoint:
+    """The Flow endpoint of a number. Raises NotFound."""
+    return _found(FlowEndpoint.objects.filter(number=number).select_related("number").first())
+
+
+def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> tuple[FlowEndpoint, bool]:
+    """Set where a number's data requests go; returns the endpoint and whether this made it.
+
+    The first time makes the secret and the key pair, and uploads the public key: what Meta refuses makes no endpoint.
+    Raises Refused and UpstreamUnreachable.
+    """
+    with transaction.atomic():
+        PhoneNumber.objects.select_for_update(no_key=True, of=("self",)).get(pk=number.pk)
+        secret = new_secret()
+        endpoint, is_new = FlowEndpoint.objects.get_or_create(
+            number=number, defaults={"url": url, "secret": secret, "secret_prefix": shown_prefix(secret)}
+        )
+        if not is_new:
+            endpoint.url = url
+            endpoint.save(update_fields=["url"])
+        _record("flow_endpoint.set", number, actor)
+    if endpoint.key_uploaded_at is not None:
+        return endpoint, False
+    try:
+        return upload_new_key(number, actor=actor), is_new
+    except Refused:
+        FlowEndpoint.objects.filter(pk=endpoint.pk, key_uploaded_at=None).delete()
+        raise
+
+
+def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
+    """Make a key pair and upload its public key; the former private key is deleted then.
+
+    After an upload whose outcome is unknown the same key is uploaded again. Raises NotFound, Refused,
+    UpstreamUnreachable.
+    """
+    fresh = _new_private_key()
+    with transaction.atomic():
+        endpoint = _locked(number)
+        if endpoint.next_private_key is None:
+            endpoint.next_private_key = fresh
+            endpoint.save(update_fields=["next_private_key"])
+    uploaded: str = endpoint.next_private_key
+    graph = graph_of(number.account)
+    accepted_for(number.account, graph.set_encryption_key(number.phone_number_id, public_key_of(uploaded)))
+    with transaction.atomic():
+        endpoint = _locked(number)
+        if endpoint.next_private_key == uploaded:
+            endpoint.private_key, endpoint.next_private_key = uploaded, None
+            endpoint.key_uploaded_at = now()
+            endpoint.save(update_fields=["private_key", "next_private_key", "key_uploaded_at"])
+            _record("flow_endpoint.rotate_key", number, actor)
+    return endpoint
+
+
+def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
+    """A new signing secret; the one before signs beside it for OVERLAP. Raises NotFound."""
+    with transaction.atomic():
+        endpoint = _locked(number)
+        endpoint.previous_secret, endpoint.previous_secret_expires_at = endpoint.secret, now() + OVERLAP
+        endpoint.secret = new_secret()
+        endpoint.secret_prefix = shown_prefix(endpoint.secret)
+        endpoint.save()
+        _record("flow_endpoint.rotate_secret", number, actor)
+    return endpoint
+
+
+def delete(number: PhoneNumber, *, actor: Actor) -> None:
+    """Delete the endpoint with its keys: data requests of the number's Flows fail from now on. Raises NotFound."""
+    with transaction.atomic():
+        _locked(number).delete()
+        _record("flow_endpoint.delete", number, actor)
+
+
+def address_of(endpoint: FlowEndpoint) -> str:
+    """The public URL to which WhatsApp sends the data requests: the `endpoint_uri` of a Flow."""
+    return f"{settings.BASE_URL}/upstream/flows/{endpoint.id.hex}"
+
+
+def shown(endpoint: FlowEndpoint, *, secret: str | None = None) -> dict[str, Any]:
+    """A Flow endpoint as the API answers with it; `secret` is in the answer that made it alone."""
+    ends_at = endpoint.previous_secret_expires_at
+    return {
+        "phone_number_id": endpoint.number.phone_number_id,
+        "url": endpoint.url,
+        "endpoint_uri": address_of(endpoint),
+        "secret_prefix": endpoint.secret_prefix,
+        "previous_secret_expires_at": isoformat(ends_at) if ends_at else None,
+        "key_uploaded_at": isoformat(endpoint.key_uploaded_at) if endpoint.key_uploaded_at else None,
+        "last_request_at": isoformat(endpoint.last_request_at) if endpoint.last_request_at else None,
+        "last_error": endpoint.last_error,
+        "created_at": isoformat(endpoint.created_at),
+        **({} if secret is None else {"secret": secret}),
+    }
+
+
+def public_key_of(private_key: str) -> str:
+    """The public half of a private key, in PEM."""
+    loaded = serialization.load_pem_private_key(private_key.encode(), password=None)
+    return (
+        loaded.public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        .decode()
+    )
+
+
+def _new_private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+def _locked(number: PhoneNumber) -> FlowEndpoint:
+    rows = FlowEndpoint.objects.select_for_update(of=("self",)).filter(number=number)
+    return _found(rows.select_related("number").first())
+
+
+def _found(endpoint: FlowEndpoint | None) -> FlowEndpoint:
+    if endpoint is None:
+        raise NotFound("This number has no Flow endpoint.")
+    return endpoint
+
+
+def _record(action: str, number: PhoneNumber, actor: Actor) -> None:
+    actor.record(action, tenant_id=number.tenant_id, target_type="number", target_id=number.phone_number_id)

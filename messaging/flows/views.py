@@ -1,0 +1,126 @@
+"""`/v1/numbers/{phone_number_id}/flow-endpoint`: where the data requests of a number's Flows are answered."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api.authentication import scope_of
+from gateway.api.limits import waits_for_upstream
+from gateway.api.validation import checked
+from gateway.roles import KeyScope
+from messaging.flows import endpoints
+from phone_numbers import operations
+from phone_numbers.models import PhoneNumber
+from phone_numbers.views import UpstreamCallsView
+from tenants.audit import Actor
+from webhooks.serializers import UrlField
+
+
+class FlowEndpointIn(serializers.Serializer[dict[str, Any]]):
+    url = UrlField(help_text="Your server's address: data requests are forwarded to it as signed JSON.")
+
+
+class FlowEndpointOut(serializers.Serializer[dict[str, Any]]):
+    """As `endpoints.shown` makes it."""
+
+    phone_number_id = serializers.CharField()
+    url = serializers.CharField(help_text="Your server's address.")
+    endpoint_uri = serializers.CharField(
+        help_text="The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`."
+    )
+    secret_prefix = serializers.CharField()
+    previous_secret_expires_at = serializers.DateTimeField(allow_null=True)
+    key_uploaded_at = serializers.DateTimeField(
+        allow_null=True, help_text="When WhatsApp got the public key; null while it has none."
+    )
+    last_request_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the last data request came; pings do not count."
+    )
+    last_error = serializers.CharField(
+        allow_null=True, help_text="Why your answer to it could not be used; null when it could."
+    )
+    created_at = serializers.DateTimeField()
+    secret = serializers.CharField(
+        required=False, help_text="Signs what is forwarded; in the answer that makes it alone."
+    )
+
+
+class DeletedFlowEndpointOut(serializers.Serializer[dict[str, Any]]):
+    phone_number_id = serializers.CharField()
+    deleted = serializers.BooleanField()
+
+
+class FlowEndpointView(UpstreamCallsView):
+    """The Flow endpoint of a number."""
+
+    scope = KeyScope.NUMBERS
+
+    @extend_schema(
+        operation_id="get_flow_endpoint",
+        summary="Get a number's Flow endpoint",
+        description="Your URL, the address for your Flows, and how the last data request went.",
+        tags=["Flows"],
+        responses=FlowEndpointOut,
+    )
+    def retrieve(self, request: Request, phone_number_id: str) -> Response:
+        return Response(endpoints.shown(endpoints.find(_number(request, phone_number_id))))
+
+    @extend_schema(
+        operation_id="set_flow_endpoint",
+        summary="Set a number's Flow endpoint",
+        description="The first time makes a key pair, uploads the public key to WhatsApp, and answers with the "
+        "signing secret. Later ones change the URL alone.",
+        tags=["Flows"],
+        request=FlowEndpointIn,
+        responses=FlowEndpointOut,
+    )
+    @waits_for_upstream
+    def update(self, request: Request, phone_number_id: str) -> Response:
+        number = _number(request, phone_number_id)
+        body = checked(FlowEndpointIn(data=request.data))
+        endpoint, is_new = endpoints.set_url(number, url=body["url"], actor=Actor.of(request))
+        return Response(endpoints.shown(endpoint, secret=endpoint.secret if is_new else None))
+
+    @extend_schema(
+        operation_id="delete_flow_endpoint",
+        summary="Delete a number's Flow endpoint",
+        description="Its keys are deleted too: Flows that ask for data fail from then on.",
+        tags=["Flows"],
+        responses={200: DeletedFlowEndpointOut},
+    )
+    def destroy(self, request: Request, phone_number_id: str) -> Response:
+        endpoints.delete(_number(request, phone_number_id), actor=Actor.of(request))
+        return Response({"phone_number_id": phone_number_id, "deleted": True})
+
+    @extend_schema(
+        operation_id="rotate_flow_endpoint_key",
+        summary="Rotate the key pair of a Flow endpoint",
+        description="Makes a new key pair and uploads the public key. Needed as well after the number was registered "
+        "again, and when WhatsApp reports `public-key-missing`.",
+        tags=["Flows"],
+        request=None,
+        responses=FlowEndpointOut,
+    )
+    @waits_for_upstream
+    def rotate_key(self, request: Request, phone_number_id: str) -> Response:
+        number = _number(request, phone_number_id)
+        return Response(endpoints.shown(endpoints.upload_new_key(number, actor=Actor.of(request))))
+
+    @extend_schema(
+        operation_id="rotate_flow_endpoint_secret",
+        summary="Rotate the signing secret of a Flow endpoint",
+        description="The secret before signs beside the new one for 24 hours.",
+        tags=["Flows"],
+        request=None,
+        responses=FlowEndpointOut,
+    )
+    def rotate_secret(self, request: Request, phone_number_id: str) -> Response:
+        endpoint = endpoints.rotate_secret(_number(request, phone_number_id), actor=Actor.of(request))
+        return Response(endpoints.shown(endpoint, secret=endpoint.secret))
+
+
+def _number(request: Request, phone_number_id: str) -> PhoneNumber:
+    return operations.find(**scope_of(request), phone_number_id=phone_number_id)
