@@ -50,7 +50,7 @@ class DjangoTransport(httpx.BaseTransport):
                 headers={**sent, "host": "testserver"},
             )
         assert_in_contract(request.method, path, answer)
-        return httpx.Response(answer.status_code, headers=dict(answer.items()), content=answer.content)
+        return httpx.Response(answer.status_code, headers=dict(answer.items()), content=answer.getvalue())
 
 
 @dataclass
