@@ -1,9 +1,13 @@
 """Accounting, from the ledger: postings, revenue by month, what is due by age and business, statements of account."""
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from io import StringIO
+from itertools import groupby
+from operator import attrgetter
 from uuid import UUID
 
 from django.db.models import Count, F, Min, Q, Sum
@@ -13,6 +17,7 @@ from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.models import BillingSnapshot
 from billing.pricing.money import plain
 from billing.pricing.periods import Period, ist_date
+from billing.pricing.plan import CURRENCY
 from gateway.csv_cells import as_text
 from tenants.lifecycle import IST
 
@@ -30,8 +35,12 @@ class Month:
     credited_paise: int
     collected_paise: int
     given_back_paise: int
-    unbilled_paise: int
-    """Without tax: what was supplied until its end and invoiced after it."""
+    unbilled: dict[str, int]
+    """Without tax, by month of service: what was supplied until its end and invoiced after it."""
+
+    @property
+    def unbilled_paise(self) -> int:
+        return sum(self.unbilled.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ def months(newest: Period, count: int) -> list[Month]:
         Month(
             period=str(period),
             invoices=counts.get(period, 0),
-            unbilled_paise=unbilled[period],
+            unbilled=unbilled[period],
             **{
                 name: sign * sum(sums[period, act, account] for act in acts for account in accounts)
                 for name, (acts, accounts, sign) in _FIGURES.items()
@@ -93,53 +102,50 @@ def months(newest: Period, count: int) -> list[Month]:
     ]
 
 
-def _unbilled(periods: list[Period]) -> dict[Period, int]:
-    """Return supplies without an invoice at the end of each month, newest first."""
+def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
+    """Return supplies without an invoice at the end of each month, newest first, by month of service."""
     issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
     late = BillingSnapshot.objects.annotate(issued=issued).filter(
-        Q(issued=None) | Q(issued__gt=periods[-1].start)
+        Q(issued=None) | Q(issued__gt=periods[-1].start), subtotal_paise__gt=0
     )
-    found = late.values_list("period", "issued", "subtotal_paise")
-    rows = [(Period.parse(service), issued and Period.of(issued), paise) for service, issued, paise in found]
-    return {
-        period: sum(paise for service, at, paise in rows if service <= period and (at is None or at > period))
-        for period in periods
-    }
+    sums = {period: defaultdict[str, int](int) for period in periods}
+    for service, at, paise in late.order_by("period").values_list("period", "issued", "subtotal_paise"):
+        for period in periods:
+            if Period.parse(service) <= period and (at is None or Period.of(at) > period):
+                sums[period][service] += paise
+    return {period: dict(found) for period, found in sums.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Debtor:
     """A business that owes something, or has a balance or a missing certificate; in paise."""
 
     tenant_id: UUID
     name: str
-    due_paise: int
-    late_paise: int
-    oldest_due_at: datetime | None
-    uncertified_paise: int
-    balance_paise: int
+    due_paise: int = 0
+    late_paise: int = 0
+    oldest_due_at: datetime | None = None
+    uncertified_paise: int = 0
+    balance_paise: int = 0
 
 
 def debtors(at: datetime) -> list[Debtor]:
     """Every business with something open, who owes most first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
-    sums = watched.values("account", "entry__tenant_id", "invoice_id", "invoice__due_at", name=name)
+    sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", "invoice__due_at")
     found: dict[UUID, Debtor] = {}
-    for row in sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at"):
-        tenant_id, account, paise = row["entry__tenant_id"], row["account"], row["total"]
-        known = found.setdefault(tenant_id, Debtor(tenant_id, row["name"], 0, 0, None, 0, 0))
-        found[tenant_id] = {
-            Account.RECEIVABLE: replace(
-                known,
-                due_paise=known.due_paise + paise,
-                late_paise=known.late_paise
-                + (paise if row["invoice__due_at"] and row["invoice__due_at"] < at else 0),
-                oldest_due_at=known.oldest_due_at or row["invoice__due_at"],
-            ),
-            Account.TDS: replace(known, uncertified_paise=paise),
-            Account.BALANCE: replace(known, balance_paise=-paise),
-        }[Account(account)]
+    rows = sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at")
+    for account, tenant_id, named, _invoice, due_at, paise in rows:
+        one = found.setdefault(tenant_id, Debtor(tenant_id, named))
+        if account == Account.RECEIVABLE:
+            one.due_paise += paise
+            one.late_paise += paise if due_at < at else 0
+            one.oldest_due_at = one.oldest_due_at or due_at
+        elif account == Account.TDS:
+            one.uncertified_paise = paise
+        else:
+            one.balance_paise = -paise
     return sorted(found.values(), key=lambda debtor: -debtor.due_paise)
 
 
@@ -157,26 +163,45 @@ def unpaid_by_age(at: datetime) -> list[Age]:
     return list(ages.values())
 
 
-LEDGER_COLUMNS = ("Date", "Entry", "Act", "Account", "Debit", "Credit", "Business", "Invoice", "Text")
+_ZOHO = (
+    "Journal Date,Reference Number,Journal Number Prefix,Journal Number Suffix,Notes,Journal Type,Currency,Account,"
+    "Description,Contact Name,Debit,Credit"
+)
+_TALLY = "Voucher Type Name,Ledger Amount,Ledger Amount Dr/Cr"
+LEDGER_COLUMNS = f"{_ZOHO},{_TALLY}".split(",")
+"""The columns of Zoho Books' import of journals by their names, and what TallyPrime's of vouchers asks for besides."""
 
 
-def ledger_rows(period: Period) -> Iterator[list[str]]:
-    """Every posting of a month, oldest first: a voucher for each entry, as accounting programs import them."""
+def ledger_csv(period: Period) -> str:
+    """Every posting of a month, oldest first: a journal for each entry, numbered within the month."""
+    written = StringIO()
+    csv.writer(written).writerows([LEDGER_COLUMNS, *_ledger_rows(period)])
+    return written.getvalue()
+
+
+def _ledger_rows(period: Period) -> Iterator[list[str]]:
     postings = LedgerPosting.objects.filter(entry__at__gte=period.start, entry__at__lt=period.end)
-    for row in (
-        postings.select_related("entry__tenant", "invoice").order_by("entry__at", "entry_id", "id").iterator()
-    ):
-        yield [
-            f"{ist_date(row.entry.at):%d-%m-%Y}",
-            as_text(row.entry.key),
-            row.entry.get_act_display(),
-            row.get_account_display(),
-            plain(max(0, row.amount_paise)),
-            plain(max(0, -row.amount_paise)),
-            as_text(row.entry.tenant.name) if row.entry.tenant else "",
-            row.invoice.number if row.invoice else "",
-            as_text(row.entry.text),
-        ]
+    found = postings.select_related("entry__tenant", "invoice").order_by("entry__at", "entry_id", "id")
+    for number, (_, rows) in enumerate(groupby(found.iterator(), key=attrgetter("entry_id")), start=1):
+        for row in rows:
+            entry, amount, debited = row.entry, plain(abs(row.amount_paise)), row.amount_paise > 0
+            yield [
+                f"{ist_date(entry.at):%Y-%m-%d}",
+                as_text(entry.key),
+                f"{period}-",
+                str(number),
+                as_text(f"{entry.get_act_display()}: {entry.text}"),
+                "both",
+                CURRENCY,
+                row.get_account_display(),
+                row.invoice.number if row.invoice else "",
+                as_text(entry.tenant.name) if entry.tenant else "",
+                amount if debited else "",
+                "" if debited else amount,
+                "Journal",
+                amount,
+                "Dr" if debited else "Cr",
+            ]
 
 
 @dataclass(frozen=True, slots=True)

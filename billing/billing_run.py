@@ -9,7 +9,7 @@ from datetime import datetime
 
 import structlog
 
-from billing import ledger, reminders, restriction, snapshots
+from billing import reminders, restriction, snapshots
 from billing.invoices import issuing, mailing
 from billing.isolation import SomeFailed
 from billing.payments import attempts, debits, mandates, notices, refunds, settlements
@@ -17,7 +17,6 @@ from billing.payments import attempts, debits, mandates, notices, refunds, settl
 log = structlog.get_logger(__name__)
 
 STEPS: dict[str, Callable[[datetime], int]] = {
-    "booked": ledger.book_older,
     "trials_ended": snapshots.end_trials,
     "snapshots": snapshots.take,
     "invoices": issuing.issue_due,

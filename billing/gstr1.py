@@ -1,12 +1,14 @@
-"""GSTR-1 of a month as the JSON that the portal's offline tool takes: tables 4 to 6, 9B, 12 and 13.
+"""GSTR-1 of a month as the JSON that the portal's offline tool writes: tables 4 to 7, 9B, 12 and 13.
 
-Amounts are rupees there. An invoice whose registration was cancelled, with its credit note, is in no table but 13.
+Members and codes are those of the tool's release 3.2.4; `tests/gstr1_schema.json` has them with their source. Amounts
+are rupees. An invoice whose registration was cancelled, with its credit note, is in no table but 13.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import orjson
 from django.conf import settings
 
 from billing.einvoices.documents import in_rupees, supply_type
@@ -16,12 +18,23 @@ from billing.pricing.periods import Period, ist_date
 
 Json = dict[str, Any]
 Issued = Invoice | CreditNote
+Row = tuple[str, str, int]
+"""What a row of a summed table is of: two facts and the rate."""
 
+VERSION = "GST3.2.4"
+"""The release of the tool whose format this is. The portal refuses a file of one that it does not know any more."""
 LARGE_PAISE = 10_000_000
 """An invoice to a consumer of another State above one lakh rupees is listed by itself (table 5, since August 2024)."""
 _B2B_TYPES = {"B2B": "R", "SEZWP": "SEWP", "SEZWOP": "SEWOP"}
-_INVOICES, _CREDIT_NOTES = 1, 5
-"""Natures of documents in table 13."""
+_INVOICES, _CREDIT_NOTES = (1, "Invoices for outward supply"), (5, "Credit Note")
+"""Natures of documents in table 13, by their place in the tool's list."""
+_SERVICES = {
+    "997331": "Licensing services for the right to use computer software and databases",
+    "998314": "Information technology design and development services",
+    "998315": "Hosting and information technology infrastructure provisioning services",
+    "998319": "Other information technology services nowhere else classified",
+}
+"""The official description of the codes that such a service has; the portal knows those of others."""
 
 
 def of(period: Period) -> Json:
@@ -45,11 +58,17 @@ def of(period: Period) -> Json:
         "cdnr": _by(sections["cdnr"], "ctin", "nt"),
         "cdnur": [{"typ": _unregistered_type(note), **_entry(note)} for note in sections["cdnur"]],
         "exp": _by(sections["exp"], "exp_typ", "inv"),
-        "hsn": _by_service(documents),
         "doc_issue": _issued(invoices, all_notes),
+        "hsn": _by_service(documents),
     }
     head = {"gstin": settings.BILLING_SELLER_GSTIN, "fp": f"{period.month:02d}{period.year}"}
+    head |= {"version": VERSION, "hash": "hash"}
     return {**head, **{name: table for name, table in tables.items() if table}}
+
+
+def file_of(period: Period) -> bytes:
+    """The return of a month as the file for the portal."""
+    return orjson.dumps(of(period), option=orjson.OPT_INDENT_2)
 
 
 def _invoice_of(document: Issued) -> Invoice:
@@ -89,7 +108,6 @@ def _entry(document: Issued) -> Json:
     invoice, section = _invoice_of(document), _section(document)
     numbers = (document.number, f"{ist_date(document.issued_at):%d-%m-%Y}")
     names = ("inum", "idt") if isinstance(document, Invoice) else ("nt_num", "nt_dt")
-    amounts = _amounts(document)
     entry: Json = {**dict(zip(names, numbers, strict=True)), "val": in_rupees(document.total_paise)}
     if isinstance(document, CreditNote):
         entry["ntty"] = "C"
@@ -97,80 +115,78 @@ def _entry(document: Issued) -> Json:
         entry |= {"rchrg": "N", "inv_typ": _B2B_TYPES[supply_type(invoice)]}
     if section in {"b2b", "cdnr"} or (section == "cdnur" and invoice.supply_type != "export"):
         entry["pos"] = _place(invoice)
-    item = {name: in_rupees(paise) for name, paise in amounts.items() if paise or name == "txval"}
-    item |= {"rt": _rate(document), "csamt": 0}
-    if invoice.supply_type == "export" and section == "exp":
-        return {**entry, "itms": [{"iamt": 0, **item}]}
-    return {**entry, "itms": [{"num": 1, "itm_det": item}]}
+    rate, amounts = document.taxes.percent, _amounts(document)
+    item = {name: in_rupees(amounts[name]) for name in _columns(invoice.supply_type)} | {
+        "rt": rate,
+        "csamt": 0,
+    }
+    return {**entry, "itms": [item if section == "exp" else {"num": 100 * rate + 1, "itm_det": item}]}
 
 
 def _consumers(documents: Iterable[Issued]) -> list[Json]:
     """Table 7: sums by place and rate, less what was credited."""
-    sums: defaultdict[tuple[str, str, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for document in documents:
+
+    def row(document: Issued) -> Row:
         invoice = _invoice_of(document)
-        kind = "INTRA" if invoice.supply_type == "intra_state" else "INTER"
-        _add(sums[kind, _place(invoice), _rate(document)], document)
+        return invoice.supply_type, _place(invoice), document.taxes.percent
+
+    kinds = {"intra_state": "INTRA", "inter_state": "INTER"}
     return [
-        {"sply_ty": kind, "pos": place, "typ": "OE", "rt": rate, "csamt": 0}
-        | {name: in_rupees(found[name]) for name in _columns(kind)}
-        for (kind, place, rate), found in sums.items()
+        {"sply_ty": kinds[supply], "pos": place, "typ": "OE", "rt": rate, "csamt": 0}
+        | {name: amounts[name] for name in _columns(supply)}
+        for (supply, place, rate), amounts in _sums(documents, row).items()
     ]
 
 
-def _columns(kind: str) -> tuple[str, ...]:
-    return ("txval", "camt", "samt") if kind == "INTRA" else ("txval", "iamt")
+def _columns(supply: str) -> tuple[str, ...]:
+    return ("txval", "camt", "samt") if supply == "intra_state" else ("txval", "iamt")
 
 
 def _by_service(documents: Iterable[Issued]) -> Json:
     """Table 12: sums by service code and rate, those to registered buyers apart, less what was credited."""
-    sums: defaultdict[tuple[str, str, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for document in documents:
+
+    def row(document: Issued) -> Row:
         invoice = _invoice_of(document)
         table = "hsn_b2b" if invoice.buyer["gstin"] else "hsn_b2c"
-        _add(sums[table, invoice.lines.all()[0].sac, _rate(document)], document)
+        return table, invoice.lines.all()[0].sac, document.taxes.percent
+
     tables: Json = {}
-    for (table, sac, rate), found in sums.items():
+    for (table, sac, rate), amounts in _sums(documents, row).items():
         rows = tables.setdefault(table, [])
-        row = {"num": len(rows) + 1, "hsn_sc": sac, "desc": "", "uqc": "NA", "qty": 0, "rt": rate, "csamt": 0}
-        rows.append(row | {name: in_rupees(found[name]) for name in ("txval", "iamt", "camt", "samt")})
+        said = {"desc": _SERVICES[sac]} if sac in _SERVICES else {}
+        unit = {"uqc": "NA", "qty": 0, "rt": rate, "csamt": 0}
+        rows.append({"num": len(rows) + 1, "hsn_sc": sac} | said | unit | amounts)
     return tables
 
 
-def _add(sums: defaultdict[str, int], document: Issued) -> None:
-    sign = 1 if isinstance(document, Invoice) else -1
-    for name, paise in _amounts(document).items():
-        sums[name] += sign * paise
+def _sums(documents: Iterable[Issued], row: Callable[[Issued], Row]) -> dict[Row, dict[str, float]]:
+    """Return the amounts of each row in rupees: what was invoiced, less what was credited."""
+    sums: defaultdict[Row, Counter[str]] = defaultdict(Counter)
+    for document in documents:
+        sign = 1 if isinstance(document, Invoice) else -1
+        for name, paise in _amounts(document).items():
+            sums[row(document)][name] += sign * paise
+    return {key: {name: in_rupees(paise) for name, paise in found.items()} for key, found in sums.items()}
 
 
 def _issued(invoices: list[Invoice], notes: list[CreditNote]) -> Json:
     """Table 13: the first and last number of each series, how many, and how many of them were cancelled."""
     found = []
-    for nature, documents in ((_INVOICES, invoices), (_CREDIT_NOTES, notes)):
+    for (nature, label), documents in ((_INVOICES, invoices), (_CREDIT_NOTES, notes)):
         if documents:
             cancelled = sum(_invoice_of(one).irn_cancelled_at is not None for one in documents)
             series = {"num": 1, "from": documents[0].number, "to": documents[-1].number}
             counts = {"totnum": len(documents), "cancel": cancelled, "net_issue": len(documents) - cancelled}
-            found.append({"doc_num": nature, "docs": [series | counts]})
+            found.append({"doc_num": nature, "doc_typ": label, "docs": [series | counts]})
     return {"doc_det": found} if found else {}
 
 
 def _amounts(document: Issued) -> dict[str, int]:
     taxable = document.subtotal_paise if isinstance(document, Invoice) else document.taxable_paise
     taxes: gst.Taxes = document.taxes
-    return {
-        "txval": taxable,
-        "iamt": taxes.igst_paise,
-        "camt": taxes.cgst_paise,
-        "samt": taxes.sgst_paise,
-    }
+    amounts = {"iamt": taxes.igst_paise, "camt": taxes.cgst_paise, "samt": taxes.sgst_paise}
+    return {"txval": taxable} | amounts
 
 
 def _place(invoice: Invoice) -> str:
     return invoice.place_of_supply.partition("-")[0]
-
-
-def _rate(document: Issued) -> int:
-    """The rate charged: none on what is zero-rated under an undertaking."""
-    taxes = document.taxes
-    return taxes.percent if taxes.total_paise else 0

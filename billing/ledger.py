@@ -13,11 +13,9 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, Sum
 
-from billing.isolation import each
 from billing.ledger_models import LedgerEntry, LedgerPosting
-from billing.models import CreditNote, Invoice, InvoiceQuerySet, PaymentAttempt, Refund
+from billing.models import CreditNote, Invoice, PaymentAttempt, Refund
 from billing.pricing.money import SMALLEST_PAISE
-from gateway.clock import now
 from tenants.models import Tenant
 
 Account, Act = LedgerPosting.Account, LedgerEntry.Act
@@ -25,26 +23,21 @@ _STATUS = Invoice.Status
 Amounts = Mapping[str, int] | Mapping[LedgerPosting.Account, int]
 """Paise by account."""
 
-MONEY = {
-    PaymentAttempt.Kind.AUTOPAY: Account.CLEARING,
-    PaymentAttempt.Kind.LINK: Account.CLEARING,
-    PaymentAttempt.Kind.MANUAL: Account.BANK,
-    PaymentAttempt.Kind.TDS: Account.TDS,
+_BOOKED_AS = {
+    PaymentAttempt.Kind.AUTOPAY: (Account.CLEARING, Act.PAYMENT, Act.REFUND),
+    PaymentAttempt.Kind.LINK: (Account.CLEARING, Act.PAYMENT, Act.REFUND),
+    PaymentAttempt.Kind.MANUAL: (Account.BANK, Act.TRANSFER, Act.RETURN),
+    PaymentAttempt.Kind.TDS: (Account.TDS, Act.TDS, Act.TDS),
 }
-"""The account that holds the money of each kind of attempt until it reaches the bank."""
+"""Of each kind of attempt: the account that holds its money until it reaches the bank, and the acts that move it."""
 _CAME = Q(amount_paise__gt=0)
-_ACTS = {
-    PaymentAttempt.Kind.MANUAL: (Act.TRANSFER, Act.RETURN),
-    PaymentAttempt.Kind.TDS: (Act.TDS, Act.TDS),
-}
 
 
 @contextmanager
 def account(tenant_id: UUID) -> Iterator[None]:
-    """A transaction in which a tenant's ledger is the caller's alone. What is older than the ledger is booked first."""
+    """A transaction in which a tenant's ledger is the caller's alone."""
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
-        _book_older(tenant_id)
         yield
 
 
@@ -53,19 +46,32 @@ def locked(invoice_id: UUID) -> Invoice:
     return Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
 
 
+@contextmanager
+def locked_attempt(attempt_id: UUID) -> Iterator[tuple[Invoice, PaymentAttempt]]:
+    """An attempt and its invoice in a transaction, locked after their tenant's ledger."""
+    invoice = Invoice.objects.only("tenant_id").get(attempts=attempt_id)
+    with account(invoice.tenant_id):
+        invoice = locked(invoice.pk)
+        yield invoice, PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+
+
 def post(
     act: str,
     key: str,
     at: datetime,
     amounts: Amounts,
     *,
-    tenant_id: UUID | None,
     invoice: Invoice | None = None,
+    tenant_id: UUID | None = None,
     text: str = "",
 ) -> bool:
-    """Book an act once; False when it was. `amounts`: debits positive, credits negative, their sum zero."""
+    """Book an act once; False when it was. `amounts`: debits positive, credits negative, their sum zero.
+
+    It is the invoice's tenant's where one is given.
+    """
     if sum(amounts.values()):
         raise ValueError(f"{key}: debits and credits differ")
+    tenant_id = invoice.tenant_id if invoice else tenant_id
     entry = LedgerEntry(tenant_id=tenant_id, act=act, key=key, text=text[:500], at=at)
     LedgerEntry.objects.bulk_create([entry], ignore_conflicts=True)
     if not LedgerEntry.objects.filter(pk=entry.pk).exists():
@@ -110,52 +116,35 @@ def book_invoice(invoice: Invoice) -> None:
         Account.SALES: tax - invoice.total_paise,
     }
     key = f"invoice {invoice.number}"
-    post(
-        Act.INVOICE,
-        key,
-        invoice.issued_at,
-        amounts,
-        tenant_id=invoice.tenant_id,
-        invoice=invoice,
-        text=invoice.number,
-    )
+    post(Act.INVOICE, key, invoice.issued_at, amounts, invoice=invoice, text=invoice.number)
 
 
 def book_credit(note: CreditNote, invoice: Invoice) -> None:
     """A credit note was issued: it lowers what is open, and what it lowers beyond that is the customer's."""
     amounts = {Account.SALES: note.taxable_paise, Account.GST: note.tax_paise}
-    _less(invoice, Act.CREDIT, f"credit {note.number}", note.issued_at, amounts, note.number)
+    _lower(invoice, Act.CREDIT, f"credit {note.number}", note.issued_at, amounts, note.number)
 
 
-def receive(
-    invoice: Invoice, name: str, amount_paise: int, *, act: str, key: str, at: datetime, text: str = ""
-) -> None:
-    """Money for an invoice came to an account, or the right to it."""
-    _less(invoice, act, key, at, {name: amount_paise}, text)
-
-
-def _less(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, text: str) -> None:
+def _lower(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, text: str) -> None:
+    """Lower what is open of an invoice by these debits, then what was given up of it; the rest is the balance's."""
     amount = sum(debits.values())
     applied = min(amount, max(0, open_paise(invoice)))
     recovered = min(amount - applied, max(0, open_paise(invoice, Account.WRITE_OFF)))
     amounts: dict[str, int] = dict(debits.items())
-    amounts[Account.RECEIVABLE] = -applied
-    amounts[Account.WRITE_OFF] = -recovered
+    amounts |= {Account.RECEIVABLE: -applied, Account.WRITE_OFF: -recovered}
     amounts[Account.BALANCE] = applied + recovered - amount
-    post(act, key, at, amounts, tenant_id=invoice.tenant_id, invoice=invoice, text=text)
+    post(act, key, at, amounts, invoice=invoice, text=text)
 
 
-def give_back(
-    invoice: Invoice, name: str, amount_paise: int, *, act: str, key: str, at: datetime, text: str = ""
+def _give_back(
+    invoice: Invoice, name: str, amount_paise: int, act: str, key: str, at: datetime, text: str
 ) -> None:
     """Money left an account for the customer: its balance pays it, and what that lacks is due again.
 
     Of an invoice that was replaced it is due for the one that replaced it, for which the money counted; what was more
     than an invoice is due again for the others that it paid, the newest first.
     """
-    while (
-        newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first()
-    ) is not None:
+    while newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first():
         invoice = newer
     paid = min(amount_paise, max(0, balance_paise(invoice.tenant_id)))
     left, shares = amount_paise - paid, {invoice: 0}
@@ -174,18 +163,20 @@ def give_back(
         if target is invoice:
             amounts |= {name: -due - paid, Account.BALANCE: paid}
         named = key if target is invoice else f"{key} {target.number}"
-        if (due or target is invoice) and post(
-            act, named, at, amounts, tenant_id=invoice.tenant_id, invoice=target, text=text
-        ):
+        if (due or target is invoice) and post(act, named, at, amounts, invoice=target, text=text):
             settle(target, at)
 
 
 def write_off(invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
     """Give up what is open of an invoice."""
+    _move(Act.WRITE_OFF, Account.WRITE_OFF, invoice, amount_paise, at, text)
+
+
+def _move(act: str, name: str, invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
+    """Let an account pay of an invoice, which may be repeated: the key counts what is booked of it."""
     count = LedgerPosting.objects.filter(invoice=invoice).count()
-    amounts = {Account.WRITE_OFF: amount_paise, Account.RECEIVABLE: -amount_paise}
-    key = f"write_off {invoice.number} {count}"
-    post(Act.WRITE_OFF, key, at, amounts, tenant_id=invoice.tenant_id, invoice=invoice, text=text)
+    amounts = {name: amount_paise, Account.RECEIVABLE: -amount_paise}
+    post(act, f"{act} {invoice.number} {count}", at, amounts, invoice=invoice, text=text)
 
 
 def set_off(tenant_id: UUID, at: datetime) -> None:
@@ -200,10 +191,7 @@ def set_off(tenant_id: UUID, at: datetime) -> None:
         if amount <= 0:
             continue
         left -= amount
-        count = LedgerPosting.objects.filter(invoice=invoice).count()
-        key = f"set_off {invoice.number} {count}"
-        amounts = {Account.BALANCE: amount, Account.RECEIVABLE: -amount}
-        post(Act.SET_OFF, key, at, amounts, tenant_id=tenant_id, invoice=invoice, text=invoice.number)
+        _move(Act.SET_OFF, Account.BALANCE, invoice, amount, at, invoice.number)
         settle(invoice, at)
 
 
@@ -248,8 +236,7 @@ def _debit_in_flight(invoice: Invoice) -> bool:
 
 def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
     """Book what an attempt collected and refunded, as far as it is not booked. Both only grow."""
-    name = MONEY[PaymentAttempt.Kind(attempt.kind)]
-    received, returned = _ACTS.get(PaymentAttempt.Kind(attempt.kind), (Act.PAYMENT, Act.REFUND))
+    name, received, returned = _BOOKED_AS[PaymentAttempt.Kind(attempt.kind)]
     known = LedgerPosting.objects.filter(account=name, entry__key__startswith=f"{attempt.receipt} ")
     sums = known.aggregate(
         came=Sum("amount_paise", filter=_CAME, default=0),
@@ -258,47 +245,10 @@ def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> Non
     text = attempt.provider_payment_id or invoice.number
     if more := attempt.captured_paise - sums["came"]:
         key = f"{attempt.receipt} captured {attempt.captured_paise}"
-        receive(invoice, name, more, act=received, key=key, at=at, text=text)
+        _lower(invoice, received, key, at, {name: more}, text)
     if more := attempt.refunded_paise + sums["went"]:
         key = f"{attempt.receipt} refunded {attempt.refunded_paise}"
-        give_back(invoice, name, more, act=returned, key=key, at=at, text=text)
+        _give_back(invoice, name, more, returned, key, at, text)
     if attempt.kind == PaymentAttempt.Kind.TDS and attempt.provider_payment_id:
         amounts = {Account.TDS_CREDIT: attempt.kept_paise, Account.TDS: -attempt.kept_paise}
-        post(
-            Act.CERTIFICATE,
-            f"certificate {attempt.receipt}",
-            at,
-            amounts,
-            tenant_id=invoice.tenant_id,
-            text=text,
-        )
-
-
-def book_older(_: datetime) -> int:
-    """Book what was there before the ledger was; returns for how many tenants. Safe to repeat."""
-
-    def book(tenant_id: UUID) -> bool:
-        with account(tenant_id):
-            return True
-
-    return each(list(_unbooked().values_list("tenant_id", flat=True).distinct()), book, step="booked")
-
-
-def _unbooked() -> InvoiceQuerySet:
-    return Invoice.objects.filter(~Exists(LedgerPosting.objects.filter(invoice=OuterRef("pk"))))
-
-
-def _book_older(tenant_id: UUID) -> None:
-    """Book the invoices of before the ledger, the oldest first, each with all that became of it."""
-    for invoice in _unbooked().for_tenant(tenant_id).select_for_update(of=("self",)).order_by("id"):
-        book_invoice(invoice)
-        for note in invoice.credit_notes_in_order:
-            book_credit(note, invoice)
-        for attempt in PaymentAttempt.objects.filter(invoice=invoice, captured_paise__gt=0).order_by("id"):
-            book_attempt(attempt, invoice, attempt.completed_at or attempt.created_at)
-        moved = invoice.balance_received.aggregate(total=Sum("amount_paise", default=0))["total"]
-        if (moved := min(moved, open_paise(invoice))) > 0:
-            amounts = {Account.BALANCE: moved, Account.RECEIVABLE: -moved}
-            key = f"set_off {invoice.number} replaced"
-            post(Act.SET_OFF, key, invoice.issued_at, amounts, tenant_id=tenant_id, invoice=invoice)
-        settle(invoice, now())
+        post(Act.CERTIFICATE, f"certificate {attempt.receipt}", at, amounts, invoice=invoice, text=text)

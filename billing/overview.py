@@ -15,7 +15,7 @@ from billing.payments import mandates
 from billing.pricing import gst, plan
 from billing.pricing.periods import Period, ist_date
 from billing.terms import terms_for
-from billing.usage import ActiveNumber, active_numbers, billed_from
+from billing.usage import BILLED, ActiveNumber, active_numbers, billed_from
 from tenants.models import Tenant
 
 
@@ -88,11 +88,7 @@ def debit_failed_because(seen: Overview) -> str | None:
 
 
 def _is_billed(tenant: Tenant) -> bool:
-    return not tenant.sandbox and tenant.billing_status in {
-        Tenant.BillingStatus.TRIALING,
-        Tenant.BillingStatus.ACTIVE,
-        Tenant.BillingStatus.PAST_DUE,
-    }
+    return not tenant.sandbox and tenant.billing_status in BILLED
 
 
 def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:

@@ -5,6 +5,7 @@ that ends, a mandate that expires or is too small for the next invoice, a profil
 Each tenant is on its own: trouble with one stops no other.
 """
 
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from billing.models import Invoice, Mandate
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from billing.restriction import RESTRICTED_AFTER
+from billing.usage import BILLED
 from tenants.models import Tenant
 
 REMINDER_DAYS = (0, 3, 7, 14, 21)
@@ -50,7 +52,7 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
         if (
             invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}
             or invoice.overdue_since is None
-            or waits_for_registration(invoice, invoice.irn)
+            or waits_for_registration(invoice)
         ):
             return False
         due = sum(invoice.overdue_since + timedelta(days=days) <= at for days in REMINDER_DAYS)
@@ -70,8 +72,6 @@ MANDATE_DAYS = (30, 7)
 BEFORE_THE_INVOICE = timedelta(days=10)
 RECEIPTS_SINCE = timedelta(days=2)
 
-_BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
-
 
 def send_receipts(at: datetime) -> int:
     """A receipt for every invoice that was paid lately; returns how many."""
@@ -79,98 +79,46 @@ def send_receipts(at: datetime) -> int:
 
     def send(invoice: Invoice) -> bool:
         key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
-        return mail_once(
-            tenant_id=invoice.tenant_id,
-            kind="receipt",
-            key=key,
-            at=at,
-            queue=lambda: messages.receipt(invoice),
-        )
+        return mail_once(invoice.tenant_id, "receipt", key, at, lambda: messages.receipt(invoice))
 
     return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
 
 
 def send_early_warnings(at: datetime) -> int:
     """Every warning that is due; returns how many tenants got one."""
-    tenants = Tenant.objects.filter(sandbox=False, billing_status__in=_BILLED, status=Tenant.Status.ACTIVE)
-    return each(tenants.order_by("id"), lambda tenant: _warn(tenant, at), step="early_warnings")
+    tenants = Tenant.objects.filter(sandbox=False, billing_status__in=BILLED, status=Tenant.Status.ACTIVE)
+
+    def warn(tenant: Tenant) -> int:
+        return sum(mail_once(tenant.id, kind, key, at, queue) for kind, key, queue in _warnings(tenant, at))
+
+    return each(tenants.order_by("id"), warn, step="early_warnings")
 
 
-def _warn(tenant: Tenant, at: datetime) -> bool:
-    sent = [_trial_ends(tenant, at), _mandate_expires(tenant, at)]
+def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """What threatens a tenant at a moment: the kind of the mail, its key, and how it is queued.
+
+    In the last days of a month the next invoice is among it: above the mandate's limit it would not be debited.
+    """
+    mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
+    ends = tenant.trial_ends_at if tenant.billing_status == Tenant.BillingStatus.TRIALING else None
+    if ends and (days := _nearest(TRIAL_DAYS, ends - at)):
+        yield "trial_ends", f"{ist_date(ends)} {days}", lambda: messages.trial_ends(tenant, ends)
+    expires = mandate.expires_at if mandate else None
+    if mandate and expires and (days := _nearest(MANDATE_DAYS, expires - at)):
+        key = f"{mandate.public_id} {days}"
+        yield "mandate_expires", key, lambda: messages.mandate_expires(mandate, expires)
     period = Period.of(at)
-    if period.end - BEFORE_THE_INVOICE <= at:
-        sent += [_above_limit(tenant, period, at), _profile_incomplete(tenant, period, at)]
-    return any(sent)
-
-
-def _trial_ends(tenant: Tenant, at: datetime) -> bool:
-    if tenant.billing_status != Tenant.BillingStatus.TRIALING or tenant.trial_ends_at is None:
-        return False
-    ends = tenant.trial_ends_at
-    days = _nearest(TRIAL_DAYS, ends - at)
-    if days is None:
-        return False
-    return mail_once(
-        tenant_id=tenant.id,
-        kind="trial_ends",
-        key=f"{ist_date(ends)} {days}",
-        at=at,
-        queue=lambda: messages.trial_ends(tenant, ends),
-    )
-
-
-def _mandate_expires(tenant: Tenant, at: datetime) -> bool:
-    mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
-    if mandate is None or mandate.expires_at is None:
-        return False
-    expires = mandate.expires_at
-    days = _nearest(MANDATE_DAYS, expires - at)
-    if days is None:
-        return False
-    return mail_once(
-        tenant_id=tenant.id,
-        kind="mandate_expires",
-        key=f"{mandate.public_id} {days}",
-        at=at,
-        queue=lambda: messages.mandate_expires(mandate, expires),
-    )
-
-
-def _above_limit(tenant: Tenant, period: Period, at: datetime) -> bool:
-    """The next invoice would be above the mandate's limit, so that it would not be debited."""
-    mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
-    if mandate is None:
-        return False
-    charge = overview.next_charge(tenant, at)
-    if charge is None or charge.total_paise <= mandate.max_amount_paise:
-        return False
-    return mail_once(
-        tenant_id=tenant.id,
-        kind="above_limit",
-        key=str(period),
-        at=at,
-        queue=lambda: messages.above_limit(
-            tenant, total=rupees(charge.total_paise), limit=rupees(mandate.max_amount_paise)
-        ),
-    )
-
-
-def _profile_incomplete(tenant: Tenant, period: Period, at: datetime) -> bool:
+    if period.end - BEFORE_THE_INVOICE > at:
+        return
     profile = profiles.profile_of(tenant)
     missing = [name for name in profiles.missing(profile) if name != "billing_email"]
-    if not missing:
-        return False
-    charge = overview.next_charge(tenant, at)
-    if charge is None or charge.numbers == 0 or charge.period != str(period):
-        return False
-    return mail_once(
-        tenant_id=tenant.id,
-        kind="profile_incomplete",
-        key=str(period),
-        at=at,
-        queue=lambda: messages.profile_incomplete(tenant, missing, waits=profiles.holds_back(profile)),
-    )
+    charge = overview.next_charge(tenant, at) if mandate or missing else None
+    if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
+        total, most = rupees(charge.total_paise), rupees(limit)
+        yield "above_limit", str(period), lambda: messages.above_limit(tenant, total=total, limit=most)
+    if charge and missing and charge.numbers and charge.period == str(period):
+        waits = profiles.holds_back(profile)
+        yield "profile_incomplete", str(period), lambda: messages.profile_incomplete(tenant, missing, waits)
 
 
 def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:

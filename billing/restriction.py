@@ -34,11 +34,11 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
             "past_due_since": since,
             "billing_restricted": since is not None and since + RESTRICTED_AFTER <= at,
         }
-        changed = [name for name, value in new.items() if getattr(tenant, name) != value]
+        changed = {name: value for name, value in new.items() if getattr(tenant, name) != value}
+        for name, value in changed.items():
+            setattr(tenant, name, value)
         if changed:
-            for name in changed:
-                setattr(tenant, name, new[name])
-            tenant.save(update_fields=changed)
+            tenant.save(update_fields=list(changed))
 
 
 def mark_overdue(at: datetime) -> int:

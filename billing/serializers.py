@@ -258,10 +258,13 @@ class AttemptErrorOut(serializers.Serializer[Any]):
     message = serializers.CharField(allow_null=True, default=None)
 
 
-class AttemptOut(serializers.Serializer[PaymentAttempt]):
+class PaymentAttemptOut(serializers.Serializer[PaymentAttempt]):
     id = serializers.CharField(source="public_id")
     kind = serializers.CharField()
     status = serializers.CharField()
+
+
+class AttemptOut(PaymentAttemptOut):
     scheduled_for = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
     error = AttemptErrorOut(allow_null=True)
@@ -276,7 +279,7 @@ class InvoiceOut(InvoiceSummaryOut):
     replaces = serializers.CharField(source="replaces.public_id", allow_null=True, default=None)
     reverse_charge = serializers.BooleanField(default=False)
     numbers = InvoicedNumberOut(many=True)
-    lines = InvoiceLineOut(many=True, source="lines_in_order")
+    lines = InvoiceLineOut(many=True)
     subtotal_paise = serializers.IntegerField()
     taxes = TaxOut(many=True, source="taxes.rows")
     round_off_paise = serializers.IntegerField()
@@ -284,15 +287,9 @@ class InvoiceOut(InvoiceSummaryOut):
     amount_paid_paise = serializers.IntegerField()
     tds_paise = serializers.IntegerField()
     credited_paise = serializers.IntegerField()
-    credit_notes = InvoiceCreditOut(many=True, source="credit_notes_in_order")
+    credit_notes = InvoiceCreditOut(many=True)
     attempts = AttemptOut(many=True, source="attempts_newest_first")
     irn = serializers.CharField(allow_null=True)
-
-
-class PaymentAttemptOut(serializers.Serializer[PaymentAttempt]):
-    id = serializers.CharField(source="public_id")
-    kind = serializers.CharField()
-    status = serializers.CharField()
 
 
 class PaymentOut(serializers.Serializer[PaymentAttempt]):

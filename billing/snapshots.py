@@ -4,6 +4,7 @@ Called by `billing_run.py`. Two runs at once take one snapshot: it is unique per
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -72,7 +73,7 @@ def _take(tenant: Tenant, period: Period, at: datetime) -> int:
         tenant=tenant,
         period=str(period),
         active_numbers=len(numbers),
-        numbers=[number.as_json() for number in numbers],
+        numbers=[asdict(number) for number in numbers],
         terms=charge.terms.as_json(),
         subtotal_paise=charge.subtotal_paise,
         tax_paise=tax_paise,

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from billing.models import PlanVersion
+from billing.pricing import gst
 from billing.pricing.periods import Period
 from billing.pricing.plan import Terms
 from gateway.api.errors import InvalidRequest
@@ -48,6 +49,8 @@ def require_valid(version: PlanVersion, at: datetime) -> None:
         raise InvalidRequest.of(ends="Must not be before the first month.")
     if (version.gst_percent is None) != (version.tenant_id is not None):
         raise InvalidRequest.of(gst_percent="Everybody's terms have a GST rate; those of one tenant take it.")
+    if version.gst_percent not in {None, *gst.RATES}:
+        raise InvalidRequest.of(gst_percent=f"GST has the rates {', '.join(map(str, gst.RATES))} %.")
 
 
 def add(version: PlanVersion, *, at: datetime, actor_user_id: int | None = None) -> PlanVersion:

@@ -2,8 +2,7 @@
 
 from django.urls import path
 
-from billing.admin_api import AdminBillingView
-from billing.views import BillingView, CreditNotesView, InvoicesView
+from billing.views import AdminBillingView, BillingView, CreditNotesView, InvoicesView
 
 urlpatterns = [
     path("billing", BillingView.as_view({"get": "retrieve"}), name="billing"),

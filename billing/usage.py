@@ -3,9 +3,8 @@
 Reads the state intervals that `phone_numbers` writes. Called by the snapshot and by the estimate of `GET /v1/billing`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
@@ -15,6 +14,8 @@ from billing.pricing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
 
+BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
+"""Who is billed, or will be after the trial."""
 MIN_CONNECTED = timedelta(hours=24)
 """A number connected for less than this in a month is not billed."""
 
@@ -29,9 +30,6 @@ class ActiveNumber:
     connected_seconds: int
     intervals: list[dict[str, datetime]]
     """[{from, to}], cut to the month; `to` is the end of the month while it lasts."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def billed_from(tenant: Tenant, period: Period) -> datetime:

@@ -1,6 +1,11 @@
-"""Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication."""
+"""Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication; the
+staff's list of how every tenant pays answers then, too.
+"""
+
+from typing import Any
 
 from django.conf import settings
+from django.db.models import Count, OuterRef, Q, Subquery
 from django.http import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 from drf_spectacular.types import OpenApiTypes
@@ -11,9 +16,10 @@ from rest_framework.response import Response
 from billing import overview
 from billing.buyers import profiles
 from billing.invoices import invoice_page, pdf
-from billing.models import CREDIT_NOTE, INVOICE, CreditNote, Invoice
+from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.serializers import (
+    AdminBillingOut,
     BillingOut,
     InvoiceOut,
     InvoiceSummaryOut,
@@ -25,7 +31,7 @@ from billing.serializers import (
     ReturnUrlIn,
 )
 from gateway import ids
-from gateway.api.authentication import caller_of, tenant_of
+from gateway.api.authentication import StaffCaller, caller_of, tenant_of
 from gateway.api.errors import NotFound, ServiceError
 from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import NewestFirst
@@ -180,6 +186,37 @@ class CreditNotesView(BillingViewSet):
         if note is None:
             raise NotFound("There is no such credit note.")
         return pdf.response(note)
+
+
+class AdminBillingView(ResourceViewSet):
+    """All tenants that billing knows: those past due first, then by name."""
+
+    permission_classes = [StaffCaller]
+
+    @extend_schema(
+        operation_id="admin_billing",
+        summary="Show how every tenant pays",
+        description="Tenants past due first, then by name. Answers while billing is off, too.",
+        tags=["Admin"],
+        responses=AdminBillingOut,
+    )
+    def retrieve(self, request: Request) -> Response:
+        newest = BillingSnapshot.objects.filter(tenant=OuterRef("pk")).order_by("-period").values("id")[:1]
+        tenants = (
+            Tenant.objects.filter(billing_status__isnull=False)
+            .annotate(
+                open_invoices=Count("invoices", filter=Q(invoices__status__in=Invoice.UNPAID)),
+                last_snapshot_id=Subquery(newest),
+            )
+            .order_by("past_due_since", "name", "id")
+        )
+        rows: list[Any] = list(tenants)
+        snapshots = BillingSnapshot.objects.in_bulk(
+            [row.last_snapshot_id for row in rows if row.last_snapshot_id]
+        )
+        for row in rows:
+            row.last_snapshot = snapshots.get(row.last_snapshot_id)
+        return Response(AdminBillingOut({"billing_enabled": settings.BILLING_ENABLED, "tenants": rows}).data)
 
 
 def _tenant(request: Request) -> Tenant:

@@ -31,11 +31,10 @@ from billing.models import (
 )
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
-from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from console.visit import Visit, require_active
 from gateway import ids
 from gateway.api import limits
-from gateway.api.errors import Conflict, InvalidRequest, RateLimited, TooManyInFlight
+from gateway.api.errors import InvalidRequest, ServiceError
 from gateway.clock import now
 from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
@@ -170,14 +169,7 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
                 return_url=settings.APP_URL + reverse("console_billing"),
                 at=now(),
             )
-    except (
-        InvalidRequest,
-        Conflict,
-        RateLimited,
-        TooManyInFlight,
-        ProviderRefused,
-        ProviderUnreachable,
-    ) as error:
+    except ServiceError as error:
         messages.error(request, error.text)
         return redirect("console_billing")
     return HttpResponseRedirect(mandate.authorization_url or reverse("console_billing"), status=303)
@@ -260,7 +252,7 @@ def _to_payment(request: HttpRequest, visit: Visit, link: Callable[[], PaymentAt
     try:
         with limits.upstream.held(visit.tenant.id):
             attempt = link()
-    except (Conflict, TooManyInFlight, ProviderRefused, ProviderUnreachable) as error:
+    except ServiceError as error:
         messages.error(request, error.text)
         return redirect("console_billing")
     return HttpResponseRedirect(attempt.payment_url or reverse("console_billing"), status=303)

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from billing import terms
-from billing.admin.amounts import amount_in_rupees, rupees_field
-from billing.admin.filters import MonthFilter, StateFilter
+from billing.admin.fields import MonthFilter, RupeesField, StateFilter, amount_in_rupees, shown_month
+from billing.admin.money_acts import allowed
 from billing.buyers import countries, profiles
 from billing.models import BillingProfile, BillingSnapshot, PlanVersion
 from billing.pricing.periods import Period
@@ -68,8 +68,7 @@ class BillingProfileAdmin(TenantRowsAdmin):
     def shown_country(self, profile: BillingProfile) -> str:
         return countries.name_of(profile.country)
 
-    def has_switch_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return request.user.has_perm("billing.change_billingprofile")
+    has_switch_permission = allowed("change_billingprofile")
 
     @action(
         description="Switch special economic zone",
@@ -83,15 +82,9 @@ class BillingProfileAdmin(TenantRowsAdmin):
         ),
     )
     def switch_sez(self, request: HttpRequest, form: EvidenceForm, object_id: str) -> HttpResponse:
-        profile = BillingProfile.objects.get(pk=UUID(object_id))
-        changed = profiles.change(
-            tenant_id=profile.pk,
-            changes={"is_sez": not profile.is_sez},
-            actor_user_id=request.user.pk,
-            evidence=form.cleaned_data["evidence"],
-        )
-        said = "In a special economic zone." if changed.is_sez else "In no special economic zone."
-        return done(request, said, change_url(BillingProfile, object_id))
+        is_sez = not BillingProfile.objects.get(pk=UUID(object_id)).is_sez
+        said = "In a special economic zone." if is_sez else "In no special economic zone."
+        return self._decided(request, form, object_id, {"is_sez": is_sez}, said)
 
     @action(
         description="Set country",
@@ -106,14 +99,15 @@ class BillingProfileAdmin(TenantRowsAdmin):
     )
     def set_country(self, request: HttpRequest, form: CountryForm, object_id: str) -> HttpResponse:
         country = form.cleaned_data["country"]
-        profiles.change(
-            tenant_id=UUID(object_id),
-            changes={"country": country},
-            actor_user_id=request.user.pk,
-            evidence=form.cleaned_data["evidence"],
-        )
         said = f"The country is {countries.name_of(country)}."
-        return done(request, said, change_url(BillingProfile, object_id))
+        return self._decided(request, form, object_id, {"country": country}, said)
+
+    def _decided(
+        self, request: HttpRequest, form: EvidenceForm, key: str, changes: dict[str, Any], said: str
+    ) -> HttpResponse:
+        person, evidence = request.user.pk, form.cleaned_data["evidence"]
+        profiles.change(tenant_id=UUID(key), changes=changes, actor_user_id=person, evidence=evidence)
+        return done(request, said, change_url(BillingProfile, key))
 
 
 @admin.register(BillingSnapshot)
@@ -122,10 +116,7 @@ class BillingSnapshotAdmin(TenantRowsAdmin):
     list_filter = (("period", MonthFilter),)
     fields = ("month", "owner", "active_numbers", "shown_numbers", "shown_terms", "total", "taken_at")
     total = amount_in_rupees("Total", "total_paise")
-
-    @display(description="Month", ordering="period")
-    def month(self, snapshot: BillingSnapshot) -> str:
-        return month_name(snapshot.period)
+    month = shown_month
 
     @display(description="Numbers")
     def shown_numbers(self, snapshot: BillingSnapshot) -> str:
@@ -153,8 +144,8 @@ def months_to_come() -> list[tuple[str, str]]:
 class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
     """New terms; amounts are typed in rupees."""
 
-    first_number_paise = rupees_field("First price in rupees", least=0)
-    additional_number_paise = rupees_field("Each further number in rupees", least=0)
+    first_number_paise = RupeesField("First price in rupees", least=0)
+    additional_number_paise = RupeesField("Each further number in rupees", least=0)
     starts = forms.ChoiceField(label="First month", choices=months_to_come, widget=UnfoldAdminSelectWidget)
     ends = forms.ChoiceField(
         label="Last month",
@@ -177,12 +168,6 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
             "reason",
         )
         widgets = {"reason": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
-
-    def clean_first_number_paise(self) -> int:
-        return int(self.cleaned_data["first_number_paise"] * 100)
-
-    def clean_additional_number_paise(self) -> int:
-        return int(self.cleaned_data["additional_number_paise"] * 100)
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

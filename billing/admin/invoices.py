@@ -1,10 +1,9 @@
 """Staff admin of invoices and credit notes, with the actions that correct or settle an invoice by hand."""
 
-import csv
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.files.uploadedfile import UploadedFile
@@ -16,8 +15,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 
 from billing import accounting, closing, gstr1, ledger
-from billing.admin.amounts import amount_in_rupees
-from billing.admin.filters import MonthFilter
+from billing.admin.fields import MonthFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import MoneyActsAdmin, money_action
 from billing.buyers import countries
 from billing.einvoices import registration
@@ -27,7 +25,6 @@ from billing.models import CreditNote, Invoice
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
 from billing.pricing.periods import indian_date as day
-from billing.templatetags.money import month_name
 from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -122,42 +119,37 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         "ack_at",
         "irn_cancelled_at",
     )
-    supply = worded("supply_type", "Supply")
+    month, supply = shown_month, worded("supply_type", "Supply")
+    total = amount_in_rupees("Total", "total_paise", ordering="total_paise")
     paid = amount_in_rupees("Paid", "amount_paid_paise")
     deducted = amount_in_rupees("Of that TDS", "tds_paise")
     credited = amount_in_rupees("Credited", "credited_paise")
     due = amount_in_rupees("Due", "amount_due_paise")
 
     def get_urls(self) -> list[URLPattern]:
-        return [
-            path(
-                "accounting/",
-                self.admin_site.admin_view(self.accounting_page),
-                name="billing_invoice_accounting",
-            ),
-            path(
-                "accounting/<str:month>-ledger.csv",
-                self.admin_site.admin_view(self.ledger_csv),
-                name="billing_invoice_ledger",
-            ),
-            path(
-                "accounting/<str:month>-gstr1.json",
-                self.admin_site.admin_view(self.month_return),
-                name="billing_invoice_month",
-            ),
-            path(
-                "accounting/<str:month>-close/",
-                self.admin_site.admin_view(self.close_month),
-                name="billing_invoice_close",
-            ),
-            path("einvoices/", self.admin_site.admin_view(self.einvoices), name="billing_invoice_einvoices"),
-            path("<uuid:key>/pdf/", self.admin_site.admin_view(self.paper), name="billing_invoice_pdf"),
-            *super().get_urls(),
-        ]
+        pages: tuple[tuple[str, Callable[..., HttpResponse], str], ...] = (
+            ("accounting/", self.accounting_page, "accounting"),
+            ("accounting/<str:month>-ledger.csv", self.ledger_csv, "ledger"),
+            ("accounting/<str:month>-gstr1.json", self.month_return, "month"),
+            ("accounting/<str:month>-close/", self.close_month, "close"),
+            ("einvoices/", self.einvoices, "einvoices"),
+            ("<uuid:key>/pdf/", self.paper, "pdf"),
+        )
+        own = [path(route, self._page(view), name=f"billing_invoice_{name}") for route, view, name in pages]
+        return [*own, *super().get_urls()]
+
+    def _page(self, view: Callable[..., HttpResponse]) -> Any:
+        """A page for who may see invoices."""
+
+        def permitted(request: HttpRequest, **parts: Any) -> HttpResponse:
+            if not self.has_view_permission(request):
+                raise PermissionDenied
+            return view(request, **parts)
+
+        return self.admin_site.admin_view(permitted)
 
     def accounting_page(self, request: HttpRequest) -> HttpResponse:
         """Revenue by month, what is unpaid by age, and the export for accounting."""
-        self._require_view(request)
         at = now()
         context = {
             **self.admin_site.each_context(request),
@@ -191,24 +183,17 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
         """GSTR-1 of a month, as `manage.py billing_export` writes it."""
-        self._require_view(request)
         period = _period(month)
-        content = orjson.dumps(gstr1.of(period), option=orjson.OPT_INDENT_2)
-        return _file(content, "application/json", f"gstr1-{period}.json")
+        return _file(gstr1.file_of(period), "application/json", f"gstr1-{period}.json")
 
     def ledger_csv(self, request: HttpRequest, month: str) -> HttpResponse:
         """Every posting of a month, as `manage.py billing_export --ledger` writes them."""
-        self._require_view(request)
         period = _period(month)
-        response = _file(b"", "text/csv; charset=utf-8", f"ledger-{period}.csv")
-        writer = csv.writer(response)
-        writer.writerow(accounting.LEDGER_COLUMNS)
-        writer.writerows(accounting.ledger_rows(period))
-        return response
+        content = accounting.ledger_csv(period).encode()
+        return _file(content, "text/csv; charset=utf-8", f"ledger-{period}.csv")
 
     def einvoices(self, request: HttpRequest) -> HttpResponse:
         """What waits for its registration, as the file for the portal (`?as=file`), and the portal's answers."""
-        self._require_view(request)
         if request.GET.get("as") == "file":
             return _file(registration.file_for_portal(), "application/json", "documents.json")
         if request.method == "POST":
@@ -238,20 +223,11 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     def paper(self, request: HttpRequest, key: UUID) -> HttpResponse:
         """The PDF as it was issued."""
-        self._require_view(request)
         return pdf.response(get_object_or_404(Invoice, pk=key))
-
-    def _require_view(self, request: HttpRequest) -> None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")
     def shown_status(self, invoice: Invoice) -> StatusLabel:
         return StatusLabel(*payment_state.of(invoice, now()))
-
-    @display(description="Month", ordering="period")
-    def month(self, invoice: Invoice) -> str:
-        return month_name(invoice.period)
 
     @display(description="Document")
     def paper_link(self, invoice: Invoice) -> str:
@@ -263,7 +239,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return lines(
             f"{row.description}: {row.quantity} × {rupees(row.unit_paise)} = {rupees(row.amount_paise)},"
             f" GST {row.gst_percent} %"
-            for row in invoice.lines_in_order
+            for row in invoice.lines.all()
         )
 
     @display(description="Payments")
@@ -278,7 +254,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     def notes(self, invoice: Invoice) -> str:
         return lines(
             f"{note.number} of {rupees(note.total_paise)}: {note.reason}"
-            for note in invoice.credit_notes_in_order
+            for note in invoice.credit_notes.all()
         )
 
     @display(description="Ledger")
@@ -301,10 +277,6 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     @display(description="Seller")
     def sold_by(self, invoice: Invoice) -> str:
         return _party(invoice.seller)
-
-    @display(description="Total", ordering="total_paise")
-    def total(self, invoice: Invoice) -> str:
-        return rupees(invoice.total_paise)
 
     credit, replace, cancel = money_action("credit"), money_action("replace"), money_action("cancel")
     payment, tds, write_off = money_action("payment"), money_action("tds"), money_action("write_off")

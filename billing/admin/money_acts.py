@@ -6,13 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
-from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from billing.admin.amounts import AmountForm, rupees_field
-from billing.invoices import credit_notes, replacing
+from billing.admin.fields import RupeesField
+from billing.invoices import credit_notes, issuing
 from billing.models import Invoice, PaymentAttempt, StaffAct
 from billing.payments import bank_transfers, refunds
 from billing.pricing.money import rupees
@@ -33,16 +32,20 @@ class ReasonForm(DialogForm):
     reason = _reason("Reason (on the credit note)")
 
 
-class CreditForm(ReasonForm, AmountForm):
-    amount = rupees_field("Amount in rupees, with GST")
+class AmountForm(DialogForm):
+    amount = RupeesField("Amount in rupees")
+
+
+class CreditForm(ReasonForm):
+    amount = RupeesField("Amount in rupees, with GST")
 
 
 class TransferForm(AmountForm):
     reference = _text("The bank's reference (UTR)")
 
 
-class TdsForm(AmountForm):
-    amount = rupees_field("Amount in rupees", least=0)
+class TdsForm(DialogForm):
+    amount = RupeesField("Amount in rupees", least=0)
     certificate = _text("Certificate number", required=False)
 
 
@@ -54,8 +57,7 @@ class WriteOffForm(DialogForm):
 class MoneyAct:
     """One act: `flow` takes the id of the row as `target`, the form's values, `at` and `actor_user_id`."""
 
-    model: type[Model]
-    target: str
+    model: type[Invoice] | type[PaymentAttempt]
     permission: str
     title: str
     icon: str
@@ -69,6 +71,11 @@ class MoneyAct:
     amount: str = "amount_paise"
     """What the flow calls the amount typed."""
 
+    @property
+    def target(self) -> str:
+        """What the flow calls the id of the row."""
+        return "invoice_id" if self.model is Invoice else "attempt_id"
+
 
 def allowed(codename: str) -> Any:
     """A method of an admin: whether the person has a permission of billing."""
@@ -80,7 +87,7 @@ def allowed(codename: str) -> Any:
 
 
 class MoneyActsAdmin:
-    """The permissions that acts name."""
+    """The permissions that acts name. The theme would look up full names in the database, also before it has tables."""
 
     has_credit_permission = allowed("add_creditnote")
     has_payment_permission = allowed("add_paymentattempt")
@@ -94,7 +101,6 @@ _WARNING = ActionVariant.WARNING
 ACTS = {
     "credit": MoneyAct(
         Invoice,
-        "invoice_id",
         _CREDIT,
         "Issue credit note",
         "undo",
@@ -111,7 +117,6 @@ ACTS = {
     ),
     "replace": MoneyAct(
         Invoice,
-        "invoice_id",
         _CREDIT,
         "Replace",
         "find_replace",
@@ -122,13 +127,12 @@ ACTS = {
             " and a new invoice for the same month. What was paid counts for the new one.",
             "Replace",
         ),
-        replacing.replace,
+        issuing.replace,
         lambda new, _: f"Invoice {new.number} replaces it.",
         _WARNING,
     ),
     "cancel": MoneyAct(
         Invoice,
-        "invoice_id",
         _CREDIT,
         "Cancel registration",
         "cancel",
@@ -145,7 +149,6 @@ ACTS = {
     ),
     "payment": MoneyAct(
         Invoice,
-        "invoice_id",
         _PAYMENT,
         "Record transfer",
         "account_balance",
@@ -157,7 +160,6 @@ ACTS = {
     ),
     "tds": MoneyAct(
         Invoice,
-        "invoice_id",
         _PAYMENT,
         "Record TDS",
         "receipt",
@@ -173,7 +175,6 @@ ACTS = {
     ),
     "write_off": MoneyAct(
         Invoice,
-        "invoice_id",
         _CREDIT,
         "Write off",
         "money_off",
@@ -189,7 +190,6 @@ ACTS = {
     ),
     "refund": MoneyAct(
         PaymentAttempt,
-        "attempt_id",
         _REFUND,
         "Pay back",
         "currency_rupee",
@@ -207,7 +207,6 @@ ACTS = {
     ),
     "returned": MoneyAct(
         PaymentAttempt,
-        "attempt_id",
         _REFUND,
         "Record return",
         "account_balance",
@@ -237,10 +236,8 @@ def money_action(name: str) -> Any:
     def acted(model_admin: Any, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         target: Any = act.model._default_manager.get(pk=object_id)
         invoice: Invoice = getattr(target, "invoice", target)
-        typed = form.visible_fields()
-        values = {field.name: form.cleaned_data[field.name] for field in typed if field.name != "amount"}
-        if isinstance(form, AmountForm):
-            values[act.amount] = form.amount_paise
+        names = [field.name for field in form.visible_fields()]
+        values = {act.amount if name == "amount" else name: form.cleaned_data[name] for name in names}
         sentence = second_person.act(
             carry_out,
             act=name,

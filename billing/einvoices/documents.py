@@ -27,7 +27,7 @@ def of_invoice(invoice: Invoice) -> Document:
     """An invoice for the portal."""
     lines = [
         (line.description, line.sac, line.quantity, line.unit_paise, line.amount_paise)
-        for line in invoice.lines_in_order
+        for line in invoice.lines.all()
     ]
     return {
         **_head(invoice),
@@ -42,7 +42,7 @@ def of_invoice(invoice: Invoice) -> Document:
 def of_credit_note(note: CreditNote) -> Document:
     """A credit note for the portal, with the invoice that it corrects."""
     lines = [
-        (line.description, line.sac, 1, line.amount_paise, line.amount_paise) for line in note.lines_in_order
+        (line.description, line.sac, 1, line.amount_paise, line.amount_paise) for line in note.lines.all()
     ]
     return {
         **_head(note.invoice),

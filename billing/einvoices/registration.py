@@ -1,13 +1,13 @@
 """E-invoice registration: documents for the portal, and its answers (IRN, acknowledgement, signed QR code).
 
 A person uploads `file_for_portal` to the portal; its file with the answers comes back through `record_file`, by the
-page "E-invoices" of the admin or `manage.py einvoices`.
+page "E-invoices" of the admin.
 """
 
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -107,14 +107,9 @@ def record(registration: EInvoiceRegistration, *, actor_user_id: int | None = No
 
     Raises UnreadableAnswer for an unknown document, or one with another IRN.
     """
-    values = {
-        "irn": registration.irn,
-        "ack_no": registration.ack_no,
-        "ack_at": registration.ack_at,
-        "signed_qr": registration.signed_qr,
-    }
+    values = asdict(registration)
     with transaction.atomic():
-        document = _locked(registration.number)
+        document = _locked(values.pop("number"))
         if document.irn == registration.irn:
             return False
         if document.irn is not None:

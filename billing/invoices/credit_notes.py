@@ -94,19 +94,11 @@ def write(
 
 def _lines(invoice: Invoice, note: CreditNote) -> list[CreditNoteLine]:
     """The invoice's own lines when all of it is credited at once, else one line of the amount."""
-    lines = list(invoice.lines_in_order)
+    lines = list(invoice.lines.all())
+    rows = [("Part of the monthly price", lines[0].sac, note.taxable_paise)]
     if note.taxable_paise == invoice.subtotal_paise:
-        return [
-            CreditNoteLine(
-                credit_note=note, description=line.description, sac=line.sac, amount_paise=line.amount_paise
-            )
-            for line in lines
-        ]
+        rows = [(line.description, line.sac, line.amount_paise) for line in lines]
     return [
-        CreditNoteLine(
-            credit_note=note,
-            description="Part of the monthly price",
-            sac=lines[0].sac,
-            amount_paise=note.taxable_paise,
-        )
+        CreditNoteLine(credit_note=note, description=description, sac=sac, amount_paise=paise)
+        for description, sac, paise in rows
     ]

@@ -1,7 +1,8 @@
 """Issuing tax invoices from snapshots: the contents are frozen in one transaction with the number.
 
 Called by `billing_run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is
-locked, and a first invoice is unique per snapshot. `mailing.py` sends it.
+locked, and a first invoice is unique per snapshot. `mailing.py` sends it. The staff admin replaces one whose buyer was
+wrong, after the billing profile was corrected.
 """
 
 from datetime import datetime, timedelta
@@ -11,13 +12,16 @@ from django.conf import settings
 
 from billing import ledger
 from billing.buyers import parties, profiles
+from billing.invoices import credit_notes
 from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
-from billing.payments import bank_transfers
+from billing.payments import bank_transfers, corrections
+from billing.payments.corrections import correcting
 from billing.pricing import gst, plan
 from billing.pricing.money import in_words
 from billing.pricing.periods import Period
+from gateway.api.errors import Conflict
 
 HELD_FOR = timedelta(days=20)
 """How long after its month an invoice waits for a buyer's State, or a registered one's address.
@@ -105,3 +109,33 @@ def create(
     ledger.book_invoice(invoice)
     bank_transfers.deduct_declared(invoice, profile.tds_percent, at)
     return invoice
+
+
+def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> Invoice:
+    """Credit what is left of an invoice and issue its month again, with the current profile. What was paid is the
+    customer's balance then, which pays the new invoice.
+
+    Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
+    """
+    with correcting(invoice_id, at) as invoice:
+        snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
+        before = invoice.credited_paise
+        left = invoice.total_paise - before
+        if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
+            raise Conflict("This invoice was replaced or credited already.")
+        credit_notes.write(invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id)
+        profile = profiles.profile_of(snapshot.tenant)
+        new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
+        if before:
+            # What was credited of the old one for another reason is the customer's still.
+            credit_notes.write(
+                new,
+                total_paise=min(before, new.total_paise),
+                reason=f"Credited of {invoice.number}, which this invoice replaces",
+                at=at,
+                actor_user_id=actor_user_id,
+            )
+        Invoice.objects.filter(pk=invoice.pk).update(status=Invoice.Status.VOID, paid_at=None)
+        corrections.record(invoice, "billing.replace", actor_user_id, replaced_by=new.number, reason=reason)
+    new.refresh_from_db()
+    return new

@@ -24,7 +24,17 @@ SINCE_REGISTRABLE = timedelta(days=31)
 def send_invoices(at: datetime) -> int:
     """Mail every invoice that was issued lately and not mailed; returns how many were."""
     invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
-    return each(invoices.order_by("id"), lambda invoice: _send_invoice(invoice, at), step="invoice_mails")
+
+    def send(invoice: Invoice) -> bool:
+        return not waits_for_registration(invoice) and mail_once(
+            invoice.tenant_id,
+            "invoice",
+            invoice.number,
+            at,
+            lambda: messages.invoice_issued(invoice, _pdf(invoice)),
+        )
+
+    return each(invoices.order_by("id"), send, step="invoice_mails")
 
 
 def send_credit_notes(at: datetime) -> int:
@@ -32,48 +42,39 @@ def send_credit_notes(at: datetime) -> int:
     notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
         "invoice__tenant", "invoice__snapshot"
     )
-    return each(notes.order_by("id"), lambda note: _send_note(note, at), step="credit_note_mails")
+
+    def send(note: CreditNote) -> bool:
+        return not waits_for_registration(note) and mail_once(
+            note.invoice.tenant_id,
+            "credit_note",
+            note.number,
+            at,
+            lambda: messages.credit_note_issued(note, _pdf(note)),
+        )
+
+    return each(notes.order_by("id"), send, step="credit_note_mails")
 
 
 def _since() -> timedelta:
     return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
 
 
-def waits_for_registration(invoice: Invoice, irn: str | None) -> bool:
-    """Whether a document is no valid one yet: CGST rule 48(5)."""
-    return settings.BILLING_EINVOICES and irn is None and must_be_registered(invoice)
-
-
-def _send_invoice(invoice: Invoice, at: datetime) -> bool:
-    if waits_for_registration(invoice, invoice.irn):
+def waits_for_registration(document: Invoice | CreditNote) -> bool:
+    """Whether a document is no valid one yet: CGST rule 48(5). A credit note without tax is registered nowhere."""
+    if isinstance(document, CreditNote) and document.is_commercial:
         return False
-
-    def queue() -> None:
-        messages.invoice_issued(invoice, _pdf(invoice))
-
-    return mail_once(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number, at=at, queue=queue)
+    invoice = document if isinstance(document, Invoice) else document.invoice
+    return settings.BILLING_EINVOICES and document.irn is None and must_be_registered(invoice)
 
 
 def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
     """Mail an invoice once more, audited. Raises Conflict for one that waits for its registration."""
-    if waits_for_registration(invoice, invoice.irn):
+    if waits_for_registration(invoice):
         raise Conflict("It is no valid invoice before its registration.")
     attachment = _pdf(invoice)
     with transaction.atomic():
         messages.invoice_issued(invoice, attachment)
         corrections.record(invoice, "billing.sent_again", actor_user_id)
-
-
-def _send_note(note: CreditNote, at: datetime) -> bool:
-    if not note.is_commercial and waits_for_registration(note.invoice, note.irn):
-        return False
-
-    def queue() -> None:
-        messages.credit_note_issued(note, _pdf(note))
-
-    return mail_once(
-        tenant_id=note.invoice.tenant_id, kind="credit_note", key=note.number, at=at, queue=queue
-    )
 
 
 def _pdf(document: Invoice | CreditNote) -> Attachment:

@@ -61,7 +61,7 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
                 "detail": f"{invoice.seller['service']}, {_month(invoice)}",
                 "cells": [line.sac, str(line.quantity), rupees(line.unit_paise), rupees(line.amount_paise)],
             }
-            for line in invoice.lines_in_order
+            for line in invoice.lines.all()
         ],
         "sums": [
             ("Taxable value", rupees(invoice.subtotal_paise)),
@@ -75,7 +75,7 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
         "words": f"Amount in words: {invoice.total_in_words}",
         "notes": [
             f"Credit note {note.number} of {rupees(note.total_paise)}: {note.reason}"
-            for note in (() if as_issued else invoice.credit_notes_in_order)
+            for note in (() if as_issued else invoice.credit_notes.all())
         ],
         "footer": "Message fees are paid to the messaging platform directly and are not part of this invoice.",
         "annex": [
@@ -115,7 +115,7 @@ def of_credit_note(note: CreditNote) -> Document:
                 "detail": f"{invoice.seller['service']}, {_month(invoice)}",
                 "cells": [line.sac, rupees(line.amount_paise)],
             }
-            for line in note.lines_in_order
+            for line in note.lines.all()
         ],
         "sums": [("Taxable value", rupees(note.taxable_paise)), *_taxes(note.taxes)],
         "total": rupees(note.total_paise),

@@ -95,7 +95,7 @@ def above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
     _send(tenant, "above_limit", {"total": total, "limit": limit})
 
 
-def profile_incomplete(tenant: Tenant, missing: list[str], *, waits: bool) -> None:
+def profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
     """The next invoice would lack facts about its buyer; without the State it waits."""
     names = ", ".join(_FIELDS.get(name, name) for name in missing)
     _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
@@ -136,7 +136,7 @@ def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: 
 # --- Mails that go out once: a row says so, written in the transaction that queues the mail.
 
 
-def mail_once(*, tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
+def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
     """Queue a mail unless one of this kind and key was; of two runs at once one waits for the other and queues none."""
     if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
         return False

@@ -9,15 +9,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from billing import pay_links
 from billing.invoices import invoice_page, payment_state, pdf, printed_fields
 from billing.models import Invoice
 from billing.payments import payment_links
-from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from gateway.api import limits
-from gateway.api.errors import Conflict, TooManyInFlight
+from gateway.api.errors import ServiceError
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
@@ -45,12 +43,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
                 )
             response = HttpResponse(status=303)
             response["Location"] = attempt.payment_url or ""
-        except (
-            TooManyInFlight,
-            Conflict,
-            ProviderRefused,
-            ProviderUnreachable,
-        ) as error:
+        except ServiceError as error:
             problem = error.text
         else:
             return response
@@ -104,5 +97,5 @@ def returned(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _invoice_of(token: str) -> Invoice | None:
-    key = pay_links.invoice_id_of(token)
-    return Invoice.objects.filter(pk=key).first() if key and settings.BILLING_ENABLED else None
+    """The invoice that the address names."""
+    return Invoice.objects.filter(pay_link__token=token).first() if settings.BILLING_ENABLED else None

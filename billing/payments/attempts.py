@@ -24,6 +24,7 @@ from billing.payments.provider import (
     ProviderRefused,
     ProviderRefusesService,
     ProviderUnreachable,
+    own_error,
     provider,
 )
 from gateway import ids
@@ -55,22 +56,13 @@ COLLECTED_AT_ONCE = 200
 
 
 def insert(
-    invoice: Invoice,
-    kind: str,
-    at: datetime,
-    *,
-    provider: str,
-    mandate: Mandate | None = None,
-    amount_paise: int = 0,
-    **more: Any,
+    invoice: Invoice, kind: str, at: datetime, *, amount_paise: int = 0, **more: Any
 ) -> PaymentAttempt:
     """A new attempt to collect what is due of an invoice, or another amount."""
     key = uuid7()
     return PaymentAttempt.objects.create(
         id=key,
         invoice=invoice,
-        mandate=mandate,
-        provider=provider,
         kind=kind,
         amount_paise=amount_paise or invoice.amount_due_paise,
         receipt=ids.encode(ATTEMPT, key),
@@ -215,11 +207,7 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
     settlement.apply_payments(attempt_id=attempt.id, payments=payments, at=at)
     waited = attempt.created_at + RESULT_AFTER[Method(mandate.method)] <= at
     if not payments and attempt.scheduled_for is not None and waited:
-        error = {
-            "code": "not_received",
-            "reason": "not_received",
-            "message": "The debit never reached the provider.",
-        }
+        error = own_error("not_received", "The debit never reached the provider.")
         settlement.fail(attempt_id=attempt.id, error=error, at=at)
 
 
@@ -237,7 +225,7 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
     if paid:
         settlement.apply_payments(attempt_id=attempt.id, payments=paid, at=at)
     elif link.status == "ended":
-        error = {"code": "link_ended", "reason": "link_ended", "message": "The payment link ended unpaid."}
+        error = own_error("link_ended", "The payment link ended unpaid.")
         settlement.fail(attempt_id=attempt.id, error=error, at=at)
 
 
@@ -254,7 +242,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description="All open invoices" if attempt.pays_all else f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or pay_links.return_url_of(attempt.invoice),
+            return_url=attempt.return_url or f"{pay_links.url_of(attempt.invoice)}/returned",
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):

@@ -8,14 +8,11 @@ from django.db.models import Sum
 
 from billing import ledger, restriction
 from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt
-from billing.payment_models import ATTEMPT
-from billing.payments import corrections
+from billing.payments import attempts, corrections
 from billing.payments.corrections import correcting
 from billing.payments.provider import ProviderUnreachable
 from billing.pricing.money import rounded_share, rupees
-from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
-from gateway.ids import uuid7
 
 TDS_PERCENT = 10
 """The highest rate at which a buyer deducts tax of such a service."""
@@ -50,10 +47,7 @@ def give_back(
     Raises InvalidRequest beyond the balance or the transfer, Conflict for what is no transfer.
     """
     reference = " ".join(reference.split()).upper()
-    known = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
-    with ledger.account(known.invoice.tenant_id):
-        invoice = ledger.locked(known.invoice_id)
-        attempt = PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+    with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.kind != PaymentAttempt.Kind.MANUAL:
             raise Conflict("Only a bank transfer can be paid back by one.")
         most = min(ledger.available_paise(invoice.tenant_id), attempt.kept_paise)
@@ -171,38 +165,20 @@ def _book(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
 
 
 def _captured(invoice: Invoice, kind: str, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
-    key = uuid7()
-    return PaymentAttempt.objects.create(
-        id=key,
-        invoice=invoice,
-        kind=kind,
-        status=PaymentAttempt.Status.CAPTURED,
-        amount_paise=amount_paise,
-        captured_paise=amount_paise,
-        receipt=ids.encode(ATTEMPT, key),
-        provider_payment_id=reference,
-        created_at=at,
-        next_check_at=at,
-        completed_at=at,
+    known = {"status": PaymentAttempt.Status.CAPTURED, "captured_paise": amount_paise, "completed_at": at}
+    return attempts.insert(
+        invoice, kind, at, amount_paise=amount_paise, provider_payment_id=reference, **known
     )
 
 
 def _insert(invoice: Invoice, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
-    """The attempt with its reference. Transfers that are older than the table have theirs on the attempt."""
-    known = PaymentAttempt.objects.filter(
-        invoice__tenant_id=invoice.tenant_id,
-        kind=PaymentAttempt.Kind.MANUAL,
-        provider_payment_id__iexact=reference,
-    )
-    used = InvalidRequest.of(
-        reference="This reference was recorded before. If one transfer paid two invoices, add /2 to it."
-    )
-    if known.exists():
-        raise used
+    """The attempt, with its reference. Raises InvalidRequest for one that the tenant has already."""
     try:
         with transaction.atomic():
             attempt = _captured(invoice, PaymentAttempt.Kind.MANUAL, amount_paise, reference, at)
             BankTransfer.objects.create(attempt=attempt, tenant_id=invoice.tenant_id, reference=reference)
     except IntegrityError:
-        raise used from None
+        raise InvalidRequest.of(
+            reference="This reference was recorded before. If one transfer paid two invoices, add /2 to it."
+        ) from None
     return attempt

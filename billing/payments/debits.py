@@ -71,13 +71,7 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
         if not _debit_is_due(invoice, mandate, at):
             return None
         invoice.retries_started = max(invoice.retries_started, _retries_due(invoice, mandate, at))
-        attempt = attempts.insert(
-            invoice,
-            Kind.AUTOPAY,
-            at,
-            provider=mandate.provider,
-            mandate=mandate,
-        )
+        attempt = attempts.insert(invoice, Kind.AUTOPAY, at, provider=mandate.provider, mandate=mandate)
         invoice.status = Invoice.Status.PROCESSING
         invoice.save(update_fields=["status", "retries_started"])
     return attempt.id

@@ -5,6 +5,7 @@ so a notice that is lost, repeated or late changes nothing. A tenant has at most
 that becomes active replaces it, and the old one is cancelled at the provider.
 """
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -19,8 +20,15 @@ from billing.isolation import each
 from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.mails import messages
 from billing.models import INDIA, Mandate
-from billing.payments.provider import MandateState, Payer, ProviderRefused, ProviderUnreachable, provider
-from gateway.api.errors import Conflict, InvalidRequest, RateLimited
+from billing.payments.provider import (
+    MandateState,
+    Payer,
+    ProviderRefused,
+    ProviderUnreachable,
+    provider,
+    require_pages_left,
+)
+from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
@@ -32,13 +40,10 @@ DEFAULT_CAP_PAISE = 1_500_000
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
 """How long the approval of a mandate is waited for; its page ends then."""
-PAGES_A_DAY = 3
-"""How many pages for mandates a tenant may ask the provider for in a day."""
 POLLED_FOR = 60.0
 """Seconds of a run for pending mandates."""
 _ASKING_FOR = timedelta(minutes=1)
 """How long a call for a page may take before it counts as broken off."""
-_DAY = timedelta(days=1)
 _IN_FORCE = (Status.ACTIVE, Status.PAUSED)
 
 
@@ -83,20 +88,9 @@ def ask_for(
     except (ProviderRefused, ProviderUnreachable):
         Mandate.objects.filter(pk=mandate.pk).update(status=Status.EXPIRED)
         raise
-    mandate.provider_registration_id = registration.id
-    mandate.provider_order_id = registration.order_id
-    mandate.provider_customer_id = registration.customer_id
-    mandate.authorization_url = registration.url
-    mandate.authorization_expires_at = at + PENDING_FOR
-    mandate.save(
-        update_fields=[
-            "provider_registration_id",
-            "provider_order_id",
-            "provider_customer_id",
-            "authorization_url",
-            "authorization_expires_at",
-        ]
-    )
+    made = {**asdict(registration), "authorization_expires_at": at + PENDING_FOR}
+    Mandate.objects.filter(pk=mandate.pk).update(**made)
+    mandate.refresh_from_db()
     return mandate
 
 
@@ -111,13 +105,7 @@ def _pending(
         return known, False
     if waiting.filter(authorization_url=None, created_at__gt=at - _ASKING_FOR).exists():
         raise Conflict("A mandate is being set up at the moment. Repeat in a minute.")
-    pages = own.filter(authorization_url__isnull=False, created_at__gt=at - _DAY).order_by("created_at")
-    if len(pages) >= PAGES_A_DAY:
-        raise RateLimited(
-            f"At most {PAGES_A_DAY} mandates can be begun in a day. Approve the one that waits.",
-            details={"limit": PAGES_A_DAY},
-            headers={"Retry-After": str(int((pages[0].created_at + _DAY - at).total_seconds()) + 1)},
-        )
+    require_pages_left(own.filter(authorization_url__isnull=False), at, "mandates")
     waiting.update(status=Status.CANCELLED, cancel_at_provider=True)
     standing = own.filter(status__in=_IN_FORCE).first()
     made = Mandate.objects.create(

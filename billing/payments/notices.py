@@ -6,12 +6,14 @@ Applied by the task and by `billing_run.py`.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
@@ -77,25 +79,24 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
     notice = provider(event.provider).read_notice(bytes(event.body))
     if notice.is_settlement:
         settlements.reconcile(at)
-    paid = PaymentAttempt.objects.filter(
-        Q(provider_order_id__in=notice.order_ids)
-        | Q(provider_link_id__in=notice.link_ids)
-        | Q(provider_payment_id__in=notice.payment_ids),
+    attempts_named = PaymentAttempt.objects.filter(
+        Q(provider_order_id__in=notice.ids)
+        | Q(provider_link_id__in=notice.ids)
+        | Q(provider_payment_id__in=notice.ids),
         provider=event.provider,
     )
-    for attempt_id in list(paid.values_list("id", flat=True)):
-        attempts.refresh(attempt_id, at)
-    in_flight = Refund.objects.filter(
-        attempt__provider_payment_id__in=notice.payment_ids, status__in=Refund.IN_FLIGHT
+    refunded = Refund.objects.filter(attempt__provider_payment_id__in=notice.ids, status__in=Refund.IN_FLIGHT)
+    mandates_named = Mandate.objects.filter(
+        Q(provider_order_id__in=notice.ids) | Q(provider_token_id__in=notice.ids), provider=event.provider
     )
-    for refund_id in list(in_flight.values_list("id", flat=True)):
-        refunds.refresh(refund_id, at)
-    concerned = Mandate.objects.filter(
-        Q(provider_order_id__in=notice.order_ids) | Q(provider_token_id__in=notice.token_ids),
-        provider=event.provider,
+    reads: tuple[tuple[QuerySet[Any], Callable[[UUID, datetime], None]], ...] = (
+        (attempts_named, attempts.refresh),
+        (refunded, refunds.refresh),
+        (mandates_named, mandates.sync),
     )
-    for mandate_id in list(concerned.values_list("id", flat=True)):
-        mandates.sync(mandate_id, at)
+    for named, read in reads:
+        for key in list(named.values_list("id", flat=True)):
+            read(key, at)
 
 
 # --- The route of notices, plain Django: the raw bytes are signed.

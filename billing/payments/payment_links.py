@@ -10,13 +10,18 @@ from django.db.models import Q, QuerySet
 
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts
-from billing.payments.provider import ProviderRefused, ProviderUnreachable, provider
+from billing.payments.provider import (
+    ProviderRefused,
+    ProviderUnreachable,
+    provider,
+    require_pages_left,
+)
 from billing.pricing.money import SMALLEST_PAISE
 from gateway.api.errors import Conflict
 
 log = structlog.get_logger(__name__)
 
-Kind, Status = PaymentAttempt.Kind, PaymentAttempt.Status
+Kind, Status, _LIVE = PaymentAttempt.Kind, PaymentAttempt.Status, PaymentAttempt.IN_FLIGHT
 
 LINK_LIFETIME = timedelta(hours=24)
 
@@ -35,8 +40,11 @@ class InvoiceNotPayable(Conflict):
 def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
     """The live payment link of an unpaid invoice, made when there is none. It ends one for everything that is due.
 
-    Raises InvoiceNotPayable (paid, void, or a debit in flight), ProviderUnreachable, ProviderRefused.
+    Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of it,
+    ProviderUnreachable, ProviderRefused.
     """
+    if not PaymentAttempt.objects.filter(invoice=invoice, pays_all=False, status__in=_LIVE).exists():
+        _require_link_left(invoice, at)
     _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
     attempts.look_at_failed(invoice.pk, at)
     return _link(invoice, at, return_url)
@@ -59,26 +67,32 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
     if not (due := payable(tenant_id)):
         raise Conflict("Nothing is due.")
     total = sum(invoice.amount_due_paise for invoice in due)
-    live = PaymentAttempt.objects.filter(status__in=PaymentAttempt.IN_FLIGHT, invoice=due[0], pays_all=True)
+    live = PaymentAttempt.objects.filter(status__in=_LIVE, invoice=due[0], pays_all=True)
     if not live.filter(amount_paise=total).exists():
+        _require_link_left(due[0], at)
         for invoice in due:
             end_link(invoice=invoice, at=at)
     return _link(due[0], at, None, total)
+
+
+def _require_link_left(invoice: Invoice, at: datetime) -> None:
+    """Raises RateLimited; also before another link is ended, so that there is one to pay with."""
+    made = PaymentAttempt.objects.filter(invoice=invoice, payment_url__isnull=False)
+    require_pages_left(made, at, "payments of an invoice")
 
 
 def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 0) -> PaymentAttempt:
     try:
         with transaction.atomic():
             invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
-            attempt = PaymentAttempt.objects.filter(
-                invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT
-            ).first()
+            attempt = PaymentAttempt.objects.filter(invoice=invoice, status__in=_LIVE).first()
             payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
             if not payable or (attempt and attempt.kind != Kind.LINK):
                 raise InvoiceNotPayable(
                     details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
                 )
             if attempt is None:
+                _require_link_left(invoice, at)
                 attempt = attempts.insert(
                     invoice,
                     Kind.LINK,
@@ -87,9 +101,8 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
                     return_url=return_url,
                     amount_paise=of_all,
                     pays_all=bool(of_all),
+                    expires_at=at + LINK_LIFETIME,
                 )
-                attempt.expires_at = at + LINK_LIFETIME
-                attempt.save(update_fields=["expires_at"])
     except IntegrityError:
         raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": None}) from None
     if attempt.payment_url is None or (attempt.expires_at and attempt.expires_at <= at):
@@ -111,7 +124,7 @@ def end_link(*, invoice: Invoice, at: datetime) -> None:
 
 
 def _end(attempts_of: QuerySet[PaymentAttempt], at: datetime) -> None:
-    for attempt in attempts_of.filter(kind=Kind.LINK, status__in=PaymentAttempt.IN_FLIGHT):
+    for attempt in attempts_of.filter(kind=Kind.LINK, status__in=_LIVE):
         if attempt.provider_link_id is not None:
             try:
                 provider(attempt.provider).cancel_link(attempt.provider_link_id)

@@ -5,15 +5,18 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils.module_loading import import_string
 
 from billing.isolation import Unanswered
-from gateway.api.errors import ServiceError
+from gateway.api.errors import RateLimited, ServiceError
+
+_DAY = timedelta(days=1)
 
 PaymentStatus = Literal["processing", "captured", "failed"]
 
@@ -51,6 +54,11 @@ class ProviderRefused(ServiceError):
         super().__init__(details={"provider": self.error})
 
 
+def own_error(reason: str, message: str) -> dict[str, str]:
+    """Return why an attempt or a refund ended that the provider said nothing about, in the form of its errors."""
+    return {"code": reason, "reason": reason, "message": message}
+
+
 @dataclass(frozen=True, slots=True)
 class Payer:
     """The payer's name and addresses for the provider."""
@@ -62,12 +70,12 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class MandateRegistration:
-    """A page on which a mandate is approved; `id` names the page itself."""
+    """A page on which a mandate is approved, as its row keeps it (`Mandate`)."""
 
-    id: str
-    order_id: str
-    customer_id: str
-    url: str
+    provider_registration_id: str
+    provider_order_id: str
+    provider_customer_id: str
+    authorization_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +87,8 @@ class Payment:
     amount_paise: int
     refunded_paise: int = 0
     token_id: str | None = None
-    customer_id: str | None = None
     error: Mapping[str, Any] | None = None
     currency: str = "INR"
-    fee_paise: int = 0
-    """What the provider keeps of a captured payment, with the tax on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,6 @@ class RefundState:
     id: str
     receipt: str | None
     status: Literal["processing", "processed", "failed"]
-    amount_paise: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +134,9 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settlement is made of: a payment, a refund, or another entry of the provider's books."""
+    """What a settlement is made of: a payment, a refund, or another entry of the provider's books (`SettledItem`)."""
 
-    id: str
+    entity_id: str
     settlement_id: str
     type: str
     amount_paise: int
@@ -147,10 +151,8 @@ class Notice:
 
     type: str
     """The provider's own name of it."""
-    payment_ids: frozenset[str] = field(default_factory=frozenset)
-    order_ids: frozenset[str] = field(default_factory=frozenset)
-    link_ids: frozenset[str] = field(default_factory=frozenset)
-    token_ids: frozenset[str] = field(default_factory=frozenset)
+    ids: frozenset[str]
+    """Every id that it names: of payments, orders, links, tokens. The provider gives none of them twice."""
     is_settlement: bool = False
 
 
@@ -220,6 +222,21 @@ class PaymentProvider(Protocol):
     def event_id(self, headers: Mapping[str, str]) -> str: ...
 
     def read_notice(self, body: bytes) -> Notice: ...
+
+
+PAGES_A_DAY = 3
+"""How many pages the provider is asked for in a day: for a tenant's mandates, and for each invoice's payment."""
+
+
+def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
+    """Raises RateLimited when so many of these rows were made in the last day; `what` names them."""
+    today = made.filter(created_at__gt=at - _DAY).order_by("created_at").values_list("created_at", flat=True)
+    if len(today) >= PAGES_A_DAY:
+        raise RateLimited(
+            f"At most {PAGES_A_DAY} {what} can be begun in a day. Use the one that waits.",
+            details={"limit": PAGES_A_DAY},
+            headers={"Retry-After": str(int((today[0] + _DAY - at).total_seconds()) + 1)},
+        )
 
 
 PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, Literal
 
 import orjson
@@ -63,8 +64,9 @@ _ABOUT_THE_ACCOUNT = re.compile(
     re.IGNORECASE,
 )
 """Descriptions of 400 answers that are about the service's account, not about the payer."""
+_NAMED = ("id", "payment_id", "order_id", "token_id")
+"""The members of a notice's entities that are ids."""
 _EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
-_PAGE = 100
 _LINK_ENDED = {"expired", "cancelled"}
 
 
@@ -195,16 +197,9 @@ class Razorpay:
 
     def settlements(self) -> Iterator[Settlement]:
         """Every settlement that reached the bank, newest first."""
-        skip = 0
-        while found := self._call("GET", "settlements", query={"count": str(_PAGE), "skip": str(skip)})[
-            "items"
-        ]:
-            for row in found:
-                if row["status"] == "processed":
-                    yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
-            skip += len(found)
-            if len(found) < _PAGE:
-                return
+        for row in self._pages("settlements", {}, 100):
+            if row["status"] == "processed":
+                yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
 
     def settled_of(self, settlement: Settlement) -> list[Settled]:
         """What a settlement is made of: the list of its day, and of the next, by when it has settled all."""
@@ -212,10 +207,10 @@ class Razorpay:
         for days in (0, 1):
             day = (settlement.at + timedelta(days=days)).astimezone(IST)
             when = {"year": str(day.year), "month": f"{day.month:02d}", "day": f"{day.day:02d}"}
-            for row in self._settled_on(when):
+            for row in self._pages("settlements/recon/combined", when, 1000):
                 if row["settlement_id"] == settlement.id and row["currency"] == CURRENCY:
                     found[row["entity_id"]] = Settled(
-                        id=row["entity_id"],
+                        entity_id=row["entity_id"],
                         settlement_id=settlement.id,
                         type=row["type"],
                         amount_paise=int(row["amount"]),
@@ -225,14 +220,12 @@ class Razorpay:
                     )
         return list(found.values())
 
-    def _settled_on(self, when: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        skip = 0
-        while True:
-            query = {**when, "count": str(10 * _PAGE), "skip": str(skip)}
-            items = self._call("GET", "settlements/recon/combined", query=query)["items"]
+    def _pages(self, path: str, query: Mapping[str, str], size: int) -> Iterator[dict[str, Any]]:
+        """Every item of a list, read in pages of `size`."""
+        for skip in count(step=size):
+            items = self._call("GET", path, query={**query, "count": str(size), "skip": str(skip)})["items"]
             yield from items
-            skip += len(items)
-            if len(items) < 10 * _PAGE:
+            if len(items) < size:
                 return
 
     def create_link(
@@ -298,25 +291,9 @@ class Razorpay:
             for name, part in (payload.items() if isinstance(payload, dict) else ())
             if isinstance(part, dict) and isinstance(part.get("entity"), dict)
         }
-        payment = entities.get("payment", {})
-        found = [("payment", payment.get("id")), ("payment", entities.get("refund", {}).get("payment_id"))]
-        found += [("order", entities.get("order", {}).get("id")), ("order", payment.get("order_id"))]
-        found += [("order", entities.get("notification", {}).get("order_id"))]
-        found += [("order", entities.get("invoice", {}).get("order_id"))]
-        found += [("link", entities.get("payment_link", {}).get("id"))]
-        found += [("token", entities.get("token", {}).get("id")), ("token", payment.get("token_id"))]
-        ids = {
-            kind: frozenset(i for k, i in found if k == kind and isinstance(i, str) and _ID.fullmatch(i))
-            for kind in ("payment", "order", "link", "token")
-        }
-        return Notice(
-            type=notice["event"],
-            payment_ids=ids["payment"],
-            order_ids=ids["order"],
-            link_ids=ids["link"],
-            token_ids=ids["token"],
-            is_settlement="settlement" in entities,
-        )
+        named = (part.get(name) for part in entities.values() for name in _NAMED)
+        ids = frozenset(value for value in named if isinstance(value, str) and _ID.fullmatch(value))
+        return Notice(notice["event"], ids, is_settlement="settlement" in entities)
 
     def _link(self, made: Mapping[str, Any]) -> Link:
         payments = [
@@ -398,20 +375,13 @@ def _payment(item: Mapping[str, Any]) -> Payment:
         amount_paise=int(item["amount"]),
         refunded_paise=int(item.get("amount_refunded") or 0),
         token_id=item.get("token_id"),
-        customer_id=item.get("customer_id"),
         error=error,
         currency=item["currency"],
-        fee_paise=int(item.get("fee") or 0),
     )
 
 
 def _refund(item: Mapping[str, Any]) -> RefundState:
-    return RefundState(
-        id=item["id"],
-        receipt=item.get("receipt"),
-        status=_REFUND_STATUS.get(item["status"], "processing"),
-        amount_paise=int(item["amount"]),
-    )
+    return RefundState(item["id"], item.get("receipt"), _REFUND_STATUS.get(item["status"], "processing"))
 
 
 def _instrument(token: Mapping[str, Any]) -> str | None:

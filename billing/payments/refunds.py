@@ -21,6 +21,7 @@ from billing.payments.provider import (
     ProviderRefusesService,
     ProviderUnreachable,
     RefundState,
+    own_error,
     provider,
 )
 from billing.pricing.money import SMALLEST_PAISE, rupees
@@ -45,10 +46,7 @@ def pay_back(
     Raises InvalidRequest beyond the balance or beyond what the attempt collected, Conflict for an attempt that is not
     the provider's or has a refund in flight. A silent provider leaves the refund `unknown`; the run asks again.
     """
-    known = PaymentAttempt.objects.select_related("invoice").get(pk=attempt_id)
-    with ledger.account(known.invoice.tenant_id):
-        invoice = ledger.locked(known.invoice_id)
-        attempt = PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)
+    with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if (
             attempt.kind not in {PaymentAttempt.Kind.AUTOPAY, PaymentAttempt.Kind.LINK}
             or not attempt.captured_paise
@@ -103,13 +101,7 @@ def refresh(refund_id: UUID, at: datetime) -> None:
     if state is None:
         if refund.created_at + GIVEN_UP_AFTER > at:
             raise ProviderUnreachable
-        reason = "not_received"
-        _end(
-            refund,
-            Status.FAILED,
-            at,
-            error={"code": reason, "reason": reason, "message": "It never arrived."},
-        )
+        _end(refund, Status.FAILED, at, error=own_error("not_received", "It never arrived."))
         return
     Refund.objects.filter(pk=refund_id, status__in=Refund.IN_FLIGHT).update(
         provider_refund_id=state.id, status=Status.PROCESSING

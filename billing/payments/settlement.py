@@ -5,8 +5,7 @@ Results only move forward, so a repeated, late or reordered one is harmless: cap
 attempt may still be captured (a late authorisation), never the other way round.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -41,7 +40,7 @@ def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -
 
 def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
     """The provider accepted the payment; the result comes later."""
-    with _locked(attempt_id) as (invoice, attempt):
+    with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
         attempt.status, attempt.provider_payment_id = _ATTEMPT.PROCESSING, payment_id
@@ -55,7 +54,7 @@ def fail(
     *, attempt_id: UUID, error: Mapping[str, Any] | None, at: datetime, payment_id: str | None = None
 ) -> None:
     """An attempt ended without money. A failed debit makes the invoice overdue; a link that ran out does not."""
-    with _locked(attempt_id) as (invoice, attempt):
+    with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
         attempt.status, attempt.completed_at, attempt.error = _ATTEMPT.FAILED, at, error
@@ -77,7 +76,7 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     # Nearly always, when the billing run looks at collected payments again: nothing is locked for that.
     if known.filter(pk=attempt_id).exists():
         return
-    with _locked(attempt_id) as (invoice, attempt):
+    with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         captured = max(attempt.captured_paise, captured)
         refunded = max(attempt.refunded_paise, refunded)
         if (captured, refunded) == (attempt.captured_paise, attempt.refunded_paise):
@@ -100,12 +99,3 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
         ledger.settle(invoice, at)
         ledger.set_off(invoice.tenant_id, at)
         restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-
-
-@contextmanager
-def _locked(attempt_id: UUID) -> Iterator[tuple[Invoice, PaymentAttempt]]:
-    """An attempt and its invoice in a transaction, locked after their tenant's ledger."""
-    invoice = Invoice.objects.only("tenant_id").get(attempts=attempt_id)
-    with ledger.account(invoice.tenant_id):
-        locked = ledger.locked(invoice.pk)
-        yield locked, PaymentAttempt.objects.select_for_update(of=("self",)).get(pk=attempt_id)

@@ -4,6 +4,7 @@ Called by every billing run and after a notice. Settlements are read newest firs
 moment of the run: one that came after the last run of a year is booked by the next.
 """
 
+from dataclasses import asdict
 from datetime import datetime
 
 import structlog
@@ -67,24 +68,9 @@ def _book(settlement: Settlement, items: list[Settled]) -> None:
             _key(settlement),
             settlement.at,
             amounts,
-            tenant_id=None,
             text=f"{settlement.id} {settlement.utr}",
         )
         if booked:
-            SettledItem.objects.bulk_create(
-                (
-                    SettledItem(
-                        entity_id=item.id,
-                        settlement_id=item.settlement_id,
-                        utr=settlement.utr,
-                        type=item.type,
-                        amount_paise=item.amount_paise,
-                        fee_paise=item.fee_paise,
-                        tax_paise=item.tax_paise,
-                        net_paise=item.net_paise,
-                        settled_at=settlement.at,
-                    )
-                    for item in items
-                ),
-                ignore_conflicts=True,
-            )
+            known = {"utr": settlement.utr, "settled_at": settlement.at}
+            rows = [SettledItem(**asdict(item), **known) for item in items]
+            SettledItem.objects.bulk_create(rows, ignore_conflicts=True)

@@ -17,6 +17,8 @@ SupplyType = Literal["intra_state", "inter_state", "export"]
 UNION_TERRITORIES = {"04", "26", "31", "35", "38", "97"}
 """Union territories without legislature, and other territory: UTGST in the place of SGST (UTGST Act section 2)."""
 FOREIGN = "96"
+RATES = (5, 12, 18, 28, 40)
+"""Percent that services are taxed with. None is nil-rated or exempt, so table 8 of GSTR-1 stays empty."""
 
 NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 """Rule 46(b): at most 16 characters, letters, digits, `-` and `/`."""

@@ -9,11 +9,10 @@ from django.urls import reverse
 from billing.models import INDIA, BillingProfile, Invoice, StaffAct
 from billing.pricing.periods import Period
 from billing.reminders import BEFORE_THE_INVOICE
+from billing.usage import BILLED
 from gateway.clock import now
 from tenants.models import Tenant
 from tenants.staff.dashboard import Card, register_cards
-
-_BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
 
 
 @register_cards
@@ -52,6 +51,6 @@ def incomplete_profiles() -> int:
     lacking = Q(legal_name="") | Q(address="") | Q(city="")
     in_india = Q(country=INDIA) & (Q(state_code="") | Q(pin="") | Q(tax_id=""))
     billed = BillingProfile.objects.filter(
-        tenant__sandbox=False, tenant__billing_status__in=_BILLED, tenant__status=Tenant.Status.ACTIVE
+        tenant__sandbox=False, tenant__billing_status__in=BILLED, tenant__status=Tenant.Status.ACTIVE
     )
     return billed.filter(lacking | in_india).count()

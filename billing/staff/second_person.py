@@ -55,13 +55,7 @@ def act(
         if waits:
             _record(row, "billing.ask", actor_user_id)
             return "This needs a second person: it waits under Staff acts."
-    try:
-        said = carry_out(row)
-    except BaseException:
-        row.delete()
-        raise
-    StaffAct.objects.filter(pk=row.pk).update(status=Status.DONE)
-    return said
+    return _done(row, carry_out, undo=row.delete)
 
 
 def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: int | None) -> str:
@@ -69,12 +63,17 @@ def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: i
     waits again.
     """
     row = _decide(act_id, Status.BEGUN, "billing.approve", at, actor_user_id)
+    waiting = {"status": Status.WAITING, "decided_by": None, "decided_at": None}
+    return _done(row, carry_out, undo=lambda: StaffAct.objects.filter(pk=act_id).update(**waiting))
+
+
+def _done(row: StaffAct, carry_out: CarryOut, undo: Callable[[], object]) -> str:
     try:
         said = carry_out(row)
     except BaseException:
-        StaffAct.objects.filter(pk=act_id).update(status=Status.WAITING, decided_by=None, decided_at=None)
+        undo()
         raise
-    StaffAct.objects.filter(pk=act_id).update(status=Status.DONE)
+    StaffAct.objects.filter(pk=row.pk).update(status=Status.DONE)
     return said
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from billing import accounting, gstr1
 from billing.billing_run import run
@@ -68,6 +69,18 @@ def test_revenue_counts_as_unbilled_until_its_invoice(payer: Tenant) -> None:
     assert january.unbilled_paise == 0
 
 
+def test_what_is_unbilled_at_a_months_end_is_split_by_month_of_service(
+    payer: Tenant, settings: Settings
+) -> None:
+    settings.BILLING_FIRST_PERIOD = "2026-11"
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    connected(payer, "2", (ist(2026, 12, 3), None))
+    run(ist(2027, 1, 1, 0, 15))
+    december, november = accounting.months(Period(2026, 12), 2)
+    assert december.unbilled == {"2026-11": 50_000, "2026-12": 75_000}
+    assert november.unbilled == {"2026-11": 50_000}
+
+
 def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     BillingProfile.objects.filter(tenant=payer).update(tds_percent=10)
@@ -115,14 +128,33 @@ def test_every_posting_is_exported_and_the_accounts_sum_to_zero(invoice: Invoice
     out = StringIO()
     call_command("billing_export", "2026-12", "--ledger", stdout=out)
     rows = list(csv.DictReader(StringIO(out.getvalue())))
-    assert sum(Decimal(row["Debit"]) - Decimal(row["Credit"]) for row in rows) == 0
-    transfer = {
-        (row["Account"], row["Debit"], row["Credit"]) for row in rows if row["Act"].startswith("Bank")
+    assert sum(Decimal(row["Debit"] or 0) - Decimal(row["Credit"] or 0) for row in rows) == 0
+    sides = {"Dr": 1, "Cr": -1}
+    assert sum(sides[row["Ledger Amount Dr/Cr"]] * Decimal(row["Ledger Amount"]) for row in rows) == 0
+    first, second = ([row for row in rows if row["Journal Number Suffix"] == number] for number in "12")
+    assert {row["Reference Number"] for row in first} == {f"invoice {invoice.number}"}
+    assert {(row["Account"], row["Debit"], row["Credit"]) for row in second} == {
+        ("Bank", "600.00", ""),
+        ("Receivable", "", "590.00"),
+        ("Customer balance", "", "10.00"),
     }
-    assert transfer == {
-        ("Bank", "600.00", "0.00"),
-        ("Receivable", "0.00", "590.00"),
-        ("Customer balance", "0.00", "10.00"),
+    [bank] = [row for row in second if row["Account"] == "Bank"]
+    assert bank == {
+        "Journal Date": "2026-12-02",
+        "Reference Number": bank["Reference Number"],
+        "Journal Number Prefix": "2026-12-",
+        "Journal Number Suffix": "2",
+        "Notes": "Bank transfer received: UTR1",
+        "Journal Type": "both",
+        "Currency": "INR",
+        "Account": "Bank",
+        "Description": "",
+        "Contact Name": invoice.tenant.name,
+        "Debit": "600.00",
+        "Credit": "",
+        "Voucher Type Name": "Journal",
+        "Ledger Amount": "600.00",
+        "Ledger Amount Dr/Cr": "Dr",
     }
     assert accounting.trial_balance(at) == {
         "balance": -1_000,

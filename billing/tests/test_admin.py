@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from billing import accounting, ledger
 from billing.billing_run import run
 from billing.buyers import profiles
-from billing.invoices import credit_notes, replacing
+from billing.invoices import credit_notes, issuing
 from billing.models import (
     BillingProfile,
     CreditNote,
@@ -229,7 +229,7 @@ def test_an_invoice_is_sent_again_unless_it_is_not_registered(
     assert AuditEntry.objects.filter(action="billing.sent_again").count() == 1
     settings.BILLING_EINVOICES = True
     BillingProfile.objects.update(tax_id="29AAACI1681G1ZL", tax_id_type="gstin", address="1 Road", city="X")
-    new = replacing.replace(invoice_id=invoice.id, reason="GSTIN", at=FIRST_OF_DECEMBER)
+    new = issuing.replace(invoice_id=invoice.id, reason="GSTIN", at=FIRST_OF_DECEMBER)
     url = reverse("admin:billing_invoice_send_again", args=[new.pk])
     assert "before its registration" in browser.post(url, SUBMITTED).content.decode()
 

@@ -1,6 +1,7 @@
 """What a customer holds: how to pay on the document, several invoices with one payment, the statement of account."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -114,18 +115,32 @@ def test_one_payment_pays_everything_that_is_due(
 def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
     provider: RunningSimulator, payer: Tenant, two: list[Invoice]
 ) -> None:
-    acts: list[Callable[[], object]] = [
-        lambda: payment_links.pay_now(invoice=two[1], at=AT),
-        lambda: payment_links.pay_now(invoice=two[0], at=AT),
-        lambda: credit_notes.issue(invoice_id=two[1].id, total_paise=11_800, reason="x", at=AT),
-        lambda: bank_transfers.record(invoice_id=two[1].id, amount_paise=100, reference="U1", at=AT),
+    acts: list[Callable[[datetime], object]] = [
+        lambda at: payment_links.pay_now(invoice=two[1], at=at),
+        lambda at: payment_links.pay_now(invoice=two[0], at=at),
+        lambda at: credit_notes.issue(invoice_id=two[1].id, total_paise=11_800, reason="x", at=at),
+        lambda at: bank_transfers.record(invoice_id=two[1].id, amount_paise=100, reference="U1", at=at),
     ]
-    for act in acts:
-        link = payment_links.pay_all(tenant_id=payer.id, at=AT)
-        act()
+    for day, act in enumerate(acts):
+        link = payment_links.pay_all(tenant_id=payer.id, at=AT + timedelta(days=day))
+        act(AT + timedelta(days=day))
         link.refresh_from_db()
         assert link.status == "failed"
-    assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 118_000 - 11_800 - 100
+    last = payment_links.pay_all(tenant_id=payer.id, at=AT + timedelta(days=4))
+    assert last.amount_paise == 118_000 - 11_800 - 100
+
+
+def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
+    provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
+) -> None:
+    page = pay_links.url_of(two[0])
+    whole: dict[str, str] = {"all": "1"}
+    answers = [client.post(page, sent) for sent in (whole, {}, whole, {}, {}, whole)]
+    assert [answered.status_code for answered in answers] == [303, 303, 303, 409, 409, 303]
+    assert "At most 3" in answers[3].content.decode()
+    assert answers[5]["Location"] == answers[2]["Location"]
+    assert len(provider.control("GET", "payments")["payment_links"]) == 3
+    assert client.post(pay_links.url_of(two[1])).status_code == 303, "another invoice has its own"
 
 
 def test_no_debit_begins_beside_a_link_of_everything(

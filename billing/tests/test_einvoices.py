@@ -3,11 +3,9 @@
 import base64
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
@@ -104,24 +102,19 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
         answer("WG/2627/999999"),
     ],
 )
-def test_a_wrong_answer_is_named_and_changes_nothing(
-    payer: Tenant, tmp_path: Path, wrong: dict[str, Any]
-) -> None:
+def test_a_wrong_answer_is_named_and_changes_nothing(payer: Tenant, wrong: dict[str, Any]) -> None:
     invoice = invoice_of(payer)
-    (tmp_path / "answers.json").write_text(json.dumps([wrong]))
-    with pytest.raises(CommandError):
-        call_command("einvoices", "import", str(tmp_path / "answers.json"))
+    written, [_problem] = registration.record_file(json.dumps([wrong]).encode())
     invoice.refresh_from_db()
-    assert invoice.irn is None
+    assert (written, invoice.irn) == (0, None)
 
 
-def test_export_and_import_by_files(payer: Tenant, tmp_path: Path) -> None:
+def test_export_and_import_by_files(payer: Tenant) -> None:
     invoice = invoice_of(payer)
-    call_command("einvoices", "export", str(tmp_path / "documents.json"))
-    [document] = json.loads((tmp_path / "documents.json").read_text())
-    (tmp_path / "answers.json").write_text(json.dumps([{}, answer(document["DocDtls"]["No"])]))
-    with pytest.raises(CommandError, match="no answer of the portal"):
-        call_command("einvoices", "import", str(tmp_path / "answers.json"))
+    [document] = json.loads(registration.file_for_portal())
+    answers = json.dumps([{}, answer(document["DocDtls"]["No"])]).encode()
+    written, [problem] = registration.record_file(answers)
+    assert (written, "no answer of the portal" in problem) == (1, True)
     invoice.refresh_from_db()
     assert invoice.irn == IRN
     assert list(registration.unregistered()) == []

@@ -23,11 +23,7 @@ def test_of_two_runs_at_once_the_second_waits_and_queues_nothing(tenant: Tenant)
     def second() -> None:
         try:
             later = at + timedelta(seconds=1)
-            of_second.append(
-                mail_once(
-                    tenant_id=tenant.id, kind="x", key="1", at=later, queue=lambda: queued.append("second")
-                )
-            )
+            of_second.append(mail_once(tenant.id, "x", "1", later, lambda: queued.append("second")))
         finally:
             connection.close()
 
@@ -38,7 +34,7 @@ def test_of_two_runs_at_once_the_second_waits_and_queues_nothing(tenant: Tenant)
         wait_until(a_lock_is_waited_for, "the second run does not wait for the first")
         queued.append("first")
 
-    assert mail_once(tenant_id=tenant.id, kind="x", key="1", at=at, queue=queue)
+    assert mail_once(tenant.id, "x", "1", at, queue)
     thread.join(30)
     assert (of_second, queued) == ([False], ["first"])
 
@@ -49,11 +45,5 @@ def test_another_key_kind_and_tenant_have_mails_of_their_own(tenant: Tenant, oth
         [(tenant, "x", "1"), (tenant, "x", "2"), (tenant, "y", "1"), (other_tenant, "x", "1")]
     ):
         for _ in range(2):
-            mail_once(
-                tenant_id=owner.id,
-                kind=kind,
-                key=key,
-                at=now(),
-                queue=partial(queued.append, place),
-            )
+            mail_once(owner.id, kind, key, now(), partial(queued.append, place))
     assert queued == [0, 1, 2, 3]

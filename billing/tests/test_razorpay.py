@@ -198,13 +198,13 @@ def test_each_notice_names_what_it_is_about(event: str, full: bool) -> None:
         payload["refund"]["entity"]["payment_id"] = "pay_refunded"
     notice = CLIENT.read_notice(json.dumps({"entity": "event", "event": event, "payload": payload}).encode())
     named = {
-        "payment": notice.payment_ids >= {"payment_1"},
-        "token": notice.token_ids >= {"token_1"},
-        "order": notice.order_ids >= {"order_1"},
-        "invoice": notice.order_ids >= {"invoice_order"},
-        "notification": notice.order_ids == {"notification_order"},
-        "payment_link": notice.link_ids == {"payment_link_1"},
-        "refund": notice.payment_ids >= {"pay_refunded"},
+        "payment": notice.ids >= {"payment_1"},
+        "token": notice.ids >= {"token_1"},
+        "order": notice.ids >= {"order_1"},
+        "invoice": notice.ids >= {"invoice_order"},
+        "notification": notice.ids >= {"notification_order"},
+        "payment_link": notice.ids >= {"payment_link_1"},
+        "refund": notice.ids >= {"pay_refunded"},
         "settlement": True,
     }
     assert all(named[name] for name in CONTRACT["notices"][event])
@@ -219,4 +219,4 @@ def test_what_names_no_event_is_no_notice(event: Any) -> None:
 def test_ids_that_are_none_are_dropped() -> None:
     payload = {"payment": {"entity": {"id": "pay_\0", "order_id": 7, "token_id": ["x"]}}}
     notice = CLIENT.read_notice(json.dumps({"event": "payment.captured", "payload": payload}).encode())
-    assert not (notice.payment_ids | notice.order_ids | notice.token_ids)
+    assert not (notice.ids)

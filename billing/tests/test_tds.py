@@ -8,7 +8,7 @@ from django.db.models import Sum
 from billing import ledger
 from billing.billing_run import run
 from billing.buyers import profiles
-from billing.invoices import credit_notes, printed_fields, replacing
+from billing.invoices import credit_notes, issuing, printed_fields
 from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
@@ -173,7 +173,7 @@ def test_what_replaces_an_invoice_has_its_deduction_once(
     transfer(invoice, 54_000)
     if certificate:
         record(invoice, 5_000, certificate)
-    new = replacing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=CHARGE)
+    new = issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=CHARGE)
     assert (new.status, new.amount_due_paise) == ("paid", 0)
     assert ledger.balance_paise(deductor.id) == 0
     left = LedgerPosting.objects.filter(account__in=["tds", "tds_credit"]).aggregate(Sum("amount_paise"))

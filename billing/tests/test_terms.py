@@ -12,7 +12,7 @@ from billing import terms
 from billing.billing_run import run
 from billing.buyers import profiles
 from billing.einvoices import documents
-from billing.invoices import credit_notes, replacing
+from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, Invoice, IssuedPdf, PlanVersion
 from billing.pricing.periods import Period
 from billing.pricing.plan import Terms, charge_for
@@ -67,7 +67,7 @@ def test_a_month_costs_what_its_terms_say_and_what_was_issued_stays(two: Tenant,
     assert documents.of_invoice(november)["ItemList"][0]["GstRt"] == 18
     note = credit_notes.issue(invoice_id=november.pk, total_paise=11_800, reason="Outage", at=ist(2027, 1, 2))
     assert (note.taxable_paise, note.tax_paise) == (10_000, 1_800)
-    replaced = replacing.replace(invoice_id=december.pk, reason="Wrong name", at=ist(2027, 1, 3))
+    replaced = issuing.replace(invoice_id=december.pk, reason="Wrong name", at=ist(2027, 1, 3))
     assert replaced.total_paise == 115_200
 
 

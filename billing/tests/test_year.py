@@ -25,7 +25,7 @@ from stdnum import luhn
 from billing import accounting, gstr1, ledger, terms
 from billing.billing_run import run
 from billing.buyers import profiles
-from billing.invoices import credit_notes, pdf, replacing
+from billing.invoices import credit_notes, issuing, pdf
 from billing.models import CreditNote, Invoice, LedgerPosting, PaymentAttempt, PlanVersion, ProviderEvent
 from billing.payments import (
     attempts,
@@ -327,7 +327,7 @@ class Year:
             self.credit("goodwill", 44_251)
             self.change("goodwill", {"legal_name": "Corrected Traders"})
             invoice, mine = self.issued("goodwill")
-            replacing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=self.at)
+            issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=self.at)
             self.log.replace(mine, self.at)
             self.change("registers", {"tax_id": gstin("29")}, registered=True)
         if month == 3:
@@ -532,11 +532,9 @@ def check_ledger_export(wanted: dict[str, int], net: int) -> None:
     labels = {account.label: account.value for account in LedgerPosting.Account}
     found: defaultdict[str, int] = defaultdict(int)
     for number in range(1, MONTHS + 4):
-        written = io.StringIO()
-        period = Period.of(month_start(2027, number))
-        csv.writer(written).writerows([accounting.LEDGER_COLUMNS, *accounting.ledger_rows(period)])
-        for row in csv.DictReader(io.StringIO(written.getvalue())):
-            amounts = [int(row[name].replace(".", "")) for name in ("Debit", "Credit")]
+        written = accounting.ledger_csv(Period.of(month_start(2027, number)))
+        for row in csv.DictReader(io.StringIO(written)):
+            amounts = [int(row[name].replace(".", "") or 0) for name in ("Debit", "Credit")]
             found[labels[row["Account"]]] += amounts[0] - amounts[1]
     assert found.pop("receivable", 0) + found.pop("balance", 0) == net
     assert {name: paise for name, paise in found.items() if paise} == wanted

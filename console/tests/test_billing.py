@@ -126,7 +126,7 @@ def test_who_returns_from_paying_is_not_offered_to_pay_again(
 
 
 def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSimulator) -> None:
-    path = urlsplit(pay_links.return_url_of(invoice)).path
+    path = f"{urlsplit(pay_links.url_of(invoice)).path}/returned"
     assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
     invoice.refresh_from_db()
     assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)

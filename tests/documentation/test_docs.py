@@ -12,7 +12,7 @@ from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
 import messaging.sending.journal_replay as _replay  # noqa: F401 - the same; a web process imports it at its start
-from billing.payments import mandates
+from billing.payments.provider import PAGES_A_DAY
 from console import log_in
 from gateway import checks
 from gateway.__main__ import QUEUES, ROLES
@@ -251,7 +251,8 @@ def test_the_limits_are_the_codes() -> None:
     rest = "everything else that an account made: templates, flows, groups, codes"
     assert limits[rest] == f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB"
     assert limits["members of a team"].startswith(f"{invitations.MOST_PEOPLE},")
-    assert limits["pages for autopay mandates"] == f"{mandates.PAGES_A_DAY} in 24 hours"
+    for name in ("pages for autopay mandates", "payment links of an invoice"):
+        assert limits[name] == f"{PAGES_A_DAY} in 24 hours"
     assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)
     assert limits["uploaded CSV files that wait"] == str(csv_batches.MOST_FILES)
     assert limits["key of a device log-in"] == f"{device_login.KEY_LIFETIME.days} days"

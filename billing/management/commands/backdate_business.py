@@ -1,14 +1,21 @@
-"""`manage.py backdate_business EMAIL 2026-09`: in development, let a business have months that can be billed."""
+"""`manage.py backdate_business EMAIL 2026-09`: in development, let a business have months that can be billed.
+
+A business that was made today has no month that is over, so the billing run has nothing to invoice, and a run for a
+moment in the future is refused. The business and its connected numbers get an earlier beginning.
+"""
 
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+from django.db.models import Min
 
-from billing.backdating import CannotBackdateError, backdate
+from billing.models import BillingSnapshot
 from billing.pricing.periods import Period
 from gateway.clock import now
-from tenants.models import Tenant
+from phone_numbers.models import NumberStateInterval, PhoneNumber
+from tenants.models import ApiKey, Tenant
 
 
 class Command(BaseCommand):
@@ -30,11 +37,38 @@ class Command(BaseCommand):
         tenant = Tenant.objects.filter(users__email=options["email"]).first()
         if tenant is None:
             raise CommandError("Nobody of a business has this address.")
-        try:
-            numbers = backdate(tenant, first)
-        except CannotBackdateError as reason:
-            raise CommandError(str(reason)) from None
+        numbers = _backdate(tenant, first)
         self.stdout.write(
             f"Numbers billed from {first.name} on: {numbers}. "
             f"Next: manage.py billing_run --as-of {first.next}-01"
         )
+
+
+def _backdate(tenant: Tenant, first: Period) -> int:
+    """Let a business begin with a month, its trial over and its live numbers connected since; returns how many numbers.
+
+    Raises CommandError.
+    """
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant.pk)
+        if tenant.sandbox or tenant.approved_at is None:
+            raise CommandError("Only an approved business that is no sandbox is billed.")
+        if BillingSnapshot.objects.filter(tenant=tenant).exists():
+            raise CommandError(
+                "A month of this business was billed already. What was billed is never changed."
+            )
+        connected = NumberStateInterval.objects.filter(
+            tenant=tenant,
+            number__environment=ApiKey.Environment.LIVE,
+            connection_state=PhoneNumber.State.CONNECTED,
+        )
+        firsts = list(connected.values("number").annotate(first=Min("id")).values_list("first", flat=True))
+        if not firsts:
+            raise CommandError("No live number of this business was connected yet.")
+        NumberStateInterval.objects.filter(id__in=firsts, from_at__gt=first.start).update(from_at=first.start)
+        tenant.created_at = min(tenant.created_at, first.start)
+        tenant.approved_at = min(tenant.approved_at, first.start)
+        tenant.trial_ends_at = first.start
+        tenant.billing_status = Tenant.BillingStatus.ACTIVE
+        tenant.save(update_fields=["created_at", "approved_at", "trial_ends_at", "billing_status"])
+    return len(firsts)

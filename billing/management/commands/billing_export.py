@@ -1,9 +1,7 @@
 """`manage.py billing_export 2026-12`: GSTR-1 of a month as JSON, or with `--ledger` every posting of it as CSV."""
 
-import csv
 from typing import Any
 
-import orjson
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from billing import accounting, gstr1
@@ -22,9 +20,5 @@ class Command(BaseCommand):
             period = Period.parse(options["month"])
         except ValueError:
             raise CommandError("The month is written 2026-12.") from None
-        if not options["ledger"]:
-            self.stdout.write(orjson.dumps(gstr1.of(period), option=orjson.OPT_INDENT_2).decode())
-            return
-        writer = csv.writer(self.stdout)
-        writer.writerow(accounting.LEDGER_COLUMNS)
-        writer.writerows(accounting.ledger_rows(period))
+        content = accounting.ledger_csv(period).encode() if options["ledger"] else gstr1.file_of(period)
+        self.stdout.write(content.decode())
