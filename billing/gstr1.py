@@ -56,7 +56,7 @@ def of(period: Period) -> Json:
         "b2cl": _by(sections["b2cl"], "pos", "inv"),
         "b2cs": _consumers(sections["b2cs"]),
         "cdnr": _by(sections["cdnr"], "ctin", "nt"),
-        "cdnur": [{"typ": _unregistered_type(note), **_entry(note)} for note in sections["cdnur"]],
+        "cdnur": [_entry(note) for note in sections["cdnur"]],
         "exp": _by(sections["exp"], "exp_typ", "inv"),
         "doc_issue": _issued(invoices, all_notes),
         "hsn": _by_service(documents),
@@ -87,11 +87,6 @@ def _section(document: Issued) -> str:
     return "b2cs"
 
 
-def _unregistered_type(note: Issued) -> str:
-    invoice = _invoice_of(note)
-    return supply_type(invoice) if invoice.supply_type == "export" else "B2CL"
-
-
 def _by(documents: Iterable[Issued], key: str, rows: str) -> list[Json]:
     """Documents below each recipient, State or type of export."""
     groups: defaultdict[str, list[Json]] = defaultdict(list)
@@ -115,6 +110,8 @@ def _entry(document: Issued) -> Json:
         entry |= {"rchrg": "N", "inv_typ": _B2B_TYPES[supply_type(invoice)]}
     if section in {"b2b", "cdnr"} or (section == "cdnur" and invoice.supply_type != "export"):
         entry["pos"] = _place(invoice)
+    if section == "cdnur":
+        entry["typ"] = supply_type(invoice) if invoice.supply_type == "export" else "B2CL"
     rate, amounts = document.taxes.percent, _amounts(document)
     item = {name: in_rupees(amounts[name]) for name in _columns(invoice.supply_type)} | {
         "rt": rate,

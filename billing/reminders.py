@@ -65,8 +65,6 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
     return True
 
 
-# --- Receipts and early warnings, each once.
-
 TRIAL_DAYS = (7, 1)
 MANDATE_DAYS = (30, 7)
 BEFORE_THE_INVOICE = timedelta(days=10)

@@ -78,7 +78,8 @@ class BillingView(BillingViewSet):
         responses=BillingOut,
     )
     def retrieve(self, request: Request) -> Response:
-        return Response(BillingOut(overview.of(_tenant(request), now())).data)
+        tenant = Tenant.objects.get(pk=tenant_of(request).id)
+        return Response(BillingOut(overview.of(tenant, now())).data)
 
     @extend_schema(
         operation_id="update_billing_profile",
@@ -217,10 +218,6 @@ class AdminBillingView(ResourceViewSet):
         for row in rows:
             row.last_snapshot = snapshots.get(row.last_snapshot_id)
         return Response(AdminBillingOut({"billing_enabled": settings.BILLING_ENABLED, "tenants": rows}).data)
-
-
-def _tenant(request: Request) -> Tenant:
-    return Tenant.objects.get(pk=tenant_of(request).id)
 
 
 def _invoice(request: Request, invoice_id: str) -> Invoice:

@@ -129,10 +129,11 @@ def of_credit_note(note: CreditNote) -> Document:
 
 def _of_both(document: Invoice | CreditNote, invoice: Invoice) -> Document:
     """What an invoice and a credit note of it print alike."""
+    day = ist_date(document.issued_at)
     return {
         **_seller(invoice),
         "number": document.number,
-        "issued_on": _numbers(document.issued_at),
+        "issued_on": (day.year, day.month, day.day),
         "endorsement": invoice.endorsement,
         "buyer": _buyer(invoice),
         "country": invoice.buyer.get("country", "IN"),
@@ -174,12 +175,6 @@ def _month(invoice: Invoice) -> str:
 
 def _date(moment: datetime | None) -> str:
     return indian_date(moment) if moment else ""
-
-
-def _numbers(moment: datetime) -> tuple[int, int, int]:
-    """Year, month and day in India."""
-    day = ist_date(moment)
-    return day.year, day.month, day.day
 
 
 def _moment(moment: datetime) -> str:

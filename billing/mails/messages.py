@@ -4,16 +4,17 @@ Mails carry a pay link of the service, never a payment link of the provider: pro
 could collect the same invoice twice.
 """
 
+import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
-from billing import pay_links
 from billing.buyers import profiles
-from billing.models import BillingMail, CreditNote, Invoice, Mandate, PaymentAttempt
+from billing.models import BillingMail, CreditNote, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from tenants import mail
@@ -115,6 +116,12 @@ def mandate_stopped(mandate: Mandate) -> None:
     _send(mandate.tenant, "mandate_stopped", {"mandate": mandate})
 
 
+def pay_url(invoice: Invoice) -> str:
+    """The secret address of the page on which an invoice can be paid, the same for as long as the invoice exists."""
+    link, _ = PayLink.objects.get_or_create(invoice=invoice, defaults={"token": secrets.token_urlsafe(32)})
+    return f"{settings.APP_URL}/pay/{link.token}"
+
+
 def _facts(invoice: Invoice) -> dict[str, Any]:
     return {
         "invoice": invoice,
@@ -122,8 +129,8 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
         "due": rupees(invoice.amount_due_paise),
         "month": ist_date(Period.parse(invoice.period).start),
         "due_on": ist_date(invoice.due_at),
-        "pay_url": pay_links.url_of(invoice),
-        "invoice_url": f"{pay_links.url_of(invoice)}/invoice",
+        "pay_url": pay_url(invoice),
+        "invoice_url": f"{pay_url(invoice)}/invoice",
         "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
     }
 
@@ -131,9 +138,6 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
 def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: mail.Attachment) -> None:
     if to := profiles.email_of(tenant):
         mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
-
-
-# --- Mails that go out once: a row says so, written in the transaction that queues the mail.
 
 
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:

@@ -12,9 +12,9 @@ from uuid import UUID
 import structlog
 from django.db.models import QuerySet
 
-from billing import pay_links
 from billing.buyers import profiles
 from billing.isolation import each
+from billing.mails import messages
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payment_models import ATTEMPT
 from billing.payments import mandates, settlement
@@ -242,7 +242,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description="All open invoices" if attempt.pays_all else f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or f"{pay_links.url_of(attempt.invoice)}/returned",
+            return_url=attempt.return_url or f"{messages.pay_url(attempt.invoice)}/returned",
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):

@@ -7,9 +7,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import accounting, ledger, pay_links
+from billing import accounting, ledger
 from billing.billing_run import run
 from billing.invoices import credit_notes, printed_fields
+from billing.mails import messages
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
@@ -75,24 +76,24 @@ def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> No
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     invoice = only_invoice(payer)
-    page = client.get(pay_links.url_of(invoice)).content.decode()
+    page = client.get(messages.pay_url(invoice)).content.decode()
     assert "seller@examplebank" in page
     assert "QR code that pays ₹590.00 by UPI" in page
-    shown = client.get(f"{pay_links.url_of(invoice)}/invoice")
+    shown = client.get(f"{messages.pay_url(invoice)}/invoice")
     assert "Tax invoice" in shown.content.decode()
     assert "default-src 'none'" in shown["Content-Security-Policy"]
-    paper = client.get(f"{pay_links.url_of(invoice)}/invoice?as=pdf")
+    paper = client.get(f"{messages.pay_url(invoice)}/invoice?as=pdf")
     assert paper.content.startswith(b"%PDF")
     assert client.get("/pay/unknown/invoice").status_code == 404
     transfer(invoice, 59_000)
     run(CHARGE)
-    assert f"{pay_links.url_of(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
+    assert f"{messages.pay_url(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
 
 
 def test_one_payment_pays_everything_that_is_due(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
 ) -> None:
-    page = pay_links.url_of(two[1])
+    page = messages.pay_url(two[1])
     assert "Pay all 2 open invoices: ₹1,180.00" in client.get(page).content.decode()
     sent = client.post(page, {"all": "1"})
     link = PaymentAttempt.objects.get()
@@ -133,14 +134,14 @@ def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
 def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
 ) -> None:
-    page = pay_links.url_of(two[0])
+    page = messages.pay_url(two[0])
     whole: dict[str, str] = {"all": "1"}
     answers = [client.post(page, sent) for sent in (whole, {}, whole, {}, {}, whole)]
     assert [answered.status_code for answered in answers] == [303, 303, 303, 409, 409, 303]
     assert "At most 3" in answers[3].content.decode()
     assert answers[5]["Location"] == answers[2]["Location"]
     assert len(provider.control("GET", "payments")["payment_links"]) == 3
-    assert client.post(pay_links.url_of(two[1])).status_code == 303, "another invoice has its own"
+    assert client.post(messages.pay_url(two[1])).status_code == 303, "another invoice has its own"
 
 
 def test_no_debit_begins_beside_a_link_of_everything(

@@ -10,10 +10,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import pay_links
 from billing.billing_run import run
 from billing.buyers import countries, profiles
 from billing.invoices import credit_notes, invoice_page, payment_state
+from billing.mails import messages
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
@@ -126,7 +126,7 @@ def test_who_returns_from_paying_is_not_offered_to_pay_again(
 
 
 def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSimulator) -> None:
-    path = f"{urlsplit(pay_links.url_of(invoice)).path}/returned"
+    path = f"{urlsplit(messages.pay_url(invoice)).path}/returned"
     assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
     invoice.refresh_from_db()
     assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)
@@ -140,7 +140,7 @@ def test_an_invoice_after_its_due_date_is_overdue_on_every_page_and_on_paper(
     staff_browser = Client()
     staff_browser.force_login(staff)
     day = indian_date(invoice.due_at)
-    pay_page = urlsplit(pay_links.url_of(invoice)).path
+    pay_page = urlsplit(messages.pay_url(invoice)).path
     for hours, shown, asked in (
         (-1, "To be paid", f"is to be paid by {day}"),
         (1, f"Overdue since {day}", f"has been overdue since {day}"),
