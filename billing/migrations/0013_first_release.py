@@ -24,7 +24,9 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunPython(require_booked, migrations.RunPython.noop),
         migrations.RunSQL(REFERENCES, migrations.RunSQL.noop),
-        migrations.DeleteModel(name="BalanceTransfer"),
+        # Forgotten, not dropped: processes of the former version read the table as long as they run, and may be started
+        # again. The release after this one drops it.
+        migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel(name="BalanceTransfer")]),
         *(
             migrations.AlterModelOptions(name=name, options={"ordering": ["id"]})
             for name in ("creditnote", "creditnoteline", "invoiceline")

@@ -180,6 +180,12 @@ def test_an_upgrade_waits_for_invoices_of_before_the_ledger(invoice: Invoice) ->
         upgrade.require_booked(apps, None)
 
 
+def test_the_former_version_finds_its_table_after_an_upgrade() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT from_invoice_id, to_invoice_id, amount_paise, at FROM billing_balancetransfer")
+        assert cursor.fetchall() == []
+
+
 @pytest.mark.django_db(transaction=True)
 def test_races_leave_the_books_balanced(payer: Tenant, settings: Settings) -> None:
     """Payments, credits, transfers, replacements and refunds of two invoices at once."""
