@@ -61,8 +61,9 @@ def of(period: Period) -> Json:
         "doc_issue": _issued(invoices, all_notes),
         "hsn": _by_service(documents),
     }
-    head = {"gstin": settings.BILLING_SELLER_GSTIN, "fp": f"{period.month:02d}{period.year}"}
-    head |= {"version": VERSION, "hash": "hash"}
+    sellers = (one.seller["gstin"] for one in (*invoices, *(note.invoice for note in all_notes)))
+    gstin, month = next(sellers, settings.BILLING_SELLER_GSTIN), f"{period.month:02d}{period.year}"
+    head = {"gstin": gstin, "fp": month, "version": VERSION, "hash": "hash"}
     return {**head, **{name: table for name, table in tables.items() if table}}
 
 

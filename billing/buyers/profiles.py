@@ -86,6 +86,8 @@ def change(
         _require_decided(profile, changes, evidence)
         if "tax_id" in changes:
             changes = changes | _tax_id(changes["tax_id"], changes.get("country", profile.country))
+            if changes["tax_id"] != profile.tax_id:  # what showed a zone was about the former number
+                changes = {"is_sez": False} | changes
         changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
         if changed:
             before = {name: getattr(profile, name) for name in changed}

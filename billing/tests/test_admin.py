@@ -117,6 +117,21 @@ def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, paye
     assert only_invoice(payer).igst_paise == 9_000
 
 
+@pytest.mark.parametrize(
+    ("tax_id", "stays"), [("29aaaci1681g1zl", True), ("29AAPFU0939F1ZR", False), ("AAACI1681G", False)]
+)
+def test_a_zone_is_of_the_gstin_that_staff_saw(
+    payer: Tenant, settings: Settings, tax_id: str, stays: bool
+) -> None:
+    settings.BILLING_LUT_NUMBERS = {"2627": "AD270326000001X"}
+    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    profiles.change(tenant_id=payer.id, changes={"is_sez": True}, evidence="Letter of approval")
+    profiles.change(tenant_id=payer.id, changes={"tax_id": tax_id})
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    assert only_invoice(payer).total_paise == (50_000 if stays else 59_000)
+
+
 def test_staff_set_the_country_on_evidence(browser: Client, payer: Tenant) -> None:
     profiles.profile_of(payer)
     url = reverse("admin:billing_billingprofile_set_country", args=[payer.pk])

@@ -16,7 +16,7 @@ from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from billing.tests.test_ledger import assert_balanced, transfer
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
-from gateway.api.errors import Conflict
+from gateway.api.errors import Conflict, RateLimited
 from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
 
@@ -144,6 +144,25 @@ def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     assert answers[5]["Location"] == answers[2]["Location"]
     assert len(provider.control("GET", "payments")["payment_links"]) == 3
     assert client.post(messages.pay_url(two[1])).status_code == 303, "another invoice has its own"
+
+
+def test_a_link_that_was_made_and_ended_meanwhile_counts(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process passes the first look at the bound as well, and makes the last link of the day."""
+    payment_links.pay_all(tenant_id=payer.id, at=AT)
+    payment_links.pay_now(invoice=two[0], at=AT)
+    payment_links.end_link(invoice=two[0], at=AT)
+
+    def meanwhile(invoice_id: object, at: datetime) -> None:
+        monkeypatch.undo()
+        payment_links.pay_all(tenant_id=payer.id, at=AT)
+        payment_links.end_link(invoice=two[0], at=AT)
+
+    monkeypatch.setattr(attempts, "look_at_failed", meanwhile)
+    with pytest.raises(RateLimited):
+        payment_links.pay_now(invoice=two[0], at=AT)
+    assert len(provider.control("GET", "payments")["payment_links"]) == 3
 
 
 def test_no_debit_begins_beside_a_link_of_everything(

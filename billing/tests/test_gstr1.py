@@ -218,6 +218,14 @@ def test_a_month_without_documents_has_its_heading_alone() -> None:
     assert of_december() == head
 
 
+def test_the_return_of_a_month_is_its_sellers_for_ever(payer: Tenant, settings: Settings) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    before = of_december()
+    settings.BILLING_SELLER_GSTIN = "04AAPFU0939F1Z3"
+    assert of_december() == before
+
+
 def test_the_command_writes_it(payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)

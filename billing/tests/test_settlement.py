@@ -5,7 +5,9 @@ And what changed between a look and its lock is seen: nothing is debited or paid
 
 import pytest
 
+from billing import snapshots
 from billing.billing_run import run
+from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, Refund
 from billing.payments import debits, refunds, settlement
 from billing.payments.provider import Payment
@@ -109,7 +111,9 @@ def test_a_debit_never_exceeds_what_the_payer_approved(
     assert (debits._begin_debit(invoice.pk, mandate, AT) is not None) is begins
 
 
-def test_a_refund_counts_what_another_payments_refund_under_way_takes(invoice: Invoice) -> None:
+@pytest.fixture
+def twice_paid(invoice: Invoice) -> PaymentAttempt:
+    """The second of two payments of the invoice; of the first one ₹500.00 are being paid back."""
     first, second = attempt_of(invoice, "autopay", "processing"), attempt_of(invoice, "link", "failed")
     for attempt in (first, second):
         captured(attempt, 59_000)
@@ -121,7 +125,18 @@ def test_a_refund_counts_what_another_payments_refund_under_way_takes(invoice: I
         created_at=AT,
         next_check_at=AT,
     )
+    return second
+
+
+def test_a_refund_counts_what_another_payments_refund_under_way_takes(twice_paid: PaymentAttempt) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        refunds.pay_back(attempt_id=second.id, amount_paise=9_001, at=AT)
+        refunds.pay_back(attempt_id=twice_paid.id, amount_paise=9_001, at=AT)
     assert "₹90.00" in str(refused.value.details)
     assert Refund.objects.count() == 1
+
+
+@pytest.mark.usefixtures("twice_paid")
+def test_a_balance_that_is_being_paid_back_pays_no_invoice() -> None:
+    january = ist(2027, 1, 1, 0, 15)
+    assert (snapshots.take(january), issuing.issue_due(january)) == (1, 1)
+    assert Invoice.objects.latest("id").amount_due_paise == 50_000

@@ -117,6 +117,7 @@ def test_of_two_versions_of_a_month_the_later_one_counts(two: Tenant) -> None:
         ({"starts": "2026-10"}, "starts"),
         ({"ends": "2026-11"}, "ends"),
         ({"gst_percent": None}, "gst_percent"),
+        ({"gst_percent": 17}, "gst_percent"),
     ],
 )
 def test_wrong_terms_are_refused(values: dict[str, Any], field: str) -> None:
