@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 
-from billing import billing_run, snapshots, usage
+from billing import billing_run, isolation, snapshots, usage
 from billing.billing_run import run
 from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import attempts, notices
+from billing.payments import attempts, mandates, notices
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
@@ -212,6 +214,21 @@ def test_a_silent_provider_is_not_asked_about_every_row() -> None:
 
     assert each(range(100), silent, step="x") == 0
     assert len(asked) == UNANSWERED_AT_MOST
+
+
+def test_pending_mandates_come_after_the_debits_and_end_after_a_minute(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mandate.objects.bulk_create(
+        Mandate(tenant=payer, method="upi", max_amount_paise=100, provider_order_id=f"order_{number}")
+        for number in range(9)
+    )
+    steps = list(billing_run.STEPS)
+    assert steps.index("debits") < steps.index("mandates")
+    seconds, asked = count(step=25), []
+    monkeypatch.setattr(isolation, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(mandates, "sync", lambda mandate_id, _: asked.append(mandate_id))
+    assert mandates.reconcile(FIRST_OF_DECEMBER) == len(asked) == 2
 
 
 def test_a_database_that_is_away_ends_the_step() -> None:

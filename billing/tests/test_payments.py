@@ -133,6 +133,33 @@ def test_how_a_debit_ends(
         assert pay_state(payer) == ("paid", 59_000, "captured", "active"), "found by asking after 30 hours"
 
 
+def test_a_mandate_that_ended_at_the_bank_ends_here_with_its_mail_without_a_notice(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    mandate = set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "token_cancelled"})
+    run(CHARGE)
+    provider.control("POST", "clock/advance", {"hours": 38})
+    run(ist(2026, 12, 2, 16))
+    mandate.refresh_from_db()
+    assert (mandate.status, pay_state(payer)[0]) == ("cancelled", "failed")
+    assert OutboundMail.objects.filter(subject="Your autopay mandate is cancelled").count() == 1
+
+
+def test_an_attempt_that_was_never_asked_for_goes_on_with_the_next_run(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    """The process ended between the attempt's commit and the call."""
+    mandate = set_up_mandate(provider, payer)
+    assert debits._begin_debit(invoice.pk, mandate, CHARGE) is not None
+    run(CHARGE + timedelta(minutes=10))
+    assert pay_state(payer) == ("processing", 0, "processing", "active")
+    provider.control("POST", "clock/advance", {"hours": 26})
+    deliver(provider, ist(2026, 12, 2, 11))
+    assert pay_state(payer) == ("paid", 59_000, "captured", "active")
+    assert PaymentAttempt.objects.count() == 1
+
+
 def test_a_late_authorisation_after_a_failure_is_taken(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
