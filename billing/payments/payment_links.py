@@ -43,7 +43,8 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
     Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of it,
     ProviderUnreachable, ProviderRefused.
     """
-    if not PaymentAttempt.objects.filter(invoice=invoice, pays_all=False, status__in=_LIVE).exists():
+    live = PaymentAttempt.objects.filter(invoice=invoice, pays_all=False, status__in=_LIVE)
+    if invoice.status in Invoice.UNPAID and not live.exists():
         _require_link_left(invoice, at)
     _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
     attempts.look_at_failed(invoice.pk, at)
