@@ -182,7 +182,7 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(PlanVersion)
 class PlanVersionAdmin(TenantRowsAdmin):
     list_display = ("since", "whose", "first", "included_numbers", "further", "gst_percent", "due_days")
-    autocomplete_fields = ("tenant",)
+    form, autocomplete_fields = TermsForm, ("tenant",)
     fields = (
         "whose",
         "since",
@@ -222,9 +222,6 @@ class PlanVersionAdmin(TenantRowsAdmin):
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.has_perm("billing.add_planversion"))
-
-    def get_form(self, request: HttpRequest, obj: Any = None, **options: Any) -> Any:
-        return super().get_form(request, obj, **options) if obj else TermsForm
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return super().get_fields(request, obj) if obj else TermsForm.Meta.fields

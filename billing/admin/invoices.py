@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -20,7 +21,7 @@ from billing.admin.money_acts import MoneyActsAdmin, money_action
 from billing.buyers import countries
 from billing.einvoices import registration
 from billing.invoices import mailing, payment_state, pdf
-from billing.ledger_models import LedgerPosting
+from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.models import CreditNote, Invoice
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
@@ -47,8 +48,6 @@ INVOICE_LABELS = {
     "paid": "success",
     "void": "warning",
 }
-
-
 MONTHS_SHOWN = 12
 _PARTY = ("name", "gstin", "pan", "address", "state", "country")
 
@@ -188,9 +187,8 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     def ledger_csv(self, request: HttpRequest, month: str) -> HttpResponse:
         """Every posting of a month, as `manage.py billing_export --ledger` writes them."""
-        period = _period(month)
-        content = accounting.ledger_csv(period).encode()
-        return _file(content, "text/csv; charset=utf-8", f"ledger-{period}.csv")
+        content = accounting.ledger_csv(_period(month)).encode()
+        return _file(content, "text/csv; charset=utf-8", f"ledger-{month}.csv")
 
     def einvoices(self, request: HttpRequest) -> HttpResponse:
         """What waits for its registration, as the file for the portal (`?as=file`), and the portal's answers."""
@@ -259,11 +257,13 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     @display(description="Ledger")
     def booked(self, invoice: Invoice) -> str:
-        postings = invoice.postings.select_related("entry").order_by("entry__at", "entry_id")
+        notes = [f"credit {note.number}" for note in invoice.credit_notes.all()]
+        own = LedgerEntry.objects.filter(Q(postings__invoice=invoice) | Q(key__in=notes))
+        postings = LedgerPosting.objects.filter(entry__in=own).select_related("entry")
         return lines(
             f"{day(row.entry.at)} {row.entry.get_act_display()}: {row.get_account_display()}"
             f" {rupees(row.amount_paise)}"
-            for row in postings
+            for row in postings.order_by("entry__at", "entry_id", "id")
         )
 
     @display(description="Balance of the business")

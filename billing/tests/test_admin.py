@@ -220,12 +220,16 @@ def test_an_invoices_parties_are_shown_in_words(browser: Client, invoice: Invoic
 def test_the_page_of_an_invoice_holds_all_of_it(browser: Client, invoice: Invoice) -> None:
     bank_transfers.record(invoice_id=invoice.id, amount_paise=20_000, reference="U1", at=FIRST_OF_DECEMBER)
     credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=FIRST_OF_DECEMBER)
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=27_200, reference="U2", at=FIRST_OF_DECEMBER)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="Goodwill", at=FIRST_OF_DECEMBER)
     page = browser.get(reverse("admin:billing_invoice_change", args=[invoice.pk])).content.decode()
     for text in (
         "First number: 1 × ₹500.00 = ₹500.00, GST 18 %",
         "Bank transfer: ₹200.00, Captured, kept ₹200.00",
         "WGCN/2627/000001 of ₹118.00: Outage",
         "1 Dec 2026 Credit note issued: Receivable -₹118.00",
+        "1 Dec 2026 Credit note issued: GST payable ₹18.00",
+        "1 Dec 2026 Credit note issued: Customer balance -₹11.80",
         reverse("admin:billing_invoice_pdf", args=[invoice.pk]),
     ):
         assert text in page, text
