@@ -207,6 +207,7 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
         "is_searched": bool(asked) or lists.before(request) is not None,
         "seen": _fingerprint(shown) if with_page else "",
         "may_turn_on": visit.may_change(Area.INTEGRATION) and visit.is_open(visit.environment),
+        "may_erase": visit.may_change(Area.SETTINGS),
     }
 
 

@@ -13,7 +13,7 @@ from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
 from webhooks.models import Endpoint
 from webhooks.requests import signed_request
-from webhooks.serializers import HIGHEST_RATE, LONGEST_TIMEOUT
+from webhooks.serializers import HIGHEST_RATE, HIGHEST_THRESHOLD, LONGEST_TIMEOUT
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
@@ -72,6 +72,13 @@ class EndpointForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
+    filter = forms.JSONField(
+        label="Only events whose content passes",
+        required=False,
+        help_text="A filter as JSON, such as "
+        "<code>{&quot;data.message.type&quot;: &quot;button&quot;}</code>; empty for all.",
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "code"}),
+    )
     headers = LinesField(
         label="Headers",
         required=False,
@@ -93,6 +100,17 @@ class EndpointForm(forms.Form):
         help_text="Empty: as many as it takes.",
     )
     ordered = forms.BooleanField(label="The events of one customer one after another", required=False)
+    keep_answers = forms.BooleanField(
+        label="Keep the beginnings of answers to successful attempts", required=False
+    )
+    exhausted_mail_threshold = forms.IntegerField(
+        label="Mail when so many deliveries were given up in a day",
+        required=False,
+        min_value=1,
+        max_value=HIGHEST_THRESHOLD,
+        initial=1,
+        help_text="Empty: no mail.",
+    )
     uid = forms.CharField(
         label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."
     )
@@ -113,6 +131,7 @@ class EndpointForm(forms.Form):
         "headers",
         "timeout_seconds",
         "rate_per_second",
+        "exhausted_mail_threshold",
         "uid",
         "metadata",
         "verify_token",
@@ -125,7 +144,7 @@ class EndpointForm(forms.Form):
     def body(self) -> dict[str, Any]:
         """The body of the API's call: what is empty is null, a verify token that is left empty stays."""
         body = {**self.cleaned_data}
-        for name in ("phone_number_ids", "waba_ids", "statuses", "headers", "uid"):
+        for name in ("phone_number_ids", "waba_ids", "statuses", "filter", "headers", "uid"):
             body[name] = body[name] or None
         if not body["verify_token"]:
             del body["verify_token"]

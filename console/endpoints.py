@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+import orjson
 from allauth.core import ratelimit
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -27,6 +28,7 @@ from tenants.audit import Actor
 from tenants.labels import milliseconds
 from webhooks import replay
 from webhooks.endpoints import health, lifecycle
+from webhooks.events import filters
 from webhooks.models import Endpoint
 from webhooks.requests import signed_request, verify_ping
 from webhooks.requests.verify_ping import WebhookVerifyFailed
@@ -79,16 +81,25 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     form = EndpointForm(request.POST or None, initial=initial_of(found))
     if request.method == "POST" and form.is_valid():
         require_open(visit)
+        if "preview" in request.POST:
+            with _errors_in(form):
+                found_now = filters.preview(found, form.cleaned_data["filter"])
+                return _change_page(request, found, form, preview=found_now)
+            return _change_page(request, found, form)
         with _errors_in(form), endpoint_called(request, visit):
             changed = {name: value for name, value in form.body().items() if name in form.changed_data}
             body = checked(EndpointChangeIn(data=changed))
             lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=body)
             messages.success(request, "Saved.")
             return redirect("console_endpoint", endpoint_id)
+    return _change_page(request, found, form)
+
+
+def _change_page(request: HttpRequest, found: Endpoint, form: EndpointForm, **more: Any) -> HttpResponse:
     return render(
         request,
         "console/webhooks/change.html",
-        {"endpoint": found, "form": form},
+        {"endpoint": found, "form": form, **more},
         status=400 if form.errors else 200,
     )
 
@@ -265,6 +276,7 @@ def _endpoint_page(
         "endpoint": found,
         "health": health.health_of(found),
         "header_names": signed_request.header_names(found),
+        "filter_text": orjson.dumps(found.filter).decode(),
         "rotate_form": RotateForm(),
         "example_form": ExampleForm(),
         "recover_form": PeriodForm(zone=visit.zone),

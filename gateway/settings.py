@@ -525,6 +525,11 @@ CELERY_BEAT_SCHEDULE = {
     },
     "answers": {"task": "webhooks.tasks.prune_answers", "schedule": 3600.0},
     "event-keys": {"task": "webhooks.tasks.prune_event_keys", "schedule": 3600.0},
+    "erasures": {
+        "task": "messaging.tasks.erase_customers",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
     "kept-notifications": {"task": "messaging.tasks.prune_kept_notifications", "schedule": 3600.0},
     "idempotency-records": {"task": "messaging.tasks.prune_idempotency_records", "schedule": 3600.0},
     "known-media": {"task": "messaging.tasks.prune_media", "schedule": 3600.0},

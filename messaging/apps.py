@@ -10,9 +10,9 @@ class MessagingConfig(AppConfig):
     def ready(self) -> None:
         from messaging import (
             checks,  # noqa: F401 - registers the checks of the settings
-            closing,
+            erasure,
         )
         from messaging.batches import monitoring  # noqa: F401 - adds its metrics
         from tenants.signals import tenant_closing
 
-        tenant_closing.connect(closing.on_tenant_closing, dispatch_uid="batches_and_events")
+        tenant_closing.connect(erasure.on_tenant_closing, dispatch_uid="batches_and_events")

@@ -508,3 +508,49 @@ class OptOut(models.Model):
     def opted_out_at(self) -> datetime | None:
         """Since when."""
         return self.reported_at if self.reported_stop else self.wrote_at
+
+
+class ErasureQuerySet(models.QuerySet["Erasure"]):
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """A tenant's own erasures."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class Erasure(models.Model):
+    """A request to erase one customer's data, then its receipt. Written by `erasure.py`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant_id = models.UUIDField()
+    customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
+    """Whose data goes; null once it is gone."""
+    customer_hash = models.CharField(max_length=64)
+    """Keyed, so that it names nobody."""
+    erased = models.JSONField(null=True)
+    """How many of each kind went."""
+    leased_until = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+
+    objects = ErasureQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "customer_hash"],
+                condition=models.Q(completed_at__isnull=True),
+                name="one_open_erasure_of_a_customer",
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["tenant_id", "-id"], name="erasure_by_tenant")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @property
+    def created_at(self) -> datetime:
+        """Exactly the millisecond in the id."""
+        return ids.created_at(self.id)
+
+    @property
+    def status(self) -> str:
+        """`pending` until everything is gone, then `completed`."""
+        return "pending" if self.completed_at is None else "completed"

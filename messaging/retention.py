@@ -93,15 +93,16 @@ def prune_scheduled_messages() -> int:
 # --- Expunging at a tenant's request, before retention ends: events, and what is kept of the messages of
 # batches.
 #
-# Called by `manage.py expunge`. Left alone: messages that are still to be sent, and the stored
+# Called by `manage.py expunge` and by `erasure.py`. Left alone: messages that are still to be sent, and the stored
 # answers of Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
 
-# What was sent left the item when it was settled; what stays is the answer. A batch at a time, by primary keys.
+# What was sent left the item when it was settled; what stays is the answer, and the body of one that could be retried.
+# A batch at a time, by primary keys.
 _EXPUNGE_ANSWERS = """
-UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL
+UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
 FROM events e
 WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
-  AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL)
+  AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL OR i.body <> '')
 """
 
 _EXPUNGE_SCHEDULED_ANSWERS = """

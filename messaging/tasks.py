@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from messaging import known_nodes, retention
+from messaging import erasure, known_nodes, retention
 from messaging.batches import references, runner
 from messaging.conversations import read_marks
 from messaging.message_templates import sync
@@ -38,6 +38,12 @@ def start_due_template_syncs(**_: Any) -> None:
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
     """Read one account's templates, if the lease is still its own."""
     sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
+
+
+@shared_task
+def erase_customers(**_: Any) -> None:
+    """Run open erasures of customers. Called when one is requested, and every minute by beat."""
+    erasure.run_open()
 
 
 @shared_task

@@ -101,6 +101,7 @@ LEFT_BEHIND: Mapping[str, str] = {
     "tenants_mailattachment": "mails are sent by the cell that wrote them",
     "tenants_outboundmail": "mails are sent by the cell that wrote them",
     "tenants_platformapp": "a platform's tenants do not move",
+    "webhooks_exhausteddelivery": "reported within half a minute",
     "tenants_tenantnote": "what this cell's staff noted, by name",
 }
 

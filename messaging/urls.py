@@ -4,6 +4,7 @@ from django.urls import path
 
 from messaging.batches.scheduled_views import ScheduledView
 from messaging.batches.views import BatchesView, BatchView
+from messaging.data_views import ErasuresView, ExportsView
 from messaging.flows.views import FlowEndpointView
 from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
@@ -65,6 +66,14 @@ urlpatterns = [
         FlowEndpointView.as_view({"post": "rotate_secret"}),
         name="flow-endpoint-secret",
     ),
+    path(
+        "customers/<str:customer_id>/data", ErasuresView.as_view({"delete": "destroy"}), name="customer-data"
+    ),
+    path("erasures", ErasuresView.as_view({"get": "list"}), name="erasures"),
+    path("erasures/<id:erasure_id>", ErasuresView.as_view({"get": "retrieve"}), name="erasure"),
+    path("exports", ExportsView.as_view({"post": "create"}), name="exports"),
+    path("exports/<id:export_id>", ExportsView.as_view({"get": "retrieve"}), name="export"),
+    path("exports/<id:export_id>/file", ExportsView.as_view({"get": "file"}), name="export-file"),
     path("ledger", LedgerView.as_view({"get": "retrieve"}), name="ledger"),
     path("usage", UsageView.as_view({"get": "list"}), name="usage"),
     path("media", MediaView.as_view({"post": "create"}), name="media"),

@@ -98,6 +98,8 @@ ACTIONS = {
     "billing.write_off": "Invoice written off",
     "connected_app.connect": "App connected",
     "connected_app.disconnect": "App disconnected",
+    "customer.erase": "Customer's data erased",
+    "data.export": "Export of data asked for",
     "email_domain.delete": "Email domain rule deleted",
     "email_domain.rule": "Email domain rule set",
     "flow_endpoint.delete": "Flow endpoint deleted",

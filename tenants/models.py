@@ -566,15 +566,16 @@ class AppConnection(models.Model):
 
 
 class Export(models.Model):
-    """A file of rows that a person asked for and that is written in the background (`console/exports.py`)."""
+    """A file that a person or a key asked for and that is written in the background (`console/exports.py`)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
-    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, null=True)
+    """Who gets the mail; null for a key's."""
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     kind = models.CharField(max_length=20)
     query = models.TextField()
-    """The filter, as the query string of the page."""
+    """The filter, as the query string of the page; of one customer's data the customer's id."""
     rows = models.PositiveIntegerField(null=True)
     """How many it has; null until it is written."""
     leased_until = models.DateTimeField(null=True)
@@ -585,7 +586,12 @@ class Export(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["user"], condition=models.Q(rows__isnull=True), name="one_open_export_of_a_person"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["tenant"],
+                condition=models.Q(rows__isnull=True, kind__in=["account", "customer"]),
+                name="one_open_export_of_data",
+            ),
         ]
         indexes: ClassVar = [models.Index(fields=["created_at"], name="export_by_age")]
 

@@ -313,7 +313,7 @@ class Hub:
 
 
 def _wanted(listener: Listener) -> Wanted:
-    return Wanted(listener.tenant_id, listener.environment, listener.after)
+    return Wanted(listener.tenant_id, listener.environment, listener.after, listener.asked.filter_path)
 
 
 def _too_many() -> TooManyInFlight:

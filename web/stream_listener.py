@@ -115,7 +115,9 @@ class Listener:
         """Hand over what follows its place; a full page may not be all."""
         self.after = page[-1].position
         self._full = len(page) == stream.PAGE
-        self.page = [found for found in page if self.asked.wants(found.type, found.phone_number_id)]
+        self.page = [
+            found for found in page if found.passes and self.asked.wants(found.type, found.phone_number_id)
+        ]
         self.news.set()
 
     def drained(self) -> bool:

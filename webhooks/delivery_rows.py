@@ -23,6 +23,8 @@ class StoredTarget(NamedTuple):
     previous_secret_expires_at: datetime | None
     headers: str | None
     timeout_seconds: int | None
+    keep_answers: bool = False
+    """Not in signals of the former version."""
 
 
 TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)

@@ -11,7 +11,7 @@ which hours have to be counted again.
 
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -46,6 +46,13 @@ class TenantRows(models.QuerySet[_Row]):
 def _environment() -> "models.CharField[str, str]":
     """The column of the environment; the database's default is for rows written by the former version."""
     return models.CharField(max_length=4, choices=ApiKey.Environment.choices, default=LIVE, db_default=LIVE)
+
+
+class JsonPathField(models.TextField):  # type: ignore[type-arg]
+    """A jsonpath of Postgres, as text; parsed when it is stored."""
+
+    def db_type(self, connection: Any) -> str:
+        return "jsonpath"
 
 
 class Endpoint(models.Model):
@@ -85,6 +92,9 @@ class Endpoint(models.Model):
     """The accounts and numbers whose events it gets; null is all, also events of no account or number."""
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
     """Which `message.status` events it gets; null is all. Events of other types are not concerned."""
+    filter = models.JSONField(null=True, blank=True)
+    filter_path = JsonPathField(null=True, blank=True, editable=False)
+    """The filter by content as the caller wrote it, and as Postgres evaluates it (`events/filters.py`)."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
     """JSON of the caller's headers, sent with every request to it (`requests/signed_request.py`)."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -120,6 +130,13 @@ class Endpoint(models.Model):
     window_failures = models.PositiveIntegerField(default=0)
     """Attempts and failures in the current five minutes, for the circuit's rule of 50 %."""
     disabled_at = models.DateTimeField(null=True, blank=True)
+    keep_answers = models.BooleanField(default=False, db_default=False)
+    """Whether the beginnings of answers to successful attempts are stored too (`delivery/attempts.py`)."""
+    exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
+    """A mail leaves when so many deliveries were given up within a day; null: none."""
+    exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
+    exhausted_since = models.DateTimeField(null=True, blank=True)
+    """Deliveries that were given up in the current 24 hours, and when those began (`endpoints/notices.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = TenantRows["Endpoint"].as_manager()
@@ -369,6 +386,17 @@ def expires_on(created_at: datetime, retention_days: int) -> date:
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
     """Whether an event's body may still be shown and delivered, whatever is still stored of it."""
     return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
+
+
+class ExhaustedDelivery(models.Model):
+    """A delivery that was given up and is not reported yet. Written by `delivery/recorder.py` with the outcome,
+    reported and deleted by `endpoints/notices.py`."""
+
+    delivery_id = models.UUIDField(primary_key=True)
+    endpoint_id = models.UUIDField(db_index=True)
+
+    def __str__(self) -> str:
+        return ids.encode(ids.DELIVERY, self.delivery_id)
 
 
 EXPUNGED = "expunged:"

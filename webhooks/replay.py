@@ -124,6 +124,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
             attempts_before=0,
             decision=Decision("dead"),
             error=answer.error,
+            is_single=True,
         )
     return Outcome(
         delivery_id=replay.id,
@@ -132,8 +133,9 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         decision=decide(answer, attempt=1, steps=()),
         answer=answer,
         log_entry=log_entry(answer, isoformat(at)),
-        kept=kept(answer, isoformat(at)),
+        kept=kept(answer, isoformat(at), keeps_success=target.keeps_answers),
         circuit_generation=endpoint.circuit_generation,
+        is_single=True,
     )
 
 
@@ -163,10 +165,13 @@ WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoi
 """
 
 # Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
+_DATA = (
+    "(SELECT body FROM event_payloads p WHERE p.expires_on = event.payload_expires_on AND p.id = event.id)"
+)
 _MISSED = f"""
 SELECT event.id FROM events event JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
 WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
-  AND event.id >= %(first)s AND event.id < %(last)s AND {WANTED.format(event="event")}
+  AND event.id >= %(first)s AND event.id < %(last)s AND {WANTED.format(event="event", data=_DATA)}
   AND (%(event_types)s::text[] IS NULL OR event.type = ANY(%(event_types)s))
   AND NOT EXISTS (SELECT FROM webhook_deliveries d
                   WHERE d.tenant_id = %(tenant_id)s AND d.id >= %(first)s

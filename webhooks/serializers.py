@@ -11,6 +11,7 @@ from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
 from webhooks.endpoints import health
+from webhooks.events import filters
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request, verify_ping
@@ -20,6 +21,7 @@ MOST_IDS = 500
 MOST_METADATA, LONGEST_NAME = 50, 40
 LONGEST_TIMEOUT = 30
 HIGHEST_RATE = 1_000
+HIGHEST_THRESHOLD = 1_000_000
 
 
 class EachOnceField(serializers.ListField):
@@ -98,6 +100,18 @@ class MetadataField(serializers.DictField):
         return metadata
 
 
+@extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+class FilterField(serializers.JSONField):
+    """A filter by content (`events/filters.py`)."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            filters.compiled(data)
+        except filters.InvalidFilterError as error:
+            raise serializers.ValidationError(str(error)) from None
+        return data
+
+
 class HeadersField(serializers.DictField):
     """Headers of the caller's, sent with every request to the endpoint; their values are never shown again."""
 
@@ -110,6 +124,7 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     waba_ids = IdsField()
     phone_number_ids = IdsField()
     statuses = StatusesField()
+    filter = FilterField(required=False, allow_null=True)
     headers = HeadersField(required=False, allow_null=True)
     timeout_seconds = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT
@@ -118,6 +133,10 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
         required=False, allow_null=True, min_value=1, max_value=HIGHEST_RATE
     )
     ordered = serializers.BooleanField(required=False)
+    keep_answers = serializers.BooleanField(required=False)
+    exhausted_mail_threshold = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=HIGHEST_THRESHOLD
+    )
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
@@ -152,6 +171,31 @@ class EndpointChangeIn(EndpointSettings):
     description = serializers.CharField(required=False, allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False)
     status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED])
+
+
+@extend_schema_field({"type": "object", "additionalProperties": True})
+class PreviewedFilterField(FilterField):
+    """A filter that must be given."""
+
+
+class FilterPreviewIn(serializers.Serializer[dict[str, Any]]):
+    filter = PreviewedFilterField()
+
+
+class PreviewedEventOut(serializers.Serializer[filters.PreviewedEvent]):
+    id = serializers.CharField(source="public_id")
+    type = serializers.ChoiceField(choices=EVENT_TYPES)
+    created_at = serializers.DateTimeField()
+    passes = serializers.BooleanField()
+
+
+class FilterPreviewOut(serializers.Serializer[filters.Preview]):
+    """What a filter makes of the endpoint's recent events."""
+
+    checked = serializers.IntegerField()
+    passed = serializers.IntegerField()
+    hints = serializers.ListField(child=serializers.CharField())
+    events = PreviewedEventOut(many=True)
 
 
 class ExampleIn(serializers.Serializer[dict[str, Any]]):
@@ -206,6 +250,7 @@ class QueuedOut(serializers.Serializer[dict[str, Any]]):
 
 
 class EndpointOut(serializers.ModelSerializer[Endpoint]):
+    filter = FilterField(allow_null=True)
     metadata = serializers.DictField(child=serializers.CharField())
     headers = serializers.SerializerMethodField()
 
@@ -222,12 +267,15 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "waba_ids",
             "phone_number_ids",
             "statuses",
+            "filter",
             "uid",
             "metadata",
             "headers",
             "timeout_seconds",
             "rate_per_second",
             "ordered",
+            "keep_answers",
+            "exhausted_mail_threshold",
             "status",
             "verified_at",
             "secret_prefix",

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+import orjson
 from django.db import connection
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.http import HttpResponse, QueryDict
@@ -23,9 +24,9 @@ from gateway.api.errors import InvalidRequest
 from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
 from gateway.clock import now
 from gateway.database import partitions
-from gateway.database.statements import Statements
+from gateway.database.statements import Statements, id_range, uuids
 from gateway.roles import KeyScope
-from webhooks.events import envelope
+from webhooks.events import envelope, filters
 from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 
 # --- Positions of events in the event stream: the number of the transaction that committed each, then its id.
@@ -130,6 +131,8 @@ class Wanted(NamedTuple):
     tenant_id: UUID
     environment: str
     after: Position
+    filter_path: str | None = None
+    """Of a filter by content (`events/filters.py`)."""
 
 
 class Found(NamedTuple):
@@ -139,6 +142,8 @@ class Found(NamedTuple):
     type: str
     phone_number_id: str | None
     envelope: Envelope | None
+    passes: bool = True
+    """Whether the filter by content lets it pass."""
 
 
 class Look(NamedTuple):
@@ -168,6 +173,13 @@ CROSS JOIN LATERAL (
 ORDER BY w.place, e.position, e.id
 ) found ON true
 """  # noqa: S608 - only a number is formatted in
+_PASSING = """
+SELECT w.place, e.id
+FROM unnest(%(places)s::int[], %(ids)s::uuid[], %(paths)s::text[]) AS w (place, event_id, path)
+JOIN events e ON e.id = w.event_id AND e.id BETWEEN %(first)s AND %(last)s
+JOIN event_payloads p ON p.expires_on = e.payload_expires_on AND p.id = e.id
+WHERE event_passes(p.body, e.type, w.path::jsonpath)
+"""
 _NEWS = """
 SELECT w.place
 FROM unnest(%(tenants)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
@@ -186,11 +198,28 @@ def look(wanted: Sequence[Wanted]) -> Statements[Look]:
     settled, begun, place, *_ = first
     rows = [] if place is None else [row[2:] for row in (first, *others)]
     envelopes = yield from envelope.loading(list({event_id for _, _, event_id, *_ in rows}))
+    passing = yield from _passing(wanted, [(row[0], row[2]) for row in rows])
     pages: list[list[Found]] = [[] for _ in wanted]
     for place, transaction_id, event_id, kind, phone_number_id in rows:
-        found = Found(Position(int(transaction_id), event_id), kind, phone_number_id, envelopes[event_id])
+        passes = wanted[place - 1].filter_path is None or (place, event_id) in passing
+        position = Position(int(transaction_id), event_id)
+        found = Found(position, kind, phone_number_id, envelopes[event_id], passes)
         pages[place - 1].append(found)
     return Look(Horizon(int(settled), int(begun)), pages)
+
+
+def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Statements[set[tuple[int, UUID]]]:
+    """Those of the events, each with the place of a request, that its filter by content lets pass."""
+    filtered = [
+        (place, event_id, path)
+        for place, event_id in rows
+        if (path := wanted[place - 1].filter_path) is not None
+    ]
+    if not filtered:
+        return set()
+    places, event_ids, paths = map(list, zip(*filtered, strict=True))
+    values = {"places": places, "ids": uuids(event_ids), "paths": paths, **id_range(event_ids)}
+    return {(place, event_id) for place, event_id in (yield _PASSING, values)}
 
 
 def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
@@ -247,7 +276,7 @@ def closing(reason: str) -> bytes:
 
 
 # --- What a caller of the event stream asks for: filters in the query, and the place to go on from.
-PARAMETERS = {"type": 2_000, "phone_number_id": 64}
+PARAMETERS = {"type": 2_000, "phone_number_id": 64, "filter": filters.LONGEST}
 """The query's parameters, with their longest values."""
 
 
@@ -256,6 +285,7 @@ class Asked(NamedTuple):
 
     types: frozenset[str]
     phone_number_ids: frozenset[str] | None
+    filter_path: str | None = None
 
     def wants(self, kind: str, phone_number_id: str | None) -> bool:
         """Whether an event of this type and number passes."""
@@ -282,9 +312,15 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
         problems["type"] = f"Unknown: {', '.join(sorted(unknown))[:200]}."
     if problems:
         raise InvalidRequest.of(**problems)
+    path = None
+    if (given := query.get("filter")) is not None:
+        try:
+            path = filters.checked(orjson.loads(given))
+        except orjson.JSONDecodeError:
+            raise InvalidRequest.of(filter="Must be JSON.") from None
     if (number := query.get("phone_number_id")) is None:
-        return Asked(types, caller.phone_number_ids)
-    return Asked(types, frozenset(filter(None, [filtered_number(caller, number)])))
+        return Asked(types, caller.phone_number_ids, path)
+    return Asked(types, frozenset(filter(None, [filtered_number(caller, number)])), path)
 
 
 def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
@@ -319,6 +355,7 @@ class EventStreamView(ResourceViewSet):
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             OpenApiParameter("phone_number_id", str, description="Events of this number alone."),
+            OpenApiParameter("filter", str, description="A filter by content, as JSON."),
             OpenApiParameter(
                 "Last-Event-ID",
                 str,

@@ -36,8 +36,10 @@ def _stop_dispatcher(**_: Any) -> None:
 
 @shared_task
 def notify_endpoint_changes(**_: Any) -> None:
-    """Every half minute: notify tenants of endpoints that keep failing and of those that recovered."""
+    """Every half minute: notify tenants of endpoints that keep failing and of those that recovered, and of deliveries
+    that were given up."""
     notices.notify_changes()
+    notices.report_exhausted()
 
 
 @shared_task

@@ -21,6 +21,11 @@ urlpatterns = [
     ),
     path("webhooks/<id:endpoint_id>/test", EndpointsView.as_view({"post": "test"}), name="webhook-test"),
     path(
+        "webhooks/<id:endpoint_id>/preview-filter",
+        EndpointsView.as_view({"post": "preview_filter"}),
+        name="webhook-preview-filter",
+    ),
+    path(
         "webhooks/<id:endpoint_id>/rotate-secret",
         EndpointsView.as_view({"post": "rotate_secret"}),
         name="webhook-rotate-secret",

@@ -27,7 +27,7 @@ from tenants.audit import Actor
 from webhooks import replay
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.health import with_holds
-from webhooks.events import envelope, search
+from webhooks.events import envelope, filters, search
 from webhooks.events.envelope import ALL, DIRECTION_OF_TYPE, ENVELOPE, EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.requests import verify_ping
@@ -41,6 +41,8 @@ from webhooks.serializers import (
     EndpointWithHealthOut,
     ExampleIn,
     ExampleOut,
+    FilterPreviewIn,
+    FilterPreviewOut,
     NewEndpointOut,
     QueuedOut,
     ReplayedOut,
@@ -319,6 +321,20 @@ class EndpointsView(ResourceViewSet):
         lifecycle.require_webhook(endpoint)
         body = checked(ExampleIn(data=request.data))
         return Response(ExampleOut(verify_ping.send_example(endpoint, **body)).data)
+
+    @extend_schema(
+        operation_id="preview_webhook_filter",
+        summary="Preview a filter by content",
+        description="Evaluates a filter on the endpoint's recent events. Nothing is stored.",
+        tags=["Webhooks"],
+        request=FilterPreviewIn,
+        responses=FilterPreviewOut,
+    )
+    def preview_filter(self, request: Request, endpoint_id: UUID) -> Response:
+        endpoint = lifecycle.find(**scope_of(request), endpoint_id=endpoint_id)
+        lifecycle.require_webhook(endpoint)
+        body = checked(FilterPreviewIn(data=request.data))
+        return Response(FilterPreviewOut(filters.preview(endpoint, body["filter"])).data)
 
     @extend_schema(
         operation_id="rotate_webhook_secret",

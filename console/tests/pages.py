@@ -121,6 +121,7 @@ PAGES: dict[str, Page] = {
     "console_search_hits": Page("own"),
     "console_preferences": Page("own", reads=False, changes=True, changed_while=ALWAYS),
     "console_application": Page("settings", changes=True),
+    "console_data": Page("settings", changes=True, body={"customer": "919812345678"}),
     "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
     "console_audit": Page("settings"),
     "console_connect_app": Page("integration", changes=True),

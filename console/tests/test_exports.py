@@ -101,13 +101,14 @@ def test_a_long_file_is_written_in_the_background_and_its_link_comes_by_mail(
     export = Export.objects.get()
     exports.write_waiting()
     mail = OutboundMail.objects.get()
+    assert export.user is not None
     assert mail.to == export.user.email
     path = f"/console/exports/{export.pk}"
     assert path in mail.text
     assert [row["message_id"] for row in table(browser.get(path))] == long[::-1]
     assert stranger.get(path).status_code == 404
     assert browser.get(f"/console/settings/audit/exports/{export.pk}").status_code == 404
-    User.objects.filter(pk=export.user_id).update(role="billing")
+    User.objects.filter(pk=export.user.pk).update(role="billing")
     assert browser.get(path).status_code == 403
     exports.write_waiting()
     assert OutboundMail.objects.count() == 1

@@ -21,12 +21,12 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.roles import KeyScope
 from messaging.message_templates import mirror
-from messaging.models import Batch, FlowEndpoint, ScheduledMessage
+from messaging.models import Batch, Erasure, FlowEndpoint, ScheduledMessage
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import lifecycle
 from tenants.credentials import api_keys
-from tenants.models import PlatformApp, Tenant
+from tenants.models import Export, PlatformApp, Tenant
 from webhooks.models import Delivery, Endpoint, Event, Message
 
 Kind = Literal["open", "tenant", "app", "staff", "console"]
@@ -48,6 +48,8 @@ class Row:
 
     ids: Callable[[World], Ids] | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
+    is_shared_name: bool = False
+    """Whether the ids name something that each tenant may have: every tenant is answered with its own."""
 
 
 def _key(world: World) -> Ids:
@@ -190,6 +192,16 @@ def _customer(world: World) -> Ids:
     return {**_number(world), "customer_id": "919812345678"}
 
 
+def _erasure(world: World) -> Ids:
+    row = Erasure.objects.create(tenant_id=world.tenant.id, customer_hash=str(public_ids.uuid7()))
+    return {"erasure_id": row.pk}
+
+
+def _data_export(world: World) -> Ids:
+    row = Export.objects.create(tenant=world.tenant, environment="live", kind="account", query="", rows=0)
+    return {"export_id": row.pk}
+
+
 def _media(world: World) -> Ids:
     _number(world)
     return {"media_id": "510000000000001"}
@@ -283,10 +295,17 @@ ROWS: dict[str, Row] = {
     "POST /v1/webhooks/{endpoint_id}/verify": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/resume": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/test": Row(_endpoint, {"event_type": "message.inbound"}),
+    "POST /v1/webhooks/{endpoint_id}/preview-filter": Row(_endpoint, {"filter": {"type": "message.inbound"}}),
     "POST /v1/webhooks/{endpoint_id}/rotate-secret": Row(_endpoint),
     "POST /v1/webhooks/{endpoint_id}/replay": Row(
         _endpoint, {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
     ),
+    "DELETE /v1/customers/{customer_id}/data": Row(_customer, is_shared_name=True),
+    "GET /v1/erasures": Row(),
+    "GET /v1/erasures/{erasure_id}": Row(_erasure),
+    "POST /v1/exports": Row(),
+    "GET /v1/exports/{export_id}": Row(_data_export),
+    "GET /v1/exports/{export_id}/file": Row(_data_export),
     "GET /v1/ledger": Row(),
     "GET /v1/usage": Row(),
     "GET /v1/requests": Row(),

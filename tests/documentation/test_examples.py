@@ -19,6 +19,7 @@ EXAMPLES: dict[str, list[tuple[str, str | None]]] = {
         ("/v1/numbers/{phone_number_id}/customers/{customer_id}", None),
         ("/v1/analytics", None),
     ],
+    "customer-data.md": [("/v1/erasures/{erasure_id}", None)],
     "numbers.md": [("/v1/numbers/{phone_number_id}/health", None)],
     "requests.md": [("/v1/requests", None)],
     "webhooks.md": [("/v1/webhooks/{endpoint_id}", "health")],

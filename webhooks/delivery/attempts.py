@@ -222,7 +222,8 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
     }
 
 
-# --- Answers of receivers to failed attempts: what is kept of one, how many, and for how long.
+# --- Answers of receivers: what is kept of one, how many, and for how long. Those to successes where the endpoint
+# asks for it.
 #
 # How much of an answer is read at all is bounded in `gateway/outbound/connection.py`. An answer may
 # quote the event, so it is shown and stored for as long as the event's body may be. It is bounded three
@@ -240,13 +241,16 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _NEVER_KEPT = frozenset({"set-cookie", "set-cookie2"})
 
 
-def kept(answer: Answer, at: str) -> dict[str, Any] | None:
+def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, Any] | None:
     """What is kept of the answer to an attempt that is in the log with the time `at`; bad text is replaced.
 
-    None for a success, and where no answer came.
+    Of a success it is the beginning of its body, with `keeps_success`. None for another one, and where no answer came.
     """
-    if answer.ok or answer.status is None:
+    if answer.status is None or (answer.ok and not keeps_success):
         return None
+    if answer.ok:
+        beginning = answer.body[:EXCERPT_CHARACTERS].decode("utf-8", "replace")
+        return {"at": at, "headers": {}, "body": _storable(beginning, EXCERPT_CHARACTERS)}
     return {
         "at": at,
         "headers": dict(_headers(answer)),
@@ -277,10 +281,10 @@ class AnswerAllowance:
     left: float = AT_ONCE
     at: float = field(default_factory=time.monotonic)
 
-    def kept(self, answer: Answer, at: str) -> dict[str, Any] | None:
-        """`kept`, unless too many answers of the endpoint were kept recently."""
-        found = kept(answer, at)
-        return found if found and self._take() else None
+    def kept(self, answer: Answer, at: str, *, keeps_success: bool) -> dict[str, Any] | None:
+        """`kept`, unless too many failed answers of the endpoint were kept recently."""
+        found = kept(answer, at, keeps_success=keeps_success)
+        return found if found and (answer.ok or self._take()) else None
 
     def _take(self) -> bool:
         moment = time.monotonic()

@@ -126,6 +126,7 @@ UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', 
 WHERE id IN (SELECT id FROM webhook_deliveries
              WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
              FOR UPDATE SKIP LOCKED)
+RETURNING 1
 """
 
 # In the order of their ids, so two workers never wait for each other in a circle.
@@ -276,7 +277,8 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     """
     orphaned = [each.endpoint_id for each in found.endpoints if each.is_deleted]
     if orphaned:
-        yield _BURY, [uuids(orphaned), BURY_ROWS]
+        buried = yield _BURY, [uuids(orphaned), BURY_ROWS]
+        monitoring.DEAD.add(len(buried), label="endpoint_deleted")
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
     generations = {each.endpoint_id: each.circuit_generation for each in ready}

@@ -24,6 +24,7 @@ RESCUED = Counter(
 )
 SENT = Counter("gateway_delivery_attempts_total", "Attempts that a receiver took.")
 FAILED = Counter("gateway_delivery_failures_total", "Attempts that failed, by error.", label="error")
+DEAD = Counter("gateway_deliveries_dead_total", "Deliveries given up, by reason.", label="reason")
 AGE = Histogram(
     "gateway_delivery_first_attempt_age_seconds", "From a delivery's making to its first attempt."
 )

@@ -44,10 +44,17 @@ class Outcome(msgspec.Struct, frozen=True):
     """The one that the endpoint's circuit had at the claim (`circuit_breaker`)."""
     is_awaited: bool = False
     """Whether its customer's next event waits until this is recorded."""
+    is_single: bool = False
+    """Whether it is a single replay, whose caller is answered with its end."""
 
     @property
     def is_success(self) -> bool:
         return self.decision.status == "delivered"
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the delivery is given up and its tenant is to be notified."""
+        return self.decision.status == "dead" and not self.is_single
 
     @property
     def last_error(self) -> str | None:
@@ -82,6 +89,15 @@ WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
 """
+# A notice of each delivery that is given up, exactly when its outcome counts. One about a notice would make the next.
+_DELIVERIES_WITH_EXHAUSTED = f"""
+WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhausted AS (
+    INSERT INTO webhooks_exhausteddelivery (delivery_id, endpoint_id)
+    SELECT id, endpoint_id FROM recorded
+    WHERE id = ANY(%(exhausted)s::uuid[]) AND left(event_type, 8) <> 'webhook.'
+)
+SELECT id FROM recorded
+"""  # noqa: S608 - only statements are formatted in
 
 # In the order of their ids, so two workers never deadlock.
 _LOCK_ENDPOINTS = """
@@ -126,9 +142,11 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
 
 def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
     """The statement that writes outcomes; returns those that count: the rest were overtaken."""
+    exhausted = [outcome.delivery_id for outcome in outcomes if outcome.is_exhausted]
     rows = yield (
-        _DELIVERIES,
+        _DELIVERIES_WITH_EXHAUSTED if exhausted else _DELIVERIES,
         {
+            **({"exhausted": uuids(exhausted)} if exhausted else {}),
             "ids": uuids(outcome.delivery_id for outcome in outcomes),
             **id_range([outcome.delivery_id for outcome in outcomes]),
             "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
@@ -320,6 +338,9 @@ class Recorder:
         if outcomes and not self._unevaluated:
             self._evaluate_later()
         self._unevaluated += outcomes
+        for outcome in outcomes:
+            if outcome.is_exhausted:
+                monitoring.DEAD.add(label=outcome.last_error or "")
         self._evaluates_now |= any(outcome.probe or not outcome.is_success for outcome in outcomes)
 
     def _evaluate_later(self) -> None:

@@ -88,7 +88,7 @@ class Attempts:
             decision=decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
             answer=answer,
             log_entry=log_entry(answer, at),
-            kept=answers.kept(answer, at),
+            kept=answers.kept(answer, at, keeps_success=delivery.target.keeps_answers),
             probe=delivery.probe,
             circuit_generation=delivery.circuit_generation,
         )

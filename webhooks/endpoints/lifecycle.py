@@ -22,6 +22,7 @@ from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
 from webhooks import delivery_rows, signals, wake_up
 from webhooks.endpoints import notices
+from webhooks.events import filters
 from webhooks.models import Endpoint
 from webhooks.requests import signed_request, verify_ping
 from webhooks.requests.signed_request import new_secret, shown_prefix
@@ -37,6 +38,7 @@ SETTABLE = (
     "waba_ids",
     "phone_number_ids",
     "statuses",
+    "filter",
     "uid",
     "metadata",
     "headers",
@@ -44,6 +46,8 @@ SETTABLE = (
     "rate_per_second",
     "ordered",
     "verify_token",
+    "keep_answers",
+    "exhausted_mail_threshold",
 )
 """Columns that a caller gives at creation and may change."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
@@ -88,7 +92,7 @@ def create(
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
-    given = _with_headers(given, None)
+    given = _with_filter(_with_headers(given, None))
     is_inbox = given.get("kind") == Endpoint.Kind.INBOX
     if is_inbox:
         given |= {"url": _inbox_url(), "event_types": [], "status": ACTIVE, "verified_at": now()}
@@ -271,7 +275,8 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
     if "headers" in changes:
         stored = None if changes["headers"] is None else _stored_headers(endpoint)
         changes = _with_headers(changes, stored)
-    for field in SETTABLE:
+    changes = _with_filter(changes)
+    for field in (*SETTABLE, "filter_path"):
         if field in changes:
             setattr(endpoint, field, changes[field])
 
@@ -298,6 +303,14 @@ def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
     if problem := signed_request.headers_problem(headers):
         raise InvalidRequest.of(headers=problem)
     return {**given, "headers": signed_request.packed_headers(headers)}
+
+
+def _with_filter(given: dict[str, Any]) -> dict[str, Any]:
+    """The values with the filter's jsonpath beside it. Raises InvalidRequest."""
+    if "filter" not in given:
+        return given
+    path = None if given["filter"] is None else filters.checked(given["filter"])
+    return {**given, "filter_path": path}
 
 
 def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:

@@ -1,8 +1,12 @@
-"""Operational events: notify a tenant's other endpoints and its mailbox that one fails, was disabled, has recovered.
+"""Operational events: notify a tenant's other endpoints and its mailbox that one fails, was disabled, has recovered,
+and of the deliveries that were given up.
 
 One event and one mail for each change of state. `told_failing_since` of the endpoint holds the failure that the tenant
 was notified of: it is set and cleared under the endpoint's lock, in the transaction of the event, so two processes do
 not notify twice. A failed delivery of an operational event is not reported: the report would make the next one.
+
+Deliveries that were given up are reported together: an endpoint's event names up to `MOST_NAMED` of a run. So one that
+refuses everything costs its tenant one event in half a minute, not one for each delivery.
 """
 
 from collections import defaultdict
@@ -17,6 +21,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 
+from gateway import ids
 from gateway.clock import isoformat, microseconds, now
 from gateway.database.transactions import concerns_all
 from tenants import mail
@@ -24,7 +29,7 @@ from tenants.models import Tenant
 from webhooks.endpoints.health import COUNTED_ROWS, Health, health_of
 from webhooks.events.envelope import OPERATIONAL_TYPES, NewEvent
 from webhooks.events.publish import publish
-from webhooks.models import Endpoint
+from webhooks.models import Endpoint, ExhaustedDelivery
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +38,22 @@ FAILING_AFTER = timedelta(minutes=15)
 MOST_ENDPOINTS = 1_000
 """Looked at in one run."""
 
+MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
+"""Deliveries that one event reports: counted, and named."""
+MAIL_WINDOW = timedelta(hours=24)
+"""Within this time an endpoint's deliveries that were given up make one mail."""
+
+# The rows go in the transaction of their event, so each delivery is reported once.
+_TAKE_EXHAUSTED = """
+WITH taken AS (
+    DELETE FROM webhooks_exhausteddelivery WHERE delivery_id IN (
+        SELECT delivery_id FROM webhooks_exhausteddelivery WHERE endpoint_id = %s ORDER BY delivery_id LIMIT %s
+    )
+    RETURNING delivery_id
+)
+SELECT d.id, d.event_id, d.event_type, d.attempts, d.last_error, d.last_http_status
+FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id ORDER BY d.id
+"""
 # Retries lie behind what was never attempted in the partial index `delivery_due`, so failures are among the last rows.
 _FAILS_WITH_OTHERS = """
 SELECT EXISTS (
@@ -62,6 +83,62 @@ def notify_changes() -> int:
                 raise
             log.exception("endpoint_notices_failed", tenant_id=str(tenant_id))
     return notified
+
+
+def report_exhausted() -> int:
+    """Notify tenants of the deliveries that were given up. Called every half minute by beat. Returns how many.
+
+    One endpoint's failure stops no other.
+    """
+    reported = 0
+    for endpoint_id in ExhaustedDelivery.objects.values_list("endpoint_id", flat=True).distinct():
+        try:
+            while some := _report_exhausted(endpoint_id):
+                reported += some
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.exception("exhausted_not_reported", endpoint_id=str(endpoint_id))
+    return reported
+
+
+def _report_exhausted(endpoint_id: UUID) -> int:
+    """One event, and a mail when the endpoint's threshold is reached. Nothing of a deleted endpoint."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        rows = Endpoint.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
+        endpoint = rows.filter(pk=endpoint_id).first()
+        if endpoint is None:
+            ExhaustedDelivery.objects.filter(endpoint_id=endpoint_id).delete()
+            return 0
+        cursor.execute(_TAKE_EXHAUSTED, [endpoint_id, MOST_EXHAUSTED])
+        if not (taken := cursor.fetchall()):
+            return 0
+        data = {"count": len(taken), "deliveries": [_named(*row) for row in taken[:MOST_NAMED]]}
+        event = _event(endpoint, "webhook.delivery.exhausted", at=now(), data=data)
+        publish(tenant_id=endpoint.tenant_id, events=[event])
+        if endpoint.exhausted_since is None or now() - endpoint.exhausted_since >= MAIL_WINDOW:
+            endpoint.exhausted_count, endpoint.exhausted_since = 0, now()
+        before, endpoint.exhausted_count = endpoint.exhausted_count, endpoint.exhausted_count + len(taken)
+        endpoint.save(update_fields=["exhausted_count", "exhausted_since"])
+        threshold = endpoint.exhausted_mail_threshold
+        if threshold is not None and before < threshold <= endpoint.exhausted_count:
+            mail.send_to_tenant(
+                tenant=endpoint.tenant, template="deliveries_exhausted", context={"endpoint": endpoint}
+            )
+        return len(taken)
+
+
+def _named(
+    delivery_id: UUID, event_id: UUID, event_type: str, attempts: int, error: str | None, status: int | None
+) -> dict[str, Any]:
+    return {
+        "id": ids.encode(ids.DELIVERY, delivery_id),
+        "event_id": ids.encode(ids.EVENT, event_id),
+        "event_type": event_type,
+        "attempts": attempts,
+        "last_error": error,
+        "last_http_status": status,
+    }
 
 
 def disabled(endpoint: Endpoint, *, cause: str) -> None:

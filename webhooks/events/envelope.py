@@ -68,7 +68,7 @@ STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
 """SQL: the status of a `message.status` event. Events older than that column have it in their dedupe key alone,
 `status:<wamid>:<status>`."""
-WANTED = f"""
+WANTED_BY_MEMBERS = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
     AND (left({{event}}.type, 8) <> 'webhook.' OR split_part({{event}}.dedupe_key, ':', 2) <> e.id::text)
     AND e.event_types && (CASE WHEN {{event}}.type IN ({", ".join(f"'{name}'" for name in EXPLICIT_TYPES)})
@@ -79,6 +79,10 @@ WANTED = f"""
 """
 """SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events of itself. The
 service's own events have no `raw_path`: the upstream's form has no place for them. Explicit types are not in `*`."""
+WANTED = f"""{WANTED_BY_MEMBERS}
+    AND (e.filter_path IS NULL OR event_passes({{data}}, {{event}}.type, e.filter_path))
+"""
+"""SQL: the filter by content as well (`filters.py`); `{data}` are the bytes of the event's `data`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,6 +278,7 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
 # With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over: all of
 # them, or only those of calls.
+_DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
 _STATEMENT = f"""
 WITH draft AS (
     SELECT * FROM json_to_recordset(%(events)s::json) AS d (
@@ -318,7 +319,7 @@ WITH draft AS (
                THEN now() + make_interval(secs => %(lease)s::float8) END,
                {IS_URGENT.format(event="fresh")}
     ) AS lease (until, is_urgent)
-    WHERE e.status = 'active' AND {WANTED.format(event="fresh")}
+    WHERE e.status = 'active' AND {WANTED.format(event="fresh", data=_DATA)}
     RETURNING id, endpoint_id, event_id, leased_until
 ){{more}}
 SELECT fresh.id, d.id, d.endpoint_id, now(), d.leased_until IS NOT NULL, e.circuit_generation, {TARGET_COLUMNS}

@@ -217,6 +217,8 @@ class Target:
     """The caller's own."""
     timeout: float = TOTAL_TIMEOUT
     """Seconds for one attempt in all."""
+    keeps_answers: bool = False
+    """Whether the beginnings of its answers to successful attempts are stored."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
@@ -244,6 +246,7 @@ def _target_of_row(
         lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
         lambda: decrypted_headers(stored.headers),
         stored.timeout_seconds or TOTAL_TIMEOUT,
+        stored.keep_answers,
     )
 
 
@@ -258,6 +261,7 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
         lambda: endpoint.previous_secret if overlaps else None,
         lambda: unpacked_headers(endpoint.headers).items(),
         endpoint.timeout_seconds or TOTAL_TIMEOUT,
+        endpoint.keep_answers,
     )
 
 
@@ -278,6 +282,7 @@ def _target(
     previous: Callable[[], str | None],
     custom: Callable[[], Iterable[tuple[str, str]]],
     timeout: float,
+    keeps_answers: bool,
 ) -> Target:
     """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
     try:
@@ -289,7 +294,7 @@ def _target(
         if former := previous():
             keys.append(key_of(former))
     hub_key = secret.encode() if format_ == Endpoint.Format.META else None
-    return Target(endpoint_id, url, tuple(keys), hub_key, _headers(custom), timeout)
+    return Target(endpoint_id, url, tuple(keys), hub_key, _headers(custom), timeout, keeps_answers)
 
 
 def body_of(event: Envelope, to: Target) -> bytes:

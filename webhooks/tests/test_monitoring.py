@@ -68,12 +68,18 @@ def test_metrics_count_attempts_by_outcome_and_their_age(
     publish_one(tenant, "k1")
     dispatcher.run()
     receiver.answer = lambda request: web.Response(status=404)
+    settings.WEBHOOK_RETRY_SCHEDULE = []
     publish_one(tenant, "k2")
+    dispatcher.run()
+    publish_one(tenant, "k3")
+    Endpoint.objects.all().delete()
     dispatcher.run()
     found = scrape(settings)
     assert found["gateway_deliveries_claimed_total"] == 2
     assert found["gateway_delivery_attempts_total"] == 1
     assert found['gateway_delivery_failures_total{error="http_4xx"}'] == 1
+    assert found['gateway_deliveries_dead_total{reason="http_4xx"}'] == 1
+    assert found['gateway_deliveries_dead_total{reason="endpoint_deleted"}'] == 1
     assert found["gateway_delivery_first_attempt_age_seconds_count"] == 2
     assert found['gateway_delivery_first_attempt_age_seconds_bucket{le="+Inf"}'] == 2
     assert found["gateway_deliveries_oldest_due_age_seconds"] == 0

@@ -17,6 +17,8 @@ BY_NAME: Json = {
     "waba_id": "100200300400500",
     "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
     "wa_id": "919812345678",
+    "customer_id": "919812345678",
+    "filter": {"data.message.type": "button"},
     "user_id": "IN.77889900112233445566",
     "event_id": "evt_01M6AYX330E008000000000001",
     "batch_id": "bat_01M6AYX330E008000000000001",

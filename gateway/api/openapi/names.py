@@ -43,6 +43,7 @@ TAGS = {
     "Billing": "The plan, invoices and payments of one business.",
     "Connect sessions": "Hosted links on which a customer connects a business account.",
     "Console sessions": "Tokens of people, for the console.",
+    "Customer data": "Erasure of one customer's data with a receipt, and exports as files.",
     "Device logins": "How a program without a browser gets a key that a person confirms.",
     "Events": "The log of everything that happened.",
     "Health": "Whether the service is well. No credentials.",

@@ -162,6 +162,7 @@ EventType = Literal[
     "webhook.failing",
     "webhook.disabled",
     "webhook.recovered",
+    "webhook.delivery.exhausted",
     "meta.other",
 ]
 """The closed vocabulary of event types (specification 6), in the order of lists and forms.

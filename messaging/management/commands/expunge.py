@@ -1,12 +1,15 @@
 """`manage.py expunge`: bodies of a tenant's events are deleted at its request, before their retention ends."""
 
+from collections import defaultdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
+from messaging import erasure
 from messaging.retention import expunge
 from tenants import audit
 from tenants.models import Tenant
@@ -19,13 +22,21 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--tenant", type=UUID, required=True)
+        parser.add_argument("--tenant", type=UUID)
+        parser.add_argument(
+            "--again",
+            type=Path,
+            help="after a restore: a file with the tenant_id and customer_hash of each `customer_erased` in the log",
+        )
         parser.add_argument("--wa-id", help="the customer's phone number as events show it, digits only")
         parser.add_argument("--user-id", help="the customer's business-scoped user id")
         parser.add_argument("--before", help="ISO 8601 date-time; without an offset it is UTC")
         parser.add_argument("--all", action="store_true", help="every event of the tenant")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["again"] is not None:
+            self.stdout.write(f"Erased {_erase_again(options['again'])} customers again.")
+            return
         if not Tenant.objects.filter(pk=options["tenant"]).exists():
             raise CommandError("There is no such tenant.")
         chosen = {name: options[name] for name in ("wa_id", "user_id", "before") if options[name] is not None}
@@ -43,6 +54,21 @@ class Command(BaseCommand):
             details={"events": count, "by": sorted(chosen) or ["all"]},
         )
         self.stdout.write(f"Expunged {count} events.")
+
+
+def _erase_again(path: Path) -> int:
+    """Erase the customers whose hashes a file has, a tenant's id and a hash in each line. Returns how many."""
+    hashes: defaultdict[UUID, set[str]] = defaultdict(set)
+    for line in path.read_text().splitlines():
+        words = line.replace(",", " ").split()
+        try:
+            tenant_id, customer_hash = UUID(words[0]), words[1]
+        except (IndexError, ValueError):
+            raise CommandError(f"Not a tenant_id and a customer_hash: {line[:120]}") from None
+        hashes[tenant_id].add(customer_hash)
+    found = sum(erasure.erase_again(tenant_id, some) for tenant_id, some in hashes.items())
+    erasure.run_open()
+    return found
 
 
 def _moment(text: str) -> datetime:

@@ -660,6 +660,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/customers/{customer_id}/data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Erase a customer's data
+         * @description Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+         */
+        delete: operations["erase_customer"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/device-logins": {
         parameters: {
             query?: never;
@@ -694,6 +714,46 @@ export interface paths {
          * @description The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A code that is unknown, too old or redeemed is `expired`.
          */
         post: operations["redeem_device_login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/erasures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List erasures
+         * @description The receipts, newest first.
+         */
+        get: operations["list_erasures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/erasures/{erasure_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the receipt of an erasure
+         * @description What went, once it is completed.
+         */
+        get: operations["get_erasure"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -752,6 +812,66 @@ export interface paths {
          * @description Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.
          */
         get: operations["stream_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/exports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Export data
+         * @description Writes a file of lines of JSON in the background: one customer's data, or the whole account of the key's environment.
+         */
+        post: operations["create_export"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/exports/{export_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the state of an export
+         * @description Whether its file can be fetched.
+         */
+        get: operations["get_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/exports/{export_id}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download an export
+         * @description Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+         */
+        get: operations["download_export"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2132,6 +2252,26 @@ export interface paths {
         patch: operations["update_webhook"];
         trace?: never;
     };
+    "/v1/webhooks/{endpoint_id}/preview-filter": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview a filter by content
+         * @description Evaluates a filter on the endpoint's recent events. Nothing is stored.
+         */
+        post: operations["preview_webhook_filter"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhooks/{endpoint_id}/replay": {
         parameters: {
             query?: never;
@@ -2688,6 +2828,26 @@ export interface webhooks {
          * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
          */
         post: operations["on_webhook_recovered"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.delivery.exhausted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive `webhook.delivery.exhausted`
+         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         */
+        post: operations["on_webhook_delivery_exhausted"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4518,6 +4678,10 @@ export interface components {
             phone_number_ids?: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter: {
+                [key: string]: unknown;
+            } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -4534,6 +4698,10 @@ export interface components {
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            keep_answers?: boolean;
+            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            exhausted_mail_threshold?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -4687,6 +4855,39 @@ export interface components {
             phone_number_id: string;
             /** @description It was deleted. */
             deleted: boolean;
+        };
+        /** @description Deliveries to an endpoint of the business were given up; they are not tried again. */
+        DeliveriesExhaustedData: {
+            /**
+             * Format: uuid
+             * @description The webhook endpoint, a uuid.
+             */
+            endpoint_id: string;
+            /** @description An address. */
+            url: string;
+            /** @description The caller's own id of the endpoint. */
+            uid: string | null;
+            /** @description How many this event reports. */
+            count: number;
+            /** @description The first 100 of them, the oldest first. */
+            deliveries: ({
+                /** @description Its id. */
+                id?: string;
+                /** @description The event: `evt_` and 26 characters. */
+                event_id?: string;
+                /** @description The type of the event, such as `message.inbound`. */
+                event_type?: string;
+                /** @description How many attempts were made. */
+                attempts?: number;
+                /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
+                last_error?: string | null;
+                /** @description The HTTP status of the last attempt; null when no answer came. */
+                last_http_status?: number | null;
+            } & {
+                [key: string]: unknown;
+            })[];
+        } & {
+            [key: string]: unknown;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
@@ -4979,6 +5180,10 @@ export interface components {
             phone_number_ids?: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter: {
+                [key: string]: unknown;
+            } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -4995,6 +5200,10 @@ export interface components {
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            keep_answers?: boolean;
+            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            exhausted_mail_threshold?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5028,6 +5237,10 @@ export interface components {
             phone_number_ids?: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter?: {
+                [key: string]: unknown;
+            } | null;
             /** @description Headers of your own that each delivery carries; values are never shown again. */
             headers?: {
                 [key: string]: string;
@@ -5038,6 +5251,10 @@ export interface components {
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            keep_answers?: boolean;
+            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            exhausted_mail_threshold?: number | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5055,8 +5272,8 @@ export interface components {
             url?: string;
             /** @description A text for people. */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /**
              * @description Where it stands. `active`: gets events; `paused`: you paused it.
              * @enum {string}
@@ -5197,6 +5414,10 @@ export interface components {
             phone_number_ids?: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter?: {
+                [key: string]: unknown;
+            } | null;
             /** @description Headers of your own that each delivery carries; values are never shown again. */
             headers?: {
                 [key: string]: string;
@@ -5207,6 +5428,10 @@ export interface components {
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            keep_answers?: boolean;
+            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            exhausted_mail_threshold?: number | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5232,8 +5457,8 @@ export interface components {
              * @default
              */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
             /**
@@ -5285,6 +5510,10 @@ export interface components {
             phone_number_ids?: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
             statuses?: string[] | null;
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter: {
+                [key: string]: unknown;
+            } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5301,6 +5530,10 @@ export interface components {
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
+            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            keep_answers?: boolean;
+            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            exhausted_mail_threshold?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5328,13 +5561,63 @@ export interface components {
             /** @description How the endpoint does. */
             readonly health: components["schemas"]["EndpointHealth"];
         };
+        /** @description How many of each kind went. */
+        Erased: {
+            /** @description Scheduled messages that were cancelled. */
+            scheduled_messages: number;
+            /** @description Opt-outs, one for each id and number. */
+            opt_outs: number;
+            /** @description Events whose contents and ids are gone. */
+            events: number;
+            /** @description Ids of media that are gone. */
+            media: number;
+            /** @description Answers of Idempotency-Keys that are gone. */
+            idempotency_answers: number;
+            /** @description Marks of how far conversations were read. */
+            read_marks: number;
+            /** @description Files of exports that may have named the customer. */
+            export_files: number;
+        };
+        /** @description The receipt of an erasure. It does not name the customer. */
+        Erasure: {
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            readonly id: string;
+            /**
+             * @description Whether everything is gone yet. `pending`: is being worked on; `completed`: is done.
+             * @enum {string}
+             */
+            status: "pending" | "completed";
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When everything was gone; null before.
+             */
+            completed_at: string | null;
+            /** @description A keyed hash of the customer's id. */
+            customer_hash: string;
+            /** @description What went; null before. */
+            readonly erased: components["schemas"]["Erased"] | null;
+        };
+        ErasureList: {
+            /** @description The entries, in their order. */
+            data: components["schemas"]["Erasure"][];
+            /** @description The `cursor` of the next page; null on the last one. */
+            next_cursor: string | null;
+        };
         /**
          * @description Each is explained at /errors#code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow that; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not take that method; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Only GET /v1/tenant is open until it is; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not take that content type; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
          * @enum {string}
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
         /** @description An event as it is delivered; `type` says what `data` holds. */
-        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["MetaOtherEvent"];
+        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["WebhookDeliveryExhaustedEvent"] | components["schemas"]["MetaOtherEvent"];
         /** @description The customer's profile. */
         EventContact: {
             /** @description The customer's profile. */
@@ -5419,10 +5702,10 @@ export interface components {
             readonly deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
-         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta.
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
          * @enum {string}
          */
-        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other";
+        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
         /** @description `event` is null when its body is past retention. */
         EventWithDeliveries: {
             /** @description What happened. */
@@ -5452,6 +5735,52 @@ export interface components {
         ExampleRequest: {
             /** @description The type of the event, such as `message.inbound`. */
             event_type: components["schemas"]["EventType"];
+        };
+        /** @description A file that is written in the background and kept for 7 days. */
+        Export: {
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            readonly id: string;
+            /**
+             * @description What is in it: the whole account, or one customer's data. `account`: everything of the account; `customer`: what is stored of one customer.
+             * @enum {string}
+             */
+            kind: "account" | "customer";
+            /**
+             * @description Whether the file can be fetched yet. `pending`: is being worked on; `completed`: is done.
+             * @enum {string}
+             */
+            readonly status: "pending" | "completed";
+            /** @description How many lines the file has; null while it is written. */
+            lines: number | null;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            readonly created_at: string;
+        };
+        ExportRequest: {
+            /** @description The customer, by wa_id or user_id; without it the whole account. */
+            customer_id?: string;
+        };
+        /** @description What a filter makes of the endpoint's recent events. */
+        FilterPreview: {
+            /** @description How many recent events were evaluated. */
+            checked: number;
+            /** @description How many of them the filter lets pass. */
+            passed: number;
+            /** @description A sentence for each path that no example of an event has. */
+            hints: string[];
+            /** @description Events. */
+            events: components["schemas"]["PreviewedEvent"][];
+        };
+        FilterPreviewRequest: {
+            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            filter: {
+                [key: string]: unknown;
+            };
         };
         /** @description As `endpoints.shown` makes it. */
         FlowEndpoint: {
@@ -8067,6 +8396,19 @@ export interface components {
              */
             version: string | null;
         };
+        PreviewedEvent: {
+            /** @description Its id. */
+            id: string;
+            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            type: components["schemas"]["EventType"];
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            created_at: string;
+            /** @description Whether the filter lets the event pass. */
+            passes: boolean;
+        };
         /** @description What WhatsApp charges for the message, as its statuses said. */
         Pricing: {
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
@@ -8399,8 +8741,8 @@ export interface components {
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "meta.other")[] | null;
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
              * @description Whether to count alone, and repeat nothing.
              * @default false
@@ -10330,6 +10672,50 @@ export interface components {
             type: "video";
             /** @description The video of the message. */
             video: components["schemas"]["VideoContent"];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The event `webhook.delivery.exhausted`. */
+        WebhookDeliveryExhaustedEvent: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "webhook.delivery.exhausted";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
+            api_version: string;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            created_at: string;
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
+            tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
+            waba_id: string | null;
+            /** @description Meta's id of your number. */
+            phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
+            display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+            user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            dedupe_key: string;
+            /** @description The entries, in their order. */
+            data: components["schemas"]["DeliveriesExhaustedData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
@@ -13501,6 +13887,67 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    erase_customer: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The customer's number in digits, or the business-scoped user id. */
+                customer_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hash": "text",
+                     *       "erased": {
+                     *         "scheduled_messages": 1,
+                     *         "opt_outs": 1,
+                     *         "events": 1,
+                     *         "media": 1,
+                     *         "idempotency_answers": 1,
+                     *         "read_marks": 1,
+                     *         "export_files": 1
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Erasure"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     create_device_login: {
         parameters: {
             query?: never;
@@ -13610,6 +14057,129 @@ export interface operations {
             414: components["responses"]["UriTooLong"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_erasures: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous result. */
+                cursor?: string;
+                /** @description How many entries a page has, 1 to 200. */
+                limit?: number;
+            };
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": [
+                     *         {
+                     *           "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *           "status": "pending",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "completed_at": "2026-11-01T07:06:41.120Z",
+                     *           "customer_hash": "text",
+                     *           "erased": {
+                     *             "scheduled_messages": 1,
+                     *             "opt_outs": 1,
+                     *             "events": 1,
+                     *             "media": 1,
+                     *             "idempotency_answers": 1,
+                     *             "read_marks": 1,
+                     *             "export_files": 1
+                     *           }
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErasureList"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_erasure: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The id of the erasure. */
+                erasure_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "status": "pending",
+                     *       "created_at": "2026-11-01T07:06:41.120Z",
+                     *       "completed_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hash": "text",
+                     *       "erased": {
+                     *         "scheduled_messages": 1,
+                     *         "opt_outs": 1,
+                     *         "events": 1,
+                     *         "media": 1,
+                     *         "idempotency_answers": 1,
+                     *         "read_marks": 1,
+                     *         "export_files": 1
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Erasure"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
             431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];
@@ -13840,6 +14410,8 @@ export interface operations {
     stream_events: {
         parameters: {
             query?: {
+                /** @description A filter by content, as JSON. */
+                filter?: string;
                 /** @description Events of this number alone. */
                 phone_number_id?: string;
                 /** @description Event types, separated by commas. */
@@ -13868,6 +14440,154 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    create_export: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "customer_id": "919812345678"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ExportRequest"];
+            };
+        };
+        responses: {
+            202: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "kind": "account",
+                     *       "status": "pending",
+                     *       "lines": 1,
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Export"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_export: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The id of the export. */
+                export_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
+                     *       "kind": "account",
+                     *       "status": "pending",
+                     *       "lines": 1,
+                     *       "created_at": "2026-11-01T07:06:41.120Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Export"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    download_export: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The id of the export. */
+                export_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Lines of JSON. */
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
                 };
             };
             400: components["responses"]["InvalidRequest"];
@@ -18929,12 +19649,15 @@ export interface operations {
                      *           "statuses": [
                      *             "text"
                      *           ],
+                     *           "filter": {},
                      *           "uid": "text",
                      *           "metadata": {},
                      *           "headers": {},
                      *           "timeout_seconds": 1,
                      *           "rate_per_second": 1,
                      *           "ordered": true,
+                     *           "keep_answers": true,
+                     *           "exhausted_mail_threshold": 1,
                      *           "status": "pending",
                      *           "verified_at": "2026-11-01T07:06:41.120Z",
                      *           "secret_prefix": "whsec_MfKQ",
@@ -18987,10 +19710,13 @@ export interface operations {
                  *       "statuses": [
                  *         "sent"
                  *       ],
+                 *       "filter": {},
                  *       "headers": {},
                  *       "timeout_seconds": 1,
                  *       "rate_per_second": 1,
                  *       "ordered": true,
+                 *       "keep_answers": true,
+                 *       "exhausted_mail_threshold": 1,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -19039,12 +19765,15 @@ export interface operations {
                      *       "statuses": [
                      *         "text"
                      *       ],
+                     *       "filter": {},
                      *       "uid": "text",
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
                      *       "rate_per_second": 1,
                      *       "ordered": true,
+                     *       "keep_answers": true,
+                     *       "exhausted_mail_threshold": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -19117,12 +19846,15 @@ export interface operations {
                      *       "statuses": [
                      *         "text"
                      *       ],
+                     *       "filter": {},
                      *       "uid": "text",
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
                      *       "rate_per_second": 1,
                      *       "ordered": true,
+                     *       "keep_answers": true,
+                     *       "exhausted_mail_threshold": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -19240,10 +19972,13 @@ export interface operations {
                  *       "statuses": [
                  *         "sent"
                  *       ],
+                 *       "filter": {},
                  *       "headers": {},
                  *       "timeout_seconds": 1,
                  *       "rate_per_second": 1,
                  *       "ordered": true,
+                 *       "keep_answers": true,
+                 *       "exhausted_mail_threshold": 1,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -19290,12 +20025,15 @@ export interface operations {
                      *       "statuses": [
                      *         "text"
                      *       ],
+                     *       "filter": {},
                      *       "uid": "text",
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
                      *       "rate_per_second": 1,
                      *       "ordered": true,
+                     *       "keep_answers": true,
+                     *       "exhausted_mail_threshold": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -19305,6 +20043,75 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["InvalidRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["PayloadTooLarge"];
+            414: components["responses"]["UriTooLong"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Unprocessable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    preview_webhook_filter: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description The webhook endpoint, a uuid. */
+                endpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "filter": {}
+                 *     }
+                 */
+                "application/json": components["schemas"]["FilterPreviewRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "checked": 1,
+                     *       "passed": 1,
+                     *       "hints": [
+                     *         "text"
+                     *       ],
+                     *       "events": [
+                     *         {
+                     *           "id": "text",
+                     *           "type": "message.inbound",
+                     *           "created_at": "2026-11-01T07:06:41.120Z",
+                     *           "passes": true
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["FilterPreview"];
                 };
             };
             400: components["responses"]["InvalidRequest"];
@@ -19445,12 +20252,15 @@ export interface operations {
                      *       "statuses": [
                      *         "text"
                      *       ],
+                     *       "filter": {},
                      *       "uid": "text",
                      *       "metadata": {},
                      *       "headers": {},
                      *       "timeout_seconds": 1,
                      *       "rate_per_second": 1,
                      *       "ordered": true,
+                     *       "keep_answers": true,
+                     *       "exhausted_mail_threshold": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20478,6 +21288,42 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["WebhookRecoveredEvent"];
+            };
+        };
+        responses: {
+            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    on_webhook_delivery_exhausted: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The event's id, the same at every attempt and replay. */
+                "webhook-id": string;
+                /** @description Seconds since 1970, of this attempt. */
+                "webhook-timestamp": string;
+                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookDeliveryExhaustedEvent"];
             };
         };
         responses: {

@@ -189,6 +189,39 @@ export class ConsoleSessions extends Resource {
   }
 }
 
+/** Erasure of one customer's data with a receipt, and exports as files. */
+export class CustomerData extends Resource {
+  /** Erase a customer's data. Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`. */
+  erase(customerId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
+    return this.json({ method: "DELETE", path: `/v1/customers/${encodeURIComponent(customerId)}/data` }, options);
+  }
+
+  /** List erasures. The receipts, newest first. */
+  listErasures(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Erasure"]> {
+    return this.pages({ method: "GET", path: "/v1/erasures", query }, options);
+  }
+
+  /** Get the receipt of an erasure. What went, once it is completed. */
+  getErasure(erasureId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
+    return this.json({ method: "GET", path: `/v1/erasures/${encodeURIComponent(erasureId)}` }, options);
+  }
+
+  /** Export data. Writes a file of lines of JSON in the background: one customer's data, or the whole account of the key's environment. */
+  createExport(body?: Schemas["ExportRequest"], options: RequestOptions = {}): Promise<Schemas["Export"]> {
+    return this.json({ method: "POST", path: "/v1/exports", body }, options);
+  }
+
+  /** Get the state of an export. Whether its file can be fetched. */
+  getExport(exportId: string, options: RequestOptions = {}): Promise<Schemas["Export"]> {
+    return this.json({ method: "GET", path: `/v1/exports/${encodeURIComponent(exportId)}` }, options);
+  }
+
+  /** Download an export. Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written. */
+  downloadExport(exportId: string, options: RequestOptions = {}): Promise<Download> {
+    return this.download({ method: "GET", path: `/v1/exports/${encodeURIComponent(exportId)}/file`, accept: "application/x-ndjson" }, options);
+  }
+}
+
 /** How a program without a browser gets a key that a person confirms. */
 export class DeviceLogins extends Resource {
   /** Start a device log-in. Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes. */
@@ -220,7 +253,7 @@ export class Events extends Resource {
   }
 
   /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds. */
-  stream(query: { phone_number_id?: string; type?: string } = {}, options: RequestOptions = {}): Promise<Download> {
+  stream(query: { filter?: string; phone_number_id?: string; type?: string } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
   }
 }
@@ -680,6 +713,11 @@ export class Webhooks extends Resource {
     return this.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
   }
 
+  /** Preview a filter by content. Evaluates a filter on the endpoint's recent events. Nothing is stored. */
+  previewFilter(endpointId: string, body: Schemas["FilterPreviewRequest"], options: RequestOptions = {}): Promise<Schemas["FilterPreview"]> {
+    return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/preview-filter`, body }, options);
+  }
+
   /** Replay deliveries to an endpoint. Queues new deliveries of a time range, in the background behind fresh events. */
   replay(endpointId: string, body: Schemas["ReplayRequest"], options: RequestOptions = {}): Promise<Schemas["ReplayPreview"] | Schemas["Queued"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/replay`, body }, options);
@@ -713,6 +751,7 @@ export class Resources {
   readonly billing: Billing;
   readonly connectSessions: ConnectSessions;
   readonly consoleSessions: ConsoleSessions;
+  readonly customerData: CustomerData;
   readonly deviceLogins: DeviceLogins;
   readonly events: Events;
   readonly flows: Flows;
@@ -734,6 +773,7 @@ export class Resources {
     this.billing = new Billing(transport);
     this.connectSessions = new ConnectSessions(transport);
     this.consoleSessions = new ConsoleSessions(transport);
+    this.customerData = new CustomerData(transport);
     this.deviceLogins = new DeviceLogins(transport);
     this.events = new Events(transport);
     this.flows = new Flows(transport);

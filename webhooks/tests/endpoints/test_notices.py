@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from django.db import connection, transaction
 
+from gateway import ids
 from gateway.clock import isoformat, now
 from tenants.credentials import api_keys
 from tenants.models import OutboundMail, Tenant
@@ -16,15 +17,16 @@ from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import lifecycle, notices
 from webhooks.endpoints.health import health_of
-from webhooks.endpoints.notices import notify_changes
+from webhooks.endpoints.notices import notify_changes, report_exhausted
 from webhooks.events import envelope
-from webhooks.models import Delivery, Endpoint, Event
+from webhooks.models import Delivery, Endpoint, Event, ExhaustedDelivery
 from webhooks.requests.verify_ping import _examples
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG_AGO = timedelta(minutes=16)
+EXHAUSTED = "webhook.delivery.exhausted"
 
 
 @pytest.fixture(autouse=True)
@@ -300,3 +302,120 @@ def test_the_examples_have_the_members_of_real_events(
     assert list(made) == list(example)
     assert list(made["data"]) == list(example["data"])
     assert made["dedupe_key"].split(":")[::2] == ["webhook", example["dedupe_key"].split(":")[2]]
+
+
+class TestExhausted:
+    """Deliveries that were given up."""
+
+    @pytest.fixture(autouse=True)
+    def _one_attempt(self, settings: Any) -> None:
+        settings.WEBHOOK_RETRY_SCHEDULE = []
+
+    def test_they_are_told_together_and_once(
+        self, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+    ) -> None:
+        for key in ("k1", "k2"):
+            publish_one(tenant, key)
+        dispatcher.run()
+        assert [report_exhausted() for _ in range(2)] == [2, 0]
+        dispatcher.run()
+        (told_of,) = [got.json for got in receiver.received if got.json["type"] == EXHAUSTED]
+        dead = Delivery.objects.filter(endpoint_id=broken.pk, status="dead").order_by("id")
+        assert told_of["data"] == {
+            "endpoint_id": str(broken.id),
+            "url": broken.url,
+            "uid": "shop-17",
+            "count": 2,
+            "deliveries": [
+                {
+                    "id": row.public_id,
+                    "event_id": ids.encode(ids.EVENT, row.event_id),
+                    "event_type": "message.inbound",
+                    "attempts": 1,
+                    "last_error": "http_5xx",
+                    "last_http_status": 503,
+                }
+                for row in dead
+            ],
+        }
+        assert (told(broken), told(other)) == ([], [EXHAUSTED])
+
+    def test_one_that_is_about_a_notice_or_a_single_replay_is_not_told(
+        self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+    ) -> None:
+        receiver.answer = lambda request: web.Response(status=503)
+        publish_one(tenant, "webhook:0:failing", type="webhook.failing")
+        dispatcher.run()
+        assert Delivery.objects.filter(status="dead").count() == 2
+        row = Delivery.objects.filter(endpoint_id=broken.pk).earliest("id")
+        assert api.post(f"/v1/webhook-deliveries/{row.public_id}/replay").json()["status"] == "dead"
+        assert not ExhaustedDelivery.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("threshold", "expected"),
+        [(1, ["A webhook delivery of"]), (2, ["2 webhook deliveries of"]), (3, []), (None, [])],
+    )
+    def test_a_mail_leaves_once_in_a_day_from_the_threshold_on(
+        self, tenant: Tenant, broken: Endpoint, threshold: int | None, expected: list[str]
+    ) -> None:
+        Endpoint.objects.filter(pk=broken.pk).update(exhausted_mail_threshold=threshold)
+        for key in ("k1", "k2"):
+            publish_one(tenant, key)
+            dispatcher.run()
+            report_exhausted()
+        assert [subject.partition(" “")[0] for subject in mails()] == expected
+        if expected:
+            Endpoint.objects.filter(pk=broken.pk).update(exhausted_since=now() - notices.MAIL_WINDOW)
+            for key in ("k3", "k4"):
+                publish_one(tenant, key)
+                dispatcher.run()
+                report_exhausted()
+            assert len(mails()) == 2
+
+    def test_nothing_is_told_of_a_deleted_endpoint(
+        self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint
+    ) -> None:
+        publish_one(tenant)
+        dispatcher.run()
+        api.delete(f"/v1/webhooks/{broken.id}")
+        assert report_exhausted() == 0
+        assert not ExhaustedDelivery.objects.exists()
+        assert told(other) == []
+
+    def test_two_workers_report_each_once(self, tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
+        publish_one(tenant)
+        dispatcher.run()
+        barrier, counts = threading.Barrier(2), []
+
+        def report() -> None:
+            barrier.wait()
+            try:
+                counts.append(report_exhausted())
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=report) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(counts) == [0, 1]
+        assert told(other) == [EXHAUSTED]
+
+
+def test_answers_to_successes_are_kept_when_asked(
+    api: Api, tenant: Tenant, other: Endpoint, receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(text="thanks " * 100)
+    for keeps in (False, True):
+        assert api.patch(f"/v1/webhooks/{other.id}", {"keep_answers": keeps}).status_code == 200
+        publish_one(tenant, f"keeps {keeps}")
+        dispatcher.run()
+    kept = [
+        api.get(f"/v1/webhook-deliveries/{row.public_id}").json()["attempt_log"][0]
+        for row in Delivery.objects.filter(endpoint_id=other.pk, status="delivered").order_by("id")
+    ]
+    assert [(each["response_body"], each["response_headers"]) for each in kept] == [
+        (None, None),
+        (("thanks " * 100)[:500], {}),
+    ]

@@ -539,6 +539,94 @@ class AsyncConsoleSessions(AsyncResource):
         )
 
 
+class AsyncCustomerData(AsyncResource):
+    """Erasure of one customer's data with a receipt, and exports as files."""
+
+    async def erase(self, customer_id: str) -> types.Erasure:
+        """Erase a customer's data.
+
+        Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the
+        background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+        """
+        answer: types.Erasure = await self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/customers/{customer_id}/data", customer_id=customer_id),
+            )
+        )
+        return answer
+
+    def list_erasures(self, *, limit: int | None = None) -> AsyncPages[types.Erasure]:
+        """List erasures.
+
+        The receipts, newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/erasures",
+                query={"limit": limit},
+            )
+        )
+
+    async def get_erasure(self, erasure_id: str) -> types.Erasure:
+        """Get the receipt of an erasure.
+
+        What went, once it is completed.
+        """
+        answer: types.Erasure = await self._json(
+            Call(
+                "GET",
+                self._path("/v1/erasures/{erasure_id}", erasure_id=erasure_id),
+            )
+        )
+        return answer
+
+    async def create_export(
+        self, body: types.ExportRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Export:
+        """Export data.
+
+        Writes a file of lines of JSON in the background: one customer's data, or the whole account of the
+        key's environment.
+        """
+        answer: types.Export = await self._json(
+            Call(
+                "POST",
+                "/v1/exports",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def get_export(self, export_id: str) -> types.Export:
+        """Get the state of an export.
+
+        Whether its file can be fetched.
+        """
+        answer: types.Export = await self._json(
+            Call(
+                "GET",
+                self._path("/v1/exports/{export_id}", export_id=export_id),
+            )
+        )
+        return answer
+
+    def download_export(self, export_id: str) -> AsyncDownload:
+        """Download an export.
+
+        Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+        """
+        return self._download(
+            Call(
+                "GET",
+                self._path("/v1/exports/{export_id}/file", export_id=export_id),
+                accept="application/x-ndjson",
+            )
+        )
+
+
 class AsyncDeviceLogins(AsyncResource):
     """How a program without a browser gets a key that a person confirms."""
 
@@ -665,7 +753,9 @@ class AsyncEvents(AsyncResource):
         )
         return answer
 
-    def stream(self, *, phone_number_id: str | None = None, type: str | None = None) -> AsyncDownload:
+    def stream(
+        self, *, filter: str | None = None, phone_number_id: str | None = None, type: str | None = None
+    ) -> AsyncDownload:
         """Listen to events as they happen.
 
         Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
@@ -677,7 +767,7 @@ class AsyncEvents(AsyncResource):
             Call(
                 "GET",
                 "/v1/events/stream",
-                query={"phone_number_id": phone_number_id, "type": type},
+                query={"filter": filter, "phone_number_id": phone_number_id, "type": type},
                 accept="text/event-stream",
             )
         )
@@ -2175,6 +2265,27 @@ class AsyncWebhooks(AsyncResource):
         )
         return answer
 
+    async def preview_filter(
+        self,
+        endpoint_id: str,
+        body: types.FilterPreviewRequest,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.FilterPreview:
+        """Preview a filter by content.
+
+        Evaluates a filter on the endpoint's recent events. Nothing is stored.
+        """
+        answer: types.FilterPreview = await self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/preview-filter", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     async def replay(
         self, endpoint_id: str, body: types.ReplayRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.ReplayPreview | types.Queued:
@@ -2266,6 +2377,7 @@ class AsyncResources:
         self.billing = AsyncBilling(transport)
         self.connect_sessions = AsyncConnectSessions(transport)
         self.console_sessions = AsyncConsoleSessions(transport)
+        self.customer_data = AsyncCustomerData(transport)
         self.device_logins = AsyncDeviceLogins(transport)
         self.events = AsyncEvents(transport)
         self.flows = AsyncFlows(transport)

@@ -537,6 +537,94 @@ class ConsoleSessions(Resource):
         )
 
 
+class CustomerData(Resource):
+    """Erasure of one customer's data with a receipt, and exports as files."""
+
+    def erase(self, customer_id: str) -> types.Erasure:
+        """Erase a customer's data.
+
+        Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the
+        background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+        """
+        answer: types.Erasure = self._json(
+            Call(
+                "DELETE",
+                self._path("/v1/customers/{customer_id}/data", customer_id=customer_id),
+            )
+        )
+        return answer
+
+    def list_erasures(self, *, limit: int | None = None) -> Pages[types.Erasure]:
+        """List erasures.
+
+        The receipts, newest first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/erasures",
+                query={"limit": limit},
+            )
+        )
+
+    def get_erasure(self, erasure_id: str) -> types.Erasure:
+        """Get the receipt of an erasure.
+
+        What went, once it is completed.
+        """
+        answer: types.Erasure = self._json(
+            Call(
+                "GET",
+                self._path("/v1/erasures/{erasure_id}", erasure_id=erasure_id),
+            )
+        )
+        return answer
+
+    def create_export(
+        self, body: types.ExportRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.Export:
+        """Export data.
+
+        Writes a file of lines of JSON in the background: one customer's data, or the whole account of the
+        key's environment.
+        """
+        answer: types.Export = self._json(
+            Call(
+                "POST",
+                "/v1/exports",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def get_export(self, export_id: str) -> types.Export:
+        """Get the state of an export.
+
+        Whether its file can be fetched.
+        """
+        answer: types.Export = self._json(
+            Call(
+                "GET",
+                self._path("/v1/exports/{export_id}", export_id=export_id),
+            )
+        )
+        return answer
+
+    def download_export(self, export_id: str) -> Download:
+        """Download an export.
+
+        Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+        """
+        return self._download(
+            Call(
+                "GET",
+                self._path("/v1/exports/{export_id}/file", export_id=export_id),
+                accept="application/x-ndjson",
+            )
+        )
+
+
 class DeviceLogins(Resource):
     """How a program without a browser gets a key that a person confirms."""
 
@@ -663,7 +751,9 @@ class Events(Resource):
         )
         return answer
 
-    def stream(self, *, phone_number_id: str | None = None, type: str | None = None) -> Download:
+    def stream(
+        self, *, filter: str | None = None, phone_number_id: str | None = None, type: str | None = None
+    ) -> Download:
         """Listen to events as they happen.
 
         Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
@@ -675,7 +765,7 @@ class Events(Resource):
             Call(
                 "GET",
                 "/v1/events/stream",
-                query={"phone_number_id": phone_number_id, "type": type},
+                query={"filter": filter, "phone_number_id": phone_number_id, "type": type},
                 accept="text/event-stream",
             )
         )
@@ -2173,6 +2263,27 @@ class Webhooks(Resource):
         )
         return answer
 
+    def preview_filter(
+        self,
+        endpoint_id: str,
+        body: types.FilterPreviewRequest,
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> types.FilterPreview:
+        """Preview a filter by content.
+
+        Evaluates a filter on the endpoint's recent events. Nothing is stored.
+        """
+        answer: types.FilterPreview = self._json(
+            Call(
+                "POST",
+                self._path("/v1/webhooks/{endpoint_id}/preview-filter", endpoint_id=endpoint_id),
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     def replay(
         self, endpoint_id: str, body: types.ReplayRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.ReplayPreview | types.Queued:
@@ -2264,6 +2375,7 @@ class Resources:
         self.billing = Billing(transport)
         self.connect_sessions = ConnectSessions(transport)
         self.console_sessions = ConsoleSessions(transport)
+        self.customer_data = CustomerData(transport)
         self.device_logins = DeviceLogins(transport)
         self.events = Events(transport)
         self.flows = Flows(transport)

@@ -499,12 +499,15 @@ class CreatedEndpoint(TypedDict):
     waba_ids: NotRequired[list[str] | None]
     phone_number_ids: NotRequired[list[str] | None]
     statuses: NotRequired[list[str] | None]
+    filter: dict[str, Any] | None
     uid: NotRequired[str | None]
     metadata: dict[str, str]
     headers: dict[str, str]
     timeout_seconds: NotRequired[int | None]
     rate_per_second: NotRequired[int | None]
     ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret: str
@@ -535,6 +538,27 @@ class DeletedFlowEndpoint(TypedDict):
 
 
 class Delivery(TypedDict):
+    id: NotRequired[str]
+    event_id: NotRequired[str]
+    event_type: NotRequired[str]
+    attempts: NotRequired[int]
+    last_error: NotRequired[str | None]
+    last_http_status: NotRequired[int | None]
+
+
+class DeliveriesExhaustedData(TypedDict):
+    """
+    Deliveries to an endpoint of the business were given up; they are not tried again.
+    """
+
+    endpoint_id: str
+    url: str
+    uid: str | None
+    count: int
+    deliveries: list[Delivery]
+
+
+class Delivery1(TypedDict):
     """
     A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt.
     """
@@ -677,12 +701,15 @@ class Endpoint(TypedDict):
     waba_ids: NotRequired[list[str] | None]
     phone_number_ids: NotRequired[list[str] | None]
     statuses: NotRequired[list[str] | None]
+    filter: dict[str, Any] | None
     uid: NotRequired[str | None]
     metadata: dict[str, str]
     headers: dict[str, str]
     timeout_seconds: NotRequired[int | None]
     rate_per_second: NotRequired[int | None]
     ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret_prefix: str
@@ -702,10 +729,13 @@ class EndpointChangeRequest(TypedDict, closed=True):
     waba_ids: NotRequired[list[WabaId] | None]
     phone_number_ids: NotRequired[list[PhoneNumberId] | None]
     statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    filter: NotRequired[dict[str, Any] | None]
     headers: NotRequired[dict[str, Any] | None]
     timeout_seconds: NotRequired[int | None]
     rate_per_second: NotRequired[int | None]
     ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
@@ -739,6 +769,7 @@ class EndpointChangeRequest(TypedDict, closed=True):
                 "webhook.failing",
                 "webhook.disabled",
                 "webhook.recovered",
+                "webhook.delivery.exhausted",
                 "meta.other",
             ]
         ]
@@ -820,10 +851,13 @@ class EndpointRequest(TypedDict, closed=True):
     waba_ids: NotRequired[list[WabaId] | None]
     phone_number_ids: NotRequired[list[PhoneNumberId] | None]
     statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    filter: NotRequired[dict[str, Any] | None]
     headers: NotRequired[dict[str, Any] | None]
     timeout_seconds: NotRequired[int | None]
     rate_per_second: NotRequired[int | None]
     ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
@@ -858,6 +892,7 @@ class EndpointRequest(TypedDict, closed=True):
                 "webhook.failing",
                 "webhook.disabled",
                 "webhook.recovered",
+                "webhook.delivery.exhausted",
                 "meta.other",
             ]
         ]
@@ -869,6 +904,38 @@ class EndpointRequest(TypedDict, closed=True):
 class EndpointWaiting(TypedDict):
     count: int
     oldest: str | None
+
+
+class Erased(TypedDict):
+    """
+    How many of each kind went.
+    """
+
+    scheduled_messages: int
+    opt_outs: int
+    events: int
+    media: int
+    idempotency_answers: int
+    read_marks: int
+    export_files: int
+
+
+class Erasure(TypedDict):
+    """
+    The receipt of an erasure. It does not name the customer.
+    """
+
+    id: str
+    status: Literal["pending", "completed"]
+    created_at: str
+    completed_at: str | None
+    customer_hash: str
+    erased: Erased | None
+
+
+class ErasureList(TypedDict):
+    data: list[Erasure]
+    next_cursor: str | None
 
 
 ErrorCode: TypeAlias = Literal[
@@ -953,6 +1020,7 @@ EventType: TypeAlias = Literal[
     "webhook.failing",
     "webhook.disabled",
     "webhook.recovered",
+    "webhook.delivery.exhausted",
     "meta.other",
 ]
 
@@ -972,6 +1040,26 @@ class Example(TypedDict):
 
 class ExampleRequest(TypedDict, closed=True):
     event_type: EventType
+
+
+class Export(TypedDict):
+    """
+    A file that is written in the background and kept for 7 days.
+    """
+
+    id: str
+    kind: Literal["account", "customer"]
+    status: Literal["pending", "completed"]
+    lines: int | None
+    created_at: str
+
+
+class ExportRequest(TypedDict, closed=True):
+    customer_id: NotRequired[str]
+
+
+class FilterPreviewRequest(TypedDict, closed=True):
+    filter: dict[str, Any]
 
 
 class FlowEndpoint(TypedDict):
@@ -1330,7 +1418,7 @@ class MessageEvent(TypedDict):
     id: str
     type: EventType
     created_at: str
-    deliveries: list[Delivery]
+    deliveries: list[Delivery1]
 
 
 class MessageFigures(TypedDict):
@@ -1586,6 +1674,13 @@ class Plan(TypedDict):
     included_numbers: int
     due_days: int
     version: str | None
+
+
+class PreviewedEvent(TypedDict):
+    id: str
+    type: EventType
+    created_at: str
+    passes: bool
 
 
 class Pricing(TypedDict):
@@ -1851,6 +1946,7 @@ ReplayRequest = TypedDict(
                     "webhook.failing",
                     "webhook.disabled",
                     "webhook.recovered",
+                    "webhook.delivery.exhausted",
                     "meta.other",
                 ]
             ]
@@ -2796,6 +2892,28 @@ VideoMessage = TypedDict(
 )
 
 
+class WebhookDeliveryExhaustedEvent(TypedDict):
+    """
+    The event `webhook.delivery.exhausted`.
+    """
+
+    id: str
+    type: Literal["webhook.delivery.exhausted"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: DeliveriesExhaustedData
+    raw: Any
+    raw_path: str | None
+
+
 class WebhookDisabledEvent(TypedDict):
     """
     The event `webhook.disabled`.
@@ -3268,12 +3386,15 @@ class EndpointWithHealth(TypedDict):
     waba_ids: NotRequired[list[str] | None]
     phone_number_ids: NotRequired[list[str] | None]
     statuses: NotRequired[list[str] | None]
+    filter: dict[str, Any] | None
     uid: NotRequired[str | None]
     metadata: dict[str, str]
     headers: dict[str, str]
     timeout_seconds: NotRequired[int | None]
     rate_per_second: NotRequired[int | None]
     ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret_prefix: str
@@ -3306,6 +3427,17 @@ class EventSummary(TypedDict):
     error_code: NotRequired[int | None]
     payload_available: bool
     deliveries: DeliveryCounts
+
+
+class FilterPreview(TypedDict):
+    """
+    What a filter makes of the endpoint's recent events.
+    """
+
+    checked: int
+    passed: int
+    hints: list[str]
+    events: list[PreviewedEvent]
 
 
 class HealthEntity(TypedDict):
@@ -4202,6 +4334,7 @@ Event: TypeAlias = (
     | WebhookFailingEvent
     | WebhookDisabledEvent
     | WebhookRecoveredEvent
+    | WebhookDeliveryExhaustedEvent
     | MetaOtherEvent
 )
 
@@ -4213,7 +4346,7 @@ class EventWithDeliveries(TypedDict):
 
     event: Event | None
     payload_available: bool
-    deliveries: list[Delivery]
+    deliveries: list[Delivery1]
 
 
 OutgoingMessage: TypeAlias = (

@@ -1,0 +1,164 @@
+"""Exports of data: everything that is stored of one customer, or of a whole account, as lines of JSON.
+
+`{"kind": …, "data": {…}}` in each line: the business, its numbers, endpoints and templates, then opt-outs, messages
+that wait for their time, the events, each exactly as webhooks deliver it, and the message log with the ads that
+messages came from, both the newest first. Of an event whose body is past retention or erased the line has what its
+row still says. Secrets are in no file.
+
+The file is written in the background by `console/exports.py`, kept for days, and deleted when a customer's data is
+erased.
+"""
+
+import gzip
+from collections.abc import Iterator
+from typing import Any, TypeVar
+from uuid import UUID
+
+import orjson
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.http import StreamingHttpResponse
+from rest_framework.utils.encoders import JSONEncoder
+
+from gateway.api.errors import Conflict, NotFound
+from gateway.api.pagination import represent
+from gateway.task_queue import enqueue
+from messaging import opt_outs
+from messaging.erasure import Names, names_of
+from messaging.message_log.serializers import MessageOut, OptedOutCustomerOut
+from messaging.models import MessageTemplate, ScheduledMessage
+from messaging.sending import schedule
+from phone_numbers.models import PhoneNumber
+from phone_numbers.serializers import NumberOut
+from tenants.audit import Actor
+from tenants.models import Export, ExportPart, Tenant
+from tenants.serializers import TenantOut
+from webhooks.events import envelope
+from webhooks.models import Endpoint, Event, Message
+from webhooks.serializers import EndpointOut
+from webhooks.views import EventOut
+
+ACCOUNT, CUSTOMER = "account", "customer"
+KINDS = (ACCOUNT, CUSTOMER)
+JSON_LINES = "application/x-ndjson"
+Row = TypeVar("Row", Event, Message)
+PAGE = 500
+"""Events whose bodies are in memory at once."""
+
+
+def request(
+    *, tenant_id: UUID, environment: str, customer_id: str | None, user_id: int | None, actor: Actor
+) -> Export:
+    """Ask for a file of one customer's data, or of the whole account. Raises Conflict while one is being written."""
+    try:
+        with transaction.atomic():
+            export = Export.objects.create(
+                tenant_id=tenant_id,
+                environment=environment,
+                user_id=user_id,
+                kind=ACCOUNT if customer_id is None else CUSTOMER,
+                query=(customer_id or "").removeprefix("+"),
+            )
+            actor.record(
+                "data.export",
+                tenant_id=tenant_id,
+                target_type="export",
+                target_id=str(export.pk),
+                kind=export.kind,
+            )
+            transaction.on_commit(lambda: enqueue("console.tasks.write_export", export_id=str(export.pk)))
+    except IntegrityError:
+        raise Conflict("A file is being written already: ask for the next one when it is done.") from None
+    return export
+
+
+def find(*, tenant_id: UUID, environment: str, export_id: UUID) -> Export:
+    """A tenant's export of data in an environment. Raises NotFound."""
+    rows = Export.objects.filter(tenant_id=tenant_id, environment=environment, kind__in=KINDS)
+    found = rows.filter(pk=export_id).first()
+    if found is None:
+        raise NotFound("There is no such export.")
+    return found
+
+
+def lines(export: Export) -> Iterator[bytes]:
+    """The lines of a file."""
+    if export.kind == ACCOUNT:
+        yield from _account(export.tenant_id, export.environment)
+    names = names_of(export.tenant_id, export.query) if export.kind == CUSTOMER else None
+    yield from _marks(export, names)
+    yield from _events(export, names)
+    scope = {"tenant_id": export.tenant_id, "environment": export.environment}
+    for page in _pages(Message.objects.filter(_of(names), **scope)):
+        for shown in represent(MessageOut, page):
+            yield _line("message", shown)
+
+
+def _account(tenant_id: UUID, environment: str) -> Iterator[bytes]:
+    yield _line("business", TenantOut(Tenant.objects.get(pk=tenant_id)).data)
+    for number in PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment).order_by("id"):
+        yield _line("number", NumberOut(number).data)
+    for endpoint in Endpoint.objects.for_environment(tenant_id, environment).order_by("id"):
+        yield _line("webhook", EndpointOut(endpoint).data)
+    templates = MessageTemplate.objects.for_tenant(tenant_id).filter(environment=environment)
+    for template in templates.order_by("id").iterator():
+        yield _line("template", orjson.Fragment(template.document))
+
+
+def _marks(export: Export, names: Names | None) -> Iterator[bytes]:
+    """Opt-outs, and messages that wait for their time."""
+    scope: dict[str, Any] = {"tenant_id": export.tenant_id, "environment": export.environment}
+    for opt_out in opt_outs.opted_out(**scope).filter(_of(names)).order_by("id").iterator():
+        yield _line("opt_out", OptedOutCustomerOut(opt_out).data)
+    waiting = ScheduledMessage.objects.filter(status=ScheduledMessage.Status.SCHEDULED, **scope)
+    for scheduled in waiting.order_by("id").iterator():
+        body = bytes(scheduled.body)
+        if names is None or names.is_recipient(orjson.loads(body)):
+            yield _line("scheduled_message", {**schedule.shown(scheduled), "body": orjson.Fragment(body)})
+
+
+def _of(names: Names | None) -> Q:
+    return names.condition if names is not None else Q()
+
+
+def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
+    """Rows from the newest on, some at a time."""
+    page = list(rows.order_by("-id")[:PAGE])
+    while page:
+        yield page
+        page = list(rows.filter(id__lt=page[-1].id).order_by("-id")[:PAGE])
+
+
+def _events(export: Export, names: Names | None) -> Iterator[bytes]:
+    rows = Event.objects.for_environment(export.tenant_id, export.environment)
+    for page in _pages(rows.filter(_of(names))):
+        bodies = envelope.load([event.id for event in page])
+        for event in page:
+            body = bodies[event.id]
+            yield _line("event", orjson.Fragment(body.body()) if body is not None else _head(event))
+
+
+def _head(event: Event) -> object:
+    """What the row of an event without a body says."""
+    event.payload_available, event.delivery_counts = False, {}
+    return {name: value for name, value in EventOut(event).data.items() if name != "deliveries"}
+
+
+def _line(kind: str, data: object) -> bytes:
+    return orjson.dumps({"kind": kind, "data": data}, default=JSONEncoder().default) + b"\n"
+
+
+def file_of(export: Export) -> StreamingHttpResponse:
+    """The file of any export that is written, part by part."""
+    is_json = export.kind in KINDS
+    parts = ExportPart.objects.filter(export=export).order_by("place").values_list("pk", flat=True)
+    content_type = JSON_LINES if is_json else "text/csv; charset=utf-8"
+    answer = StreamingHttpResponse(_unpacked(list(parts)), content_type=content_type)
+    name = f"{export.kind}.{'ndjson' if is_json else 'csv'}"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _unpacked(parts: list[int]) -> Iterator[bytes]:
+    for key in parts:
+        yield gzip.decompress(ExportPart.objects.values_list("content", flat=True).get(pk=key))

@@ -1,0 +1,183 @@
+"""`/v1/customers/{customer_id}/data`, `/v1/erasures*` and `/v1/exports*`: what the law lets a customer ask for."""
+
+import re
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from gateway.api.authentication import caller_of, scope_of
+from gateway.api.errors import NotFound
+from gateway.api.pagination import NewestFirst
+from gateway.api.validation import checked
+from gateway.api.viewsets import ResourceViewSet
+from gateway.roles import KeyScope
+from messaging import data_export, erasure
+from messaging.data_export import JSON_LINES
+from messaging.models import Erasure
+from tenants.audit import Actor
+from tenants.models import Export
+
+CUSTOMER_ID = re.compile(r"\+?[0-9]{5,20}|[A-Z]{2}\.[A-Za-z0-9.]{1,128}")
+"""A wa_id, or a business-scoped user id (upstream fact 1.4)."""
+
+
+class ErasedOut(serializers.Serializer[dict[str, int]]):
+    """How many of each kind went."""
+
+    scheduled_messages = serializers.IntegerField(help_text="Scheduled messages that were cancelled.")
+    opt_outs = serializers.IntegerField(help_text="Opt-outs, one for each id and number.")
+    events = serializers.IntegerField(help_text="Events whose contents and ids are gone.")
+    media = serializers.IntegerField(help_text="Ids of media that are gone.")
+    idempotency_answers = serializers.IntegerField(help_text="Answers of Idempotency-Keys that are gone.")
+    read_marks = serializers.IntegerField(help_text="Marks of how far conversations were read.")
+    export_files = serializers.IntegerField(help_text="Files of exports that may have named the customer.")
+
+
+class ErasureOut(serializers.ModelSerializer[Erasure]):
+    """The receipt of an erasure. It does not name the customer."""
+
+    status = serializers.ChoiceField(
+        choices=["pending", "completed"], help_text="Whether everything is gone yet."
+    )
+    created_at = serializers.DateTimeField(help_text="When it was asked for.")
+    completed_at = serializers.DateTimeField(
+        help_text="When everything was gone; null before.", allow_null=True
+    )
+    customer_hash = serializers.CharField(help_text="A keyed hash of the customer's id.")
+    erased = serializers.SerializerMethodField(help_text="What went; null before.")
+
+    class Meta:
+        model = Erasure
+        fields = ["id", "status", "created_at", "completed_at", "customer_hash", "erased"]
+
+    @extend_schema_field(ErasedOut(allow_null=True))
+    def get_erased(self, row: Erasure) -> dict[str, int] | None:
+        return row.erased
+
+
+class ExportIn(serializers.Serializer[dict[str, Any]]):
+    customer_id = serializers.RegexField(
+        rf"\A(?:{CUSTOMER_ID.pattern})\Z",
+        required=False,
+        help_text="The customer, by wa_id or user_id; without it the whole account.",
+    )
+
+
+class ExportOut(serializers.ModelSerializer[Export]):
+    """A file that is written in the background and kept for 7 days."""
+
+    status = serializers.SerializerMethodField(help_text="Whether the file can be fetched yet.")
+    kind = serializers.ChoiceField(
+        choices=["account", "customer"], help_text="What is in it: the whole account, or one customer's data."
+    )
+    lines = serializers.IntegerField(
+        source="rows", allow_null=True, help_text="How many lines the file has; null while it is written."
+    )
+
+    class Meta:
+        model = Export
+        fields = ["id", "kind", "status", "lines", "created_at"]
+
+    @extend_schema_field({"type": "string", "enum": ["pending", "completed"]})
+    def get_status(self, export: Export) -> str:
+        return "pending" if export.rows is None else "completed"
+
+
+class ErasuresView(ResourceViewSet):
+    """Erasures of customers' data, and their receipts. In both environments."""
+
+    scope = KeyScope.SETTINGS
+    pagination_class: ClassVar = NewestFirst
+
+    @extend_schema(
+        operation_id="erase_customer",
+        summary="Erase a customer's data",
+        description="Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in "
+        "the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.",
+        tags=["Customer data"],
+        responses={202: ErasureOut},
+    )
+    def destroy(self, request: Request, customer_id: str) -> Response:
+        if not CUSTOMER_ID.fullmatch(customer_id):
+            raise NotFound("This is no id of a customer.")
+        row = erasure.request(
+            tenant_id=scope_of(request)["tenant_id"], customer_id=customer_id, actor=Actor.of(request)
+        )
+        return Response(ErasureOut(row).data, status=202)
+
+    @extend_schema(
+        operation_id="list_erasures",
+        summary="List erasures",
+        description="The receipts, newest first.",
+        tags=["Customer data"],
+        responses=ErasureOut(many=True),
+    )
+    def list(self, request: Request) -> Response:
+        pages = NewestFirst()
+        found = pages.paginate_queryset(Erasure.objects.for_tenant(scope_of(request)["tenant_id"]), request)
+        return pages.get_paginated_response(ErasureOut(found, many=True).data)
+
+    @extend_schema(
+        operation_id="get_erasure",
+        summary="Get the receipt of an erasure",
+        description="What went, once it is completed.",
+        tags=["Customer data"],
+        responses=ErasureOut,
+    )
+    def retrieve(self, request: Request, erasure_id: UUID) -> Response:
+        row = erasure.find(tenant_id=scope_of(request)["tenant_id"], erasure_id=erasure_id)
+        return Response(ErasureOut(row).data)
+
+
+class ExportsView(ResourceViewSet):
+    """Files of one customer's data, or of the whole account."""
+
+    scope = KeyScope.EVENTS
+
+    @extend_schema(
+        operation_id="create_export",
+        summary="Export data",
+        description="Writes a file of lines of JSON in the background: one customer's data, or the whole account of "
+        "the key's environment.",
+        tags=["Customer data"],
+        request=ExportIn,
+        responses={202: ExportOut},
+    )
+    def create(self, request: Request) -> Response:
+        body = checked(ExportIn(data=request.data))
+        export = data_export.request(
+            **scope_of(request),
+            customer_id=body.get("customer_id"),
+            user_id=caller_of(request).user_id,
+            actor=Actor.of(request),
+        )
+        return Response(ExportOut(export).data, status=202)
+
+    @extend_schema(
+        operation_id="get_export",
+        summary="Get the state of an export",
+        description="Whether its file can be fetched.",
+        tags=["Customer data"],
+        responses=ExportOut,
+    )
+    def retrieve(self, request: Request, export_id: UUID) -> Response:
+        return Response(ExportOut(data_export.find(**scope_of(request), export_id=export_id)).data)
+
+    @extend_schema(
+        operation_id="download_export",
+        summary="Download an export",
+        description='Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.',
+        tags=["Customer data"],
+        responses={(200, JSON_LINES): OpenApiResponse(OpenApiTypes.STR, description="Lines of JSON.")},
+    )
+    def file(self, request: Request, export_id: UUID) -> HttpResponseBase:
+        export = data_export.find(**scope_of(request), export_id=export_id)
+        if export.rows is None:
+            raise NotFound("The file is not written yet.")
+        return data_export.file_of(export)

@@ -1,0 +1,271 @@
+"""Erasure of one customer's data at a tenant's request, in both environments, with a receipt that names what went.
+
+The request is stored and worked on in the background; running it twice does no harm. What goes: bodies of events and
+notifications, the customer's ids and the ids of messages in the log and in deliveries, answers that are kept of
+batches, scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name
+the customer. What stays are rows that name nobody, so analytics and the ledger keep their counts. The request log holds
+no bodies.
+
+Until it is done the customer's id is encrypted; afterwards a keyed hash is left. The hash is logged too: after a
+restore of an older backup, `manage.py expunge --again` finds by it whose data has to go once more.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import structlog
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils.crypto import salted_hmac
+
+from gateway.api.errors import Conflict, NotFound
+from gateway.clock import now
+from gateway.database.transactions import concerns_all
+from gateway.task_queue import enqueue
+from messaging.batches import lifecycle
+from messaging.conversations.read_marks import key_of
+from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
+from messaging.retention import expunge
+from messaging.sending import schedule
+from phone_numbers.models import PhoneNumber
+from tenants.audit import Actor
+from tenants.models import Export
+from webhooks.events import envelope
+from webhooks.events import retention as events
+from webhooks.models import Event
+
+log = structlog.get_logger(__name__)
+
+LEASE = timedelta(minutes=30)
+"""Of the worker that runs an erasure; after it another one begins again."""
+RUN = "messaging.tasks.erase_customers"
+MEDIA = ("audio", "document", "image", "sticker", "video")
+"""Members of a message that hold the id of a media."""
+EXPORTS_WITH_CUSTOMERS = ("messages", "customer", "account")
+ERASED_ANSWER = b'{"erased":true}'
+"""What a repeated Idempotency-Key is answered with: the message is not sent again, and its answer is gone."""
+
+_ERASE_ANSWERS = """
+UPDATE messaging_idempotencyrecord SET body = %(erased)s
+WHERE tenant_id = %(tenant_id)s AND status IS NOT NULL AND body <> %(erased)s
+  AND EXISTS (SELECT FROM unnest(%(names)s::bytea[]) AS name WHERE position(name IN body) > 0)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The ids of one customer: phone numbers as WhatsApp has them, and business-scoped user ids."""
+
+    wa_ids: frozenset[str]
+    user_ids: frozenset[str]
+
+    def is_recipient(self, message: Mapping[str, Any]) -> bool:
+        """Whether a message's body is addressed to the customer."""
+        to = "".join(filter(str.isdigit, str(message.get("to"))))
+        return to in self.wa_ids or message.get("recipient") in self.user_ids
+
+    @property
+    def all(self) -> frozenset[str]:
+        """All ids."""
+        return self.wa_ids | self.user_ids
+
+    @property
+    def condition(self) -> Q:
+        """The rows that name the customer, of a table with `wa_id` and `user_id`."""
+        return Q(wa_id__in=self.wa_ids) | Q(user_id__in=self.user_ids)
+
+
+def hash_of(tenant_id: UUID, customer_id: str) -> str:
+    """The keyed hash that names a customer of a tenant in receipts and logs."""
+    return salted_hmac("erasure", f"{tenant_id}:{customer_id}", algorithm="sha256").hexdigest()
+
+
+def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
+    """Store a request to erase a customer, by wa_id or user_id; one that is still open is returned again."""
+    customer_id = customer_id.removeprefix("+")
+    with transaction.atomic():
+        erasure, is_new = Erasure.objects.get_or_create(
+            tenant_id=tenant_id,
+            customer_hash=hash_of(tenant_id, customer_id),
+            completed_at=None,
+            defaults={"customer_id": customer_id},
+        )
+        if is_new:
+            # Whose data it was is exactly what must not be written down.
+            actor.record(
+                "customer.erase", tenant_id=tenant_id, target_type="erasure", target_id=str(erasure.pk)
+            )
+            transaction.on_commit(lambda: enqueue(RUN))
+    return erasure
+
+
+def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
+    """A tenant's receipt. Raises NotFound."""
+    found = Erasure.objects.for_tenant(tenant_id).filter(pk=erasure_id).first()
+    if found is None:
+        raise NotFound("There is no such erasure.")
+    return found
+
+
+def run_open() -> int:
+    """Run the erasures that nobody runs. Called after a request and every minute by beat. Returns how many.
+
+    One tenant's failure stops no other.
+    """
+    ran = 0
+    for erasure_id in Erasure.objects.filter(_idle()).order_by("id").values_list("pk", flat=True):
+        try:
+            ran += _run(erasure_id)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.exception("erasure_failed", erasure_id=str(erasure_id))
+    return ran
+
+
+def _idle() -> Q:
+    return Q(completed_at=None) & (Q(leased_until=None) | Q(leased_until__lt=now()))
+
+
+def _run(erasure_id: UUID) -> bool:
+    """Erase, then complete the receipt, unless another worker does."""
+    lease = now() + LEASE
+    if not Erasure.objects.filter(_idle(), pk=erasure_id).update(leased_until=lease):
+        return False
+    erasure = Erasure.objects.get(pk=erasure_id)
+    erased = _erase(erasure.tenant_id, names_of(erasure.tenant_id, erasure.customer_id or ""))
+    held = Erasure.objects.filter(pk=erasure_id, completed_at=None, leased_until=lease)
+    if not held.update(completed_at=now(), leased_until=None, customer_id=None, erased=erased):
+        return False
+    log.info("customer_erased", tenant_id=str(erasure.tenant_id), customer_hash=erasure.customer_hash)
+    return True
+
+
+def names_of(tenant_id: UUID, customer_id: str) -> Names:
+    """All ids of a customer that events and opt-outs name together with the given one."""
+    given, other = ("wa_id", "user_id") if customer_id.isdigit() else ("user_id", "wa_id")
+    linked = {
+        value
+        for model in (Event, OptOut)
+        for value in model.objects.filter(
+            tenant_id=tenant_id, **{given: customer_id, f"{other}__isnull": False}
+        )
+        .values_list(other, flat=True)
+        .distinct()
+    }
+    ids = {given: frozenset({customer_id}), other: frozenset(linked)}
+    return Names(ids["wa_id"], ids["user_id"])
+
+
+def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
+    """Erase what the flows hold of a customer. Returns how many of each went."""
+    media = _media(tenant_id, names)
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).values_list("phone_number_id", flat=True)
+    conversations = [key_of(number, name) for number in numbers for name in names.all]
+    return {
+        "scheduled_messages": _cancel_scheduled(tenant_id, names),
+        "opt_outs": OptOut.objects.filter(names.condition, tenant_id=tenant_id).delete()[0],
+        "events": sum(
+            [
+                *(expunge(tenant_id=tenant_id, wa_id=wa_id) for wa_id in names.wa_ids),
+                *(expunge(tenant_id=tenant_id, user_id=user_id) for user_id in names.user_ids),
+            ]
+        ),
+        "media": KnownMedia.objects.filter(tenant_id=tenant_id, media_id__in=media).delete()[0],
+        "idempotency_answers": _erase_answers(tenant_id, names),
+        "read_marks": ReadMark.objects.filter(tenant_id=tenant_id, conversation__in=conversations).delete()[
+            0
+        ],
+        "export_files": Export.objects.filter(tenant_id=tenant_id, kind__in=EXPORTS_WITH_CUSTOMERS)
+        .delete()[1]
+        .get("tenants.Export", 0),
+    }
+
+
+def _media(tenant_id: UUID, names: Names) -> set[str]:
+    """The ids of the media in a customer's messages, while their bodies are still there."""
+    rows = events.remaining(tenant_id).filter(names.condition)
+    found: set[str] = set()
+    for some in events.in_batches(rows):
+        for body in envelope.load([event.id for event in some]).values():
+            if body is not None and b'"id"' in body.data:
+                found.update(_media_in(orjson.loads(body.data)))
+    return found
+
+
+def _media_in(value: Any) -> Iterator[str]:
+    """The ids of media anywhere in a body."""
+    for each in value if isinstance(value, list) else ():
+        yield from _media_in(each)
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if name in MEDIA and isinstance(each, dict) and "id" in each:
+            yield str(each["id"])
+        yield from _media_in(each)
+
+
+def _cancel_scheduled(tenant_id: UUID, names: Names) -> int:
+    """Cancel the messages to a customer that wait for their time."""
+    cancelled = 0
+    waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED)
+    for message in waiting.iterator():
+        if names.is_recipient(orjson.loads(bytes(message.body))):
+            try:
+                schedule.cancel(message)
+                cancelled += 1
+            except Conflict:
+                continue  # its time came meanwhile
+    return cancelled
+
+
+def _erase_answers(tenant_id: UUID, names: Names) -> int:
+    """Erase the answers of Idempotency-Keys that name a customer; the keys stay, so nothing is sent twice."""
+    quoted = [orjson.dumps(name) for name in names.all]
+    with connection.cursor() as cursor:
+        cursor.execute(_ERASE_ANSWERS, {"tenant_id": tenant_id, "names": quoted, "erased": ERASED_ANSWER})
+        return int(cursor.rowcount)
+
+
+# --- After a restore: whose data was erased since the backup is known by the hashes of the log alone.
+
+
+def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
+    """Request the erasure of those customers of a tenant whose hashes these are. Returns how many were found."""
+    rows = events.remaining(tenant_id)
+    found = 0
+    for column in ("wa_id", "user_id"):
+        for name in rows.filter(**{f"{column}__isnull": False}).values_list(column, flat=True).distinct():
+            if name is not None and hash_of(tenant_id, name) in hashes:
+                request(tenant_id=tenant_id, customer_id=name, actor=Actor())
+                found += 1
+    return found
+
+
+# --- What the message flows hold of a tenant that closes: its open batches, its scheduled messages, and the contents
+# of its events.
+
+
+def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[str, int]:
+    """Receiver of `tenants.signals.tenant_closing`: cancel open batches and scheduled messages.
+
+    Delete the contents of events if asked. Returns how many of each ended.
+    """
+    ended = {"batches": 0, "scheduled messages": 0}
+    for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):
+        try:
+            lifecycle.cancel(tenant_id=tenant_id, environment=batch.environment, batch_id=batch.public_id)
+            ended["batches"] += 1
+        except Conflict:
+            continue  # it ended meanwhile
+    for message in ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED):
+        try:
+            schedule.cancel(message)
+            ended["scheduled messages"] += 1
+        except Conflict:
+            continue  # its time came meanwhile
+    if delete_data:
+        ended["events"] = expunge(tenant_id=tenant_id)
+    return ended

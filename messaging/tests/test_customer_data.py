@@ -1,0 +1,324 @@
+"""Erasure of one customer's data with its receipt, and exports of data: what goes, what stays, and who may."""
+
+import threading
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from console import exports
+from gateway import ids
+from gateway.clock import now
+from gateway.upstream.notifications.change import MessageFacts
+from messaging import erasure
+from messaging.conversations import read_marks
+from messaging.models import (
+    Batch,
+    BatchItem,
+    Erasure,
+    IdempotencyRecord,
+    KnownMedia,
+    OptOut,
+    ReadMark,
+    ScheduledMessage,
+)
+from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
+from tenants.models import AuditEntry, Export, ExportPart, Tenant
+from tests.fixtures import Api, assert_error
+from webhooks.models import Delivery, Event, Message
+from webhooks.tests.publishing import endpoint_of, make, readable
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WA_ID, USER_ID, OTHER = "919812345678", "IN.77889900112233445566", "919800000002"
+
+
+@pytest.fixture(autouse=True)
+def _no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run the tasks themselves."""
+    monkeypatch.setattr("messaging.erasure.enqueue", lambda *_, **__: True)
+    monkeypatch.setattr("messaging.data_export.enqueue", lambda *_, **__: True)
+
+
+def erase(api: Api, customer_id: str = WA_ID) -> dict[str, Any]:
+    """Erase a customer; returns the completed receipt."""
+    asked = api.delete(f"/v1/customers/{customer_id}/data")
+    assert asked.status_code == 202, asked.content
+    erasure.run_open()
+    receipt: dict[str, Any] = api.get(f"/v1/erasures/{asked.json()['id']}").json()
+    assert receipt["status"] == "completed"
+    return receipt
+
+
+def scheduled(tenant: Tenant, to: dict[str, Any]) -> ScheduledMessage:
+    return ScheduledMessage.objects.create(
+        tenant_id=tenant.id,
+        environment="live",
+        phone_number_id="1",
+        send_at=now() + timedelta(days=1),
+        body=orjson.dumps({**to, "type": "text", "text": {"body": "Hi"}}),
+    )
+
+
+def opted_out(tenant: Tenant, *, wa_id: str | None = WA_ID, user_id: str | None = None) -> None:
+    for customer in filter(None, (wa_id, user_id)):
+        OptOut.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            phone_number_id="1",
+            customer=customer,
+            id=ids.uuid7(),
+            wa_id=wa_id,
+            user_id=user_id,
+            wrote_stop=True,
+            wrote_at=now(),
+        )
+
+
+def answered(tenant: Tenant, key: str, wa_id: str) -> None:
+    body = orjson.dumps({"contacts": [{"input": wa_id, "wa_id": wa_id}], "messages": [{"id": "wamid.1"}]})
+    IdempotencyRecord.objects.create(
+        tenant_id=tenant.id,
+        environment="live",
+        key=key,
+        path="/v1/messages",
+        body_hash=b"x" * 32,
+        status=200,
+        headers={"Content-Type": "application/json"},
+        body=body,
+    )
+
+
+BY_AD = MessageFacts(
+    "inbound", "received", is_message=True, referral_source_id="ad-1", referral_ctwa_clid="click"
+)
+IMAGE = orjson.dumps({"message": {"type": "image", "image": {"id": "5100", "mime_type": "image/jpeg"}}})
+
+
+def test_everything_of_a_customer_goes_and_nothing_of_another(
+    tenant: Tenant, other_tenant: Tenant, number: PhoneNumber, api: Api
+) -> None:
+    endpoint_of(tenant)
+    (gone,) = make(tenant, wa_id=WA_ID, user_id=USER_ID, wamid="wamid.1", data=IMAGE, message=BY_AD)
+    (by_user,) = make(tenant, user_id=USER_ID, wamid="wamid.2")
+    (in_sandbox,) = make(tenant, wa_id=WA_ID, environment="test")
+    (stays,) = make(tenant, wa_id=OTHER, wamid="wamid.3", message=BY_AD)
+    (theirs,) = make(other_tenant, wa_id=WA_ID, data=IMAGE)
+    Delivery.objects.update(answers={"0": {"at": "x", "headers": {}, "body": f"Thanks, {WA_ID}"}})
+    for owner in (tenant, other_tenant):
+        KnownMedia.objects.create(
+            tenant_id=owner.id, environment="live", media_id="5100", phone_number_id="1"
+        )
+        answered(owner, "of the customer", WA_ID)
+        Export.objects.create(tenant=owner, environment="live", kind="messages", query="", rows=1)
+        opted_out(owner, user_id=USER_ID)
+    opted_out(tenant, wa_id=OTHER)
+    answered(tenant, "of another", OTHER)
+    waiting = scheduled(tenant, {"to": f"+{WA_ID}"}), scheduled(tenant, {"recipient": USER_ID})
+    to_another = scheduled(tenant, {"to": OTHER})
+    batch = Batch.objects.create(
+        tenant=tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80
+    )
+    BatchItem.objects.create(
+        batch=batch, idx=0, status="failed", body=b'{"to":"919812345678"}', response=b"{}", event_id=gone.id
+    )
+    for customer in (WA_ID, OTHER):
+        read_marks.mark(
+            tenant_id=tenant.id,
+            environment="live",
+            conversations=[read_marks.key_of(number.phone_number_id, customer)],
+            through=ids.uuid7(),
+        )
+
+    receipt = erase(api, f"+{WA_ID}")
+    assert receipt["erased"] == {
+        "scheduled_messages": 2,
+        "opt_outs": 2,
+        "events": 3,
+        "media": 1,
+        "idempotency_answers": 1,
+        "read_marks": 1,
+        "export_files": 1,
+    }
+    assert WA_ID not in str(receipt)
+    assert readable(gone, by_user, in_sandbox, stays, theirs) == [False, False, False, True, True]
+    named = set(Event.objects.for_tenant(tenant.id).values_list("wa_id", "user_id", "wamid"))
+    assert named == {(None, None, None), (OTHER, None, "wamid.3")}
+    assert not Message.objects.filter(tenant_id=tenant.id, wa_id=WA_ID).exists()
+    clicks = Message.objects.filter(tenant_id=tenant.id, referral_ctwa_clid__isnull=False)
+    assert [message.key for message in clicks] == ["wamid.3"]
+    left = OptOut.objects.values_list("tenant_id", "customer")
+    assert set(left) == {(tenant.id, OTHER), (other_tenant.id, WA_ID), (other_tenant.id, USER_ID)}
+    quoted = Delivery.objects.filter(answers__isnull=False).values_list("event_id", flat=True)
+    assert list(quoted) == [stays.id]
+    assert KnownMedia.objects.get().tenant_id == other_tenant.id
+    kept = {(row.tenant_id, row.key): bytes(row.body or b"") for row in IdempotencyRecord.objects.all()}
+    assert kept[tenant.id, "of the customer"] == b'{"erased":true}'
+    assert WA_ID.encode() in kept[other_tenant.id, "of the customer"]
+    assert OTHER.encode() in kept[tenant.id, "of another"]
+    for message in waiting:
+        message.refresh_from_db()
+        assert (message.status, bytes(message.body)) == ("cancelled", b"")
+    to_another.refresh_from_db()
+    assert to_another.status == "scheduled"
+    item = BatchItem.objects.get()
+    assert (bytes(item.body), item.response) == (b"", None)
+    assert ReadMark.objects.count() == 1
+    assert Export.objects.get().tenant_id == other_tenant.id
+    row = Erasure.objects.get()
+    assert (row.customer_id, WA_ID in str(AuditEntry.objects.values())) == (None, False)
+    assert AuditEntry.objects.get(action="customer.erase").target_id == str(row.pk)
+    assert erase(api)["erased"]["events"] == 0
+
+
+def test_a_replay_of_what_was_erased_is_not_sent(tenant: Tenant, api: Api) -> None:
+    endpoint = endpoint_of(tenant)
+    make(tenant, wa_id=WA_ID)
+    delivery = Delivery.objects.get()
+    Delivery.objects.update(status="dead", next_attempt_at=None, leased_until=None)
+    erase(api)
+    answer = api.post(f"/v1/webhook-deliveries/{delivery.public_id}/replay")
+    assert assert_error(answer, 404, "not_found")["details"] == {"reason": "payload_expired"}
+    endpoint.delete()
+
+
+def test_requests_at_once_are_one_erasure_and_workers_at_once_run_it_once(tenant: Tenant, api: Api) -> None:
+    make(tenant, wa_id=WA_ID)
+    barrier, ran = threading.Barrier(4), []
+
+    def ask() -> None:
+        barrier.wait()
+        try:
+            api.delete(f"/v1/customers/{WA_ID}/data")
+            barrier.wait()
+            ran.append(erasure.run_open())
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Erasure.objects.count() == 1
+    assert sum(ran) == 1
+    assert AuditEntry.objects.filter(action="customer.erase").count() == 1
+
+
+def test_a_worker_that_died_is_followed_by_another(tenant: Tenant, api: Api) -> None:
+    (event,) = make(tenant, wa_id=WA_ID)
+    api.delete(f"/v1/customers/{WA_ID}/data")
+    Erasure.objects.update(leased_until=now() + erasure.LEASE)
+    assert erasure.run_open() == 0
+    Erasure.objects.update(leased_until=now() - timedelta(seconds=1))
+    assert erasure.run_open() == 1
+    assert readable(event) == [False]
+
+
+@pytest.mark.parametrize("customer_id", ["12", "nobody", "91981234567x", "IN."])
+def test_what_is_no_customer_is_not_found(api: Api, customer_id: str) -> None:
+    assert_error(api.delete(f"/v1/customers/{customer_id}/data"), 404, "not_found")
+    assert not Erasure.objects.exists()
+
+
+def test_receipts_and_files_are_the_tenants_own(tenant: Tenant, api: Api, other_api: Api) -> None:
+    receipt = erase(api)
+    export = api.post("/v1/exports", {}).json()
+    exports.write_waiting()
+    assert [row["id"] for row in api.get("/v1/erasures").json()["data"]] == [receipt["id"]]
+    assert other_api.get("/v1/erasures").json()["data"] == []
+    for path in (f"erasures/{receipt['id']}", f"exports/{export['id']}", f"exports/{export['id']}/file"):
+        assert api.get(f"/v1/{path}").status_code == 200
+        assert other_api.get(f"/v1/{path}").status_code == 404
+    test_key = api_keys.create(name="t", environment="test", tenant=tenant, scopes=["events"])
+    assert Api(test_key.key).get(f"/v1/exports/{export['id']}").status_code == 404
+
+
+def lines(api: Api, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a new export."""
+    asked = api.post("/v1/exports", body)
+    assert asked.status_code == 202, asked.content
+    path = f"/v1/exports/{asked.json()['id']}"
+    assert asked.json()["status"] == "pending"
+    assert_error(api.get(f"{path}/file"), 404, "not_found")
+    assert_error(api.post("/v1/exports", body), 409, "conflict")
+    exports.write_waiting()
+    answer = api.get(f"{path}/file")
+    assert answer["Content-Type"] == "application/x-ndjson"
+    found = [orjson.loads(line) for line in b"".join(answer).splitlines()]
+    assert api.get(path).json() | {"created_at": None} == asked.json() | {
+        "created_at": None,
+        "status": "completed",
+        "lines": len(found),
+    }
+    return found
+
+
+def test_a_customers_file_has_the_customers_events_as_delivered(
+    tenant: Tenant, other_tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.data_export.PAGE", 2)
+    events = make(tenant, wa_id=WA_ID, user_id=USER_ID, count=3) + make(tenant, user_id=USER_ID)
+    make(tenant, wa_id=OTHER)
+    make(tenant, wa_id=WA_ID, environment="test")
+    make(other_tenant, wa_id=WA_ID)
+    by_ad, *_ = make(tenant, wa_id=WA_ID, wamid="wamid.ad", message=BY_AD)
+    make(tenant, wa_id=OTHER, wamid="wamid.other", message=BY_AD)
+    for owner in (tenant, other_tenant):
+        opted_out(owner, user_id=USER_ID)
+        scheduled(owner, {"to": WA_ID})
+    opted_out(tenant, wa_id=OTHER)
+    waiting = scheduled(tenant, {"recipient": USER_ID})
+    scheduled(tenant, {"to": OTHER})
+    found = lines(api, {"customer_id": WA_ID})
+    kinds = [line["kind"] for line in found]
+    assert kinds == ["opt_out"] + ["scheduled_message"] * 2 + ["event"] * 5 + ["message"]
+    data = [line["data"] for line in found]
+    assert [row["id"] for row in data[3:8]] == [event.public_id for event in reversed([*events, by_ad])]
+    assert data[4] == api.get(f"/v1/events/{events[-1].public_id}").json()["event"]
+    assert (data[0]["wa_id"], data[0]["opted_out_source"]) == (WA_ID, "stop_word")
+    assert (data[2]["id"], data[2]["body"]["recipient"]) == (waiting.public_id, USER_ID)
+    assert (data[8]["id"], data[8]["referral"]["source_id"]) == ("wamid.ad", "ad-1")
+    erase(api)
+    assert not ExportPart.objects.exists()
+    assert lines(api, {"customer_id": WA_ID}) == []
+
+
+def test_the_accounts_file_has_everything_but_secrets(tenant: Tenant, number: PhoneNumber, api: Api) -> None:
+    endpoint = endpoint_of(tenant, headers='{"Authorization": "Bearer hush"}')
+    (event,) = make(tenant)
+    erased, *_ = make(tenant, wa_id=WA_ID)
+    erase(api)
+    found = lines(api, {})
+    assert [line["kind"] for line in found] == ["business", "number", "webhook", "event", "event"]
+    business, phone, webhook, without_body, whole = (line["data"] for line in found)
+    assert business["id"] == str(tenant.id)
+    assert phone["phone_number_id"] == number.phone_number_id
+    assert webhook["id"] == str(endpoint.id)
+    assert (without_body["id"], without_body["payload_available"]) == (erased.public_id, False)
+    assert whole["id"] == event.public_id
+    text = str(found)
+    assert "hush" not in text
+    assert endpoint.secret not in text
+    actions = AuditEntry.objects.filter(action="data.export").values_list("details__kind", flat=True)
+    assert list(actions) == ["account"]
+
+
+def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: Api, tmp_path: Path) -> None:
+    (event,) = make(tenant, wa_id=WA_ID)
+    (stays,) = make(tenant, wa_id=OTHER)
+    written = tmp_path / "erased.txt"
+    written.write_text(f"{tenant.id} {erasure.hash_of(tenant.id, WA_ID)}\n{tenant.id},{'0' * 64}\n")
+    out = StringIO()
+    call_command("expunge", "--again", str(written), stdout=out)
+    assert out.getvalue() == "Erased 1 customers again.\n"
+    assert readable(event, stays) == [False, True]
+    written.write_text("nonsense\n")
+    with pytest.raises(CommandError, match="nonsense"):
+        call_command("expunge", "--again", str(written))

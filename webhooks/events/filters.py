@@ -1,0 +1,238 @@
+"""Filters by content: which events an endpoint or a stream gets by what their `data` says.
+
+A filter is JSON: `{"data.message.type": {"$eq": "button"}}`. It is compiled into a jsonpath of Postgres when it is
+stored, and evaluated by the function `event_passes` (migration 0027) inside the statement that publishes: once for
+each event and endpoint, and not at all for endpoints without one.
+
+A path names a member of `data`, or `type`. Through an array it means any of its elements. A member that is missing
+equals nothing. What cannot be evaluated passes, so that a filter loses no event: `data` longer than 256 KiB, or with
+what Postgres cannot hold as jsonb.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db import connection
+
+from gateway import ids
+from gateway.api.errors import InvalidRequest
+from gateway.api.validation import did_you_mean
+from webhooks.events.envelope import WANTED_BY_MEMBERS
+from webhooks.models import Endpoint
+
+MOST_CONDITIONS, DEEPEST, LONGEST = 50, 5, 4096
+"""Bounds of a filter: comparisons, levels of `$and`, `$or` and `$not`, and characters as JSON."""
+LONGEST_PATH = 200
+PREVIEWED, LOOKED_AT = 100, 1_000
+"""A preview shows so many of the events that the endpoint wants otherwise, among so many of the newest."""
+
+_TYPE, _DATA = "type", "data."
+_PATH = re.compile(r"type|data(?:\.[A-Za-z0-9_]+)+")
+_COMPARISONS = {"$eq": "==", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+_OPERATORS = (*_COMPARISONS, "$in", "$startsWith", "$exists")
+_GROUPS = {"$and": " && ", "$or": " || "}
+
+
+class InvalidFilterError(ValueError):
+    """A filter that cannot be evaluated; its text says what is wrong, and where."""
+
+
+def compiled(given: Any) -> str:
+    """The jsonpath of a filter. Raises InvalidFilterError."""
+    if len(json.dumps(given, default=str)) > LONGEST:
+        raise InvalidFilterError(f"Must have at most {LONGEST:,} characters as JSON.")
+    compiler = _Compiler()
+    path = compiler.group(given, 1)
+    if compiler.conditions > MOST_CONDITIONS:
+        raise InvalidFilterError(f"Must have at most {MOST_CONDITIONS} comparisons.")
+    return path
+
+
+def checked(given: Mapping[str, Any]) -> str:
+    """The jsonpath of a filter in a request. Raises InvalidRequest at the member `filter`."""
+    try:
+        return compiled(given)
+    except InvalidFilterError as error:
+        raise InvalidRequest.of(filter=str(error)) from None
+
+
+class _Compiler:
+    """Compiles one filter and counts its comparisons."""
+
+    def __init__(self) -> None:
+        self.conditions = 0
+
+    def group(self, given: Any, depth: int) -> str:
+        """The members of an object: all must pass."""
+        if not isinstance(given, dict) or not given:
+            raise InvalidFilterError('Must be an object such as {"data.message.type": {"$eq": "button"}}.')
+        if depth > DEEPEST:
+            raise InvalidFilterError(f"Must be nested at most {DEEPEST} levels deep.")
+        return _joined(" && ", [self._member(name, value, depth) for name, value in given.items()])
+
+    def _member(self, name: str, value: Any, depth: int) -> str:
+        if name in _GROUPS:
+            if not isinstance(value, list) or not value:
+                raise InvalidFilterError(f"`{name}` takes a list of filters.")
+            return _joined(_GROUPS[name], [self.group(each, depth + 1) for each in value])
+        if name == "$not":
+            return f"!({self.group(value, depth + 1)})"
+        if name.startswith("$"):
+            hint = did_you_mean(name, [*_GROUPS, "$not"])
+            raise InvalidFilterError(f"`{name[:40]}` is no operator here.{hint}")
+        if not _PATH.fullmatch(name) or len(name) > LONGEST_PATH:
+            hint = did_you_mean(name, known_paths()) or did_you_mean(_DATA + name, known_paths())
+            raise InvalidFilterError(
+                f"`{name[:100]}` is no path: it is `type`, or begins with `data.`.{hint}"
+            )
+        conditions = value if isinstance(value, dict) else {"$eq": value}
+        if not conditions:
+            raise InvalidFilterError(f"`{name}` says no condition.")
+        return _joined(" && ", [self._condition(name, *each) for each in conditions.items()])
+
+    def _condition(self, name: str, operator: str, value: Any) -> str:
+        """One comparison, true or false: `exists` knows no third answer, so `$not` has its plain meaning."""
+        place = "$type" if name == _TYPE else "$" + "".join(f'."{part}"' for part in name.split(".")[1:])
+        self.conditions += len(value) if isinstance(value, list) else 1
+        match operator:
+            case "$exists" if isinstance(value, bool):
+                return f"{'' if value else '!'}exists({place})"
+            case "$startsWith" if isinstance(value, str) and value:
+                return f"exists({place} ? (@ starts with {_literal(name, value)}))"
+            case "$in" if isinstance(value, list) and value:
+                return f"exists({place} ? ({' || '.join(f'@ == {_literal(name, each)}' for each in value)}))"
+            case _ if operator in _COMPARISONS:
+                return f"exists({place} ? (@ {_COMPARISONS[operator]} {_literal(name, value)}))"
+            case "$exists" | "$startsWith" | "$in":
+                takes = {"$exists": "true or false", "$startsWith": "a text", "$in": "a list of values"}
+                raise InvalidFilterError(f"`{operator}` of `{name}` takes {takes[operator]}.")
+        hint = did_you_mean(operator, _OPERATORS)
+        raise InvalidFilterError(f"`{operator[:40]}` of `{name}` is no operator.{hint}")
+
+
+def _joined(by: str, parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else "(" + by.join(parts) + ")"
+
+
+def _literal(name: str, value: Any) -> str:
+    """A value as jsonpath has it, which is JSON without characters that Postgres cannot hold."""
+    is_storable = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, str):
+        is_storable = "\0" not in value and value.encode(errors="replace").decode() == value
+    if not is_storable:
+        raise InvalidFilterError(f"`{name}` is compared with a text, a number, true, false or null.")
+    return json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(maxsize=1)
+def known_paths() -> tuple[str, ...]:
+    """The paths of the examples of all event types: what a mistyped path is compared with."""
+    examples = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
+    return (_TYPE, *sorted({path for event in examples.values() for path in _paths(event["data"], "data")}))
+
+
+def _paths(value: Any, place: str) -> Iterator[str]:
+    """The paths below a value; an array has those of its elements."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _paths(each, place)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield f"{place}.{name}"
+            yield from _paths(each, f"{place}.{name}")
+
+
+def unknown_paths(given: Mapping[str, Any]) -> list[str]:
+    """A sentence for each path of a valid filter that no example of an event has, with the likely one."""
+    known = known_paths()
+    return [
+        f"No example of an event has {path}.{did_you_mean(path, known)}"
+        for path in dict.fromkeys(_named(given))
+        if path not in known
+    ]
+
+
+def _named(given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        if name in _GROUPS:
+            for each in value:
+                yield from _named(each)
+        elif name == "$not":
+            yield from _named(value)
+        else:
+            yield name
+
+
+# --- Preview: what a filter makes of the events that an endpoint's other filters let pass.
+_PREVIEW = f"""
+SELECT event.id, event.type, event_passes(p.body, event.type, %(path)s::jsonpath)
+FROM (SELECT * FROM events WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s
+      ORDER BY id DESC LIMIT %(looked_at)s) AS event
+JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
+JOIN event_payloads p ON p.expires_on = event.payload_expires_on AND p.id = event.id
+WHERE {WANTED_BY_MEMBERS.format(event="event")}
+ORDER BY event.id DESC LIMIT %(previewed)s
+"""  # noqa: S608 - no value is formatted in
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedEvent:
+    """One of the recent events, and whether the filter lets it pass."""
+
+    id: UUID
+    type: str
+    passes: bool
+
+    @property
+    def public_id(self) -> str:
+        return ids.encode(ids.EVENT, self.id)
+
+    @property
+    def created_at(self) -> datetime:
+        return ids.created_at(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a filter makes of an endpoint's recent events, the newest first."""
+
+    events: Sequence[PreviewedEvent]
+    hints: Sequence[str]
+
+    @property
+    def checked(self) -> int:
+        """How many events were evaluated."""
+        return len(self.events)
+
+    @property
+    def passed(self) -> int:
+        """How many of them the endpoint would get."""
+        return sum(each.passes for each in self.events)
+
+
+def preview(endpoint: Endpoint, given: Mapping[str, Any]) -> Preview:
+    """Evaluate a filter on the newest events that the endpoint's other filters let pass. Raises InvalidRequest.
+
+    At most `PREVIEWED` of them, whose bodies are stored. The filter that the endpoint has does not count.
+    """
+    values: dict[str, Any] = {
+        "path": checked(given),
+        "tenant_id": endpoint.tenant_id,
+        "environment": endpoint.environment,
+        "endpoint_id": endpoint.id,
+        "looked_at": LOOKED_AT,
+        "previewed": PREVIEWED,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_PREVIEW, values)
+        events = [PreviewedEvent(*row) for row in cursor.fetchall()]
+    return Preview(events, unknown_paths(given))
