@@ -12,8 +12,8 @@ class NumbersConfig(AppConfig):
         from phone_numbers import tokens  # noqa: F401 - adds its section to the health report
         from phone_numbers.connection import state
         from phone_numbers.sandbox import control
-        from tenants.signals import address_confirmed
+        from tenants.signals import sandbox_wanted
         from webhooks.signals import endpoints_changed
 
         endpoints_changed.connect(state.on_endpoints_changed, dispatch_uid="connection_states")
-        address_confirmed.connect(control.make_after_commit, dispatch_uid="test_world")
+        sandbox_wanted.connect(control.make_after_commit, dispatch_uid="test_world")

@@ -13,6 +13,7 @@ from gateway.clock import now
 from tenants import audit
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
+from tenants.signals import sandbox_wanted
 
 # --- Tenants are created by apps and change their own details. Decisions of staff about them are in
 # `tenant_status.py`.
@@ -70,6 +71,8 @@ def create_for_app(
                 acting_key_id=acting_key_id,
                 details={"app_id": str(app_id), "sandbox": sandbox},
             )
+            if sandbox:
+                sandbox_wanted.send(Tenant, tenant_id=tenant.id)
             transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     except IntegrityError:
         raise InvalidRequest.of(external_ref="Another tenant of this app has this external_ref.") from None

@@ -2,8 +2,11 @@
 
 from django.dispatch import Signal
 
-address_confirmed = Signal()
-"""Sent inside the transaction that confirms a sign-up and makes its tenant, with `tenant_id`."""
+sandbox_wanted = Signal()
+"""Sent with `tenant_id` inside a transaction after which somebody can use the tenant's sandbox.
+
+It confirms a sign-up, makes a tenant that is a sandbox, or makes a test key.
+"""
 
 tenant_closing = Signal()
 """Sent by `phone_numbers.leaving.close` once a tenant can act no more, with `tenant_id` and `delete_data`.

@@ -1,8 +1,9 @@
 """The sandbox of a tenant: its account and numbers, customers who write, what they see, and what Meta decides in it.
 
 A sandbox is an account of the simulator with a ready number, connected like any other account. Making it is safe to
-repeat and to race: its ids follow from the tenant's. It is made after the confirmation of a sign-up by a task; a
-periodic task repeats what failed, and the first use makes what is still missing (decision "Sandbox"). Its numbers
+repeat and to race: its ids follow from the tenant's. It is made by a task after the confirmation of a sign-up, for a
+platform's new sandbox tenant, and at a test key; a periodic task repeats what failed, and the first use makes what is
+still missing (decision "Sandbox"). Its numbers
 need no endpoint to be connected: their events are read with the event stream, the event log or `GET
 /v1/test/conversations` as well.
 
@@ -21,6 +22,7 @@ import orjson
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError
@@ -66,7 +68,7 @@ log = structlog.get_logger(__name__)
 
 ENVIRONMENT = "test"
 SOUGHT = timedelta(days=7)
-"""How long after its confirmation a tenant's missing sandbox is made by a task; later its first use makes it."""
+"""How long after its beginning a tenant's missing sandbox is made by a task; later its first use makes it."""
 FAILURES = (*tokens.FAILURES, ServiceError)
 """Errors of making a sandbox: the simulator is away, or answers with an error."""
 MOST_AT_ONCE = 50
@@ -116,13 +118,13 @@ def connect(tenant_id: UUID, token: str) -> None:
 
 
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
-    """Receiver of `tenants.signals.address_confirmed`: queue the making when the current transaction commits."""
-    if settings.SANDBOX_GRAPH_URL:
+    """Receiver of `tenants.signals.sandbox_wanted`: queue the making when the current transaction commits."""
+    if settings.SANDBOX_GRAPH_URL and not is_made(tenant_id):
         transaction.on_commit(lambda: enqueue("phone_numbers.tasks.make_sandbox", tenant_id=str(tenant_id)))
 
 
 def make_missing() -> int:
-    """Make the sandboxes that recently confirmed tenants still lack; returns how many were made.
+    """Make the sandboxes that recent tenants still lack; returns how many were made.
 
     In random order, so that one that always fails never keeps the others waiting.
     """
@@ -154,8 +156,8 @@ def try_to_make(tenant_id: UUID) -> bool:
 
 def _missing() -> list[UUID]:
     tenants = Tenant.objects.filter(
+        Q(created_via="signup") | Q(sandbox=True),
         id__gte=ids.first_at(now() - SOUGHT),
-        created_via="signup",
         status__in=(Tenant.Status.PENDING_APPROVAL, Tenant.Status.ACTIVE),
     )
     by_waba_id = {

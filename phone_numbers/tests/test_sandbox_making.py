@@ -13,8 +13,10 @@ from pytest_django import Settings
 from phone_numbers import tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
 from phone_numbers.sandbox import control
-from tenants.models import Tenant
-from tenants.signals import address_confirmed
+from tenants import lifecycle
+from tenants.credentials import api_keys
+from tenants.models import PlatformApp, Tenant
+from tenants.signals import sandbox_wanted
 from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
@@ -37,7 +39,7 @@ def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(control, "enqueue", lambda task, **values: queued.append((task, values)))
     tenant = confirmed()
     with TestCase.captureOnCommitCallbacks(execute=True):
-        address_confirmed.send(Tenant, tenant_id=tenant.id)
+        sandbox_wanted.send(Tenant, tenant_id=tenant.id)
         assert queued == [], "nothing is queued before the commit"
     assert queued == [("phone_numbers.tasks.make_sandbox", {"tenant_id": str(tenant.id)})]
     tasks.make_sandbox(tenant_id=str(tenant.id))
@@ -45,6 +47,29 @@ def test_a_confirmation_queues_the_making(monkeypatch: pytest.MonkeyPatch) -> No
     tenant.refresh_from_db()
     assert tenant.status == Tenant.Status.PENDING_APPROVAL
     assert not tenant.number_connected, "its number came by itself: connecting one is still to do"
+
+
+def test_a_test_key_and_a_platforms_sandbox_tenant_queue_the_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[Any] = []
+    monkeypatch.setattr(control, "enqueue", lambda task, **values: queued.append(values["tenant_id"]))
+    platform = PlatformApp.objects.create(name="Desk")
+    older = Tenant.objects.create(name="Older", status=Tenant.Status.ACTIVE, created_via="app")
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        first, live = (
+            lifecycle.create_for_app(
+                app_id=platform.id, name="Shop", external_ref=ref, retention_days=30, sandbox=sandbox
+            )
+            for ref, sandbox in (("a", True), ("b", False))
+        )
+        api_keys.create(name="server", environment="live", tenant=live)
+        api_keys.create(name="laptop", environment="test", tenant=older)
+    assert queued == [str(first.id), str(older.id)]
+    assert control.make_missing() == 1, "what failed for a platform's tenant is made by the next round"
+    assert state_of(first) == [(sandbox_number_id_of(first.id), "connected")]
+    control.make(older.id)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        api_keys.create(name="another", environment="test", tenant=older)
+    assert len(queued) == 2, "one that is made is not made again"
 
 
 def test_the_number_of_a_sandbox_tenant_is_its_connected_number() -> None:
@@ -60,7 +85,7 @@ def test_a_confirmation_without_a_sandbox_queues_nothing(
     settings.SANDBOX_GRAPH_URL = ""
     monkeypatch.setattr(control, "enqueue", lambda *_, **__: pytest.fail("queued"))
     with TestCase.captureOnCommitCallbacks(execute=True):
-        address_confirmed.send(Tenant, tenant_id=confirmed().id)
+        sandbox_wanted.send(Tenant, tenant_id=confirmed().id)
     assert control.make_missing() == 0
 
 

@@ -32,6 +32,7 @@ from gateway.valkey.write_behind import PendingWrite
 from tenants import audit, checklist
 from tenants.credentials import key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
+from tenants.signals import sandbox_wanted
 
 ROTATION_OVERLAP = timedelta(hours=24)
 MOST_KEYS = 100
@@ -224,6 +225,8 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
     )
     if row.tenant_id is not None:
         checklist.mark(tenant_id=row.tenant_id, step="api_key_created")
+        if row.environment == "test":
+            sandbox_wanted.send(ApiKey, tenant_id=row.tenant_id)
     transaction.on_commit(lambda: key_cache.write_key(row))
     return NewKey(row, key)
 

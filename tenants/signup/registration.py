@@ -22,7 +22,7 @@ from gateway.database.partitions import delete_free
 from tenants import audit, mail
 from tenants.credentials import key_cache
 from tenants.models import SignUp, Tenant, User
-from tenants.signals import address_confirmed
+from tenants.signals import sandbox_wanted
 from tenants.signup import screening
 
 LINK_LIFETIME = timedelta(hours=24)
@@ -149,7 +149,7 @@ def _confirm(sign_up: SignUp) -> Tenant:
     )
     transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     screening.after_commit(tenant)
-    address_confirmed.send(Tenant, tenant_id=tenant.id)
+    sandbox_wanted.send(Tenant, tenant_id=tenant.id)
     return tenant
 
 
