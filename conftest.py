@@ -121,6 +121,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
     install()
     yield
     running.close()
+    emptying.close()
 
 
 @pytest.fixture(scope="session")

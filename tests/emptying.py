@@ -3,18 +3,25 @@
 Django's `flush` truncates every table instead, and each truncation makes new files for the table, its partitions and
 its indexes: some hundred relations for a few rows. What `migrate` made stays: content types, permissions, staff roles
 and partitions.
+
+One connection of its own does it for all tests, in a function of that session: the plans over all partitions are made
+once. The tests' connection stays open as well, with the catalogue that its session has read.
 """
 
-from collections.abc import Iterable
+import os
 from typing import Any
 
-from django.db import connection, transaction
+import psycopg
+from django.db import connection
 from django.test import TransactionTestCase
 from psycopg import sql
 
 from gateway.database import partitions
 
 MADE_BY_MIGRATE = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
+_NO_TRIGGERS = "-c session_replication_role=replica -c lock_timeout=60s"
+"""Triggers keep history from being deleted. A test that left a transaction open fails instead of hanging."""
+_session: "psycopg.Connection[Any] | None" = None
 
 
 def delete_instead_of_truncating() -> None:
@@ -27,42 +34,62 @@ def delete_instead_of_truncating() -> None:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
         if not cursor.fetchone()[0]:
             return
-        deleted = _tables()
-        made = _partitions(cursor)
+        cursor.execute("SELECT count(*) FROM pg_inherits")
+        made = cursor.fetchone()[0]
 
     def teardown(self: TransactionTestCase) -> None:
         # A test may have ended its own connection, which would fail every test after it.
         if connection.connection is not None and not connection.is_usable():
             connection.close()
-        if _empty(deleted) < made:
+        if delete_all_rows() < made:
             partitions.maintain()
 
     TransactionTestCase._fixture_teardown = teardown  # type: ignore[attr-defined]
+    TransactionTestCase._should_reload_connections = lambda _: False  # type: ignore[attr-defined]
 
 
-def delete_all_rows() -> None:
-    """Delete the rows of every table now, but for what `migrate` made."""
-    _empty(_tables())
+def delete_all_rows() -> int:
+    """Delete the rows of every table now, but for what `migrate` made. Returns how many partitions there are."""
+    global _session
+    if _session is None:
+        _session = _connected()
+    try:
+        return int(_session.execute("SELECT pg_temp.delete_all_rows()").fetchone()[0])  # type: ignore[index]
+    except psycopg.OperationalError:
+        if not _session.closed:
+            raise
+    # A test ended the sessions of the database.
+    _session = None
+    return delete_all_rows()
 
 
-def _tables() -> list[str]:
+def close() -> None:
+    """End the session: nobody can copy or drop a database that has one."""
+    global _session
+    if _session is not None:
+        _session.close()
+        _session = None
+
+
+def _connected() -> "psycopg.Connection[Any]":
     tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
-    return sorted(set(tables) - MADE_BY_MIGRATE)
-
-
-def _empty(tables: Iterable[str]) -> int:
-    """Delete all rows; returns how many partitions there are."""
-    names = [sql.Identifier(table) for table in tables]
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        has_rows = [sql.SQL("EXISTS (SELECT FROM {})").format(name) for name in names]
-        cursor.execute(sql.SQL("SELECT ") + sql.SQL(", ").join(has_rows))
-        for name, found in zip(names, cursor.fetchone(), strict=True):
-            if found:
-                cursor.execute(sql.SQL("DELETE FROM {}").format(name))
-        return _partitions(cursor)
-
-
-def _partitions(cursor: Any) -> int:
-    cursor.execute("SELECT count(*) FROM pg_inherits")
-    return int(cursor.fetchone()[0])
+    names = [sql.Identifier(table) for table in sorted(set(tables) - MADE_BY_MIGRATE)]
+    has_rows = [sql.SQL("EXISTS (SELECT FROM {})").format(name) for name in names]
+    deletes = [
+        sql.SQL("IF has_rows[{}] THEN DELETE FROM {}; END IF;").format(sql.Literal(place), name)
+        for place, name in enumerate(names, 1)
+    ]
+    session = psycopg.connect(
+        os.environ["DATABASE_URL"],
+        dbname=connection.settings_dict["NAME"],
+        options=_NO_TRIGGERS,
+        autocommit=True,
+    )
+    session.execute(
+        sql.SQL(
+            "CREATE FUNCTION pg_temp.delete_all_rows() RETURNS bigint LANGUAGE plpgsql AS $$"
+            " DECLARE has_rows boolean[];"
+            " BEGIN SELECT ARRAY[{}] INTO has_rows; {} RETURN (SELECT count(*) FROM pg_inherits); END $$"
+        ).format(sql.SQL(", ").join(has_rows), sql.SQL(" ").join(deletes))
+    )
+    return session

@@ -25,7 +25,7 @@ from messaging.tests.conftest import connected_number
 from tenants.credentials import key_cache
 from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
-from tests.emptying import delete_all_rows
+from tests import emptying
 from tests.faults.callers import Callers
 from tests.faults.service import Service, Valkey, database_url, received, wait_until
 from tests.fixtures import Api
@@ -49,13 +49,14 @@ def former_database() -> Iterator[str]:
     """A copy of the tests' database, which is empty afterwards; its URL."""
     name = connection.settings_dict["NAME"]
     connection.close()
+    emptying.close()
     server = urlsplit(os.environ["DATABASE_URL"])
     with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as operator:
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(FORMER))
         copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         operator.execute(drop)
         operator.execute(copy.format(sql.Identifier(FORMER), sql.Identifier(name)))
-        delete_all_rows()
+        emptying.delete_all_rows()
         key_cache.clear_process_cache()
         yield server._replace(path=f"/{FORMER}").geturl()
         operator.execute(drop)
