@@ -3,11 +3,12 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
@@ -153,6 +154,19 @@ def _fresh_process_caches() -> None:
     routing.clear()
     limits.allowance.clear()
     ValkeyCache.alone_until = 0.0
+
+
+@contextmanager
+def shared_rows() -> Iterator[None]:
+    """Rows for several tests: those that roll back run inside, and what is written here is rolled back at the end.
+
+    For a fixture of a class whose tests all roll back.
+    """
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]
+    with block:
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from pytest_django import Settings
 
 from gateway.upstream.contract.bodies import OPERATIONS, reference
-from tests.api_contract.authorisation import ROWS, Route, World, registered_routes
+from tests.api_contract.authorisation import ROWS, Route, registered_routes
 from tests.api_contract.contract import DOCUMENT
-from tests.api_contract.test_authorisation import Callers, world
+from tests.api_contract.test_authorisation import Callers, callers
 from tests.fixtures import Api, assert_error
 
-__all__ = ["world"]
+__all__ = ["callers"]
 
 METAS = {name for name, bodies in OPERATIONS.items() if "request" in bodies} - {"create_batch"}
 """Operations whose body is Meta's own. A batch is the service's, and its messages are Meta's."""
@@ -65,20 +65,21 @@ def caller_of(route: Route, callers: Callers) -> Api:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("route", OWN, ids=lambda route: route.name)
-def test_an_unknown_member_is_refused_with_the_likely_one(route: Route, world: World) -> None:
-    schema = schema_of(route)
-    assert schema is not None
-    row = ROWS[route.name]
-    known = min(schema["properties"], key=lambda name: (-len(name), name))
-    likely, strange = f"{known}x", "zzzzzzzz"
-    body = {**row.body, likely: "x", strange: {"a": [1]}}
-    path = route.path.format(**(row.ids(world) if row.ids else {}))
-    answer = caller_of(route, Callers(world)).request(route.method, path, body)
-    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
-    assert f"Did you mean {known}?" in fields[likely][0]
-    if route.name != "POST /v1/messages/batch":  # its reading ends at the first
-        assert "The known ones are: " in fields[strange][0]
+class TestEachOwnBody:
+    @pytest.mark.parametrize("route", OWN, ids=lambda route: route.name)
+    def test_an_unknown_member_is_refused_with_the_likely_one(self, route: Route, callers: Callers) -> None:
+        schema = schema_of(route)
+        assert schema is not None
+        row = ROWS[route.name]
+        known = min(schema["properties"], key=lambda name: (-len(name), name))
+        likely, strange = f"{known}x", "zzzzzzzz"
+        body = {**row.body, likely: "x", strange: {"a": [1]}}
+        path = route.path.format(**(row.ids(callers.world) if row.ids else {}))
+        answer = caller_of(route, callers).request(route.method, path, body)
+        fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+        assert f"Did you mean {known}?" in fields[likely][0]
+        if route.name != "POST /v1/messages/batch":  # its reading ends at the first
+            assert "The known ones are: " in fields[strange][0]
 
 
 @pytest.mark.django_db
