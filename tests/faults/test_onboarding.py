@@ -2,7 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,12 @@ class Site:
 def site(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Site]:
     """One web process on the tests' database, with the simulator as upstream."""
     service = Service(
-        tmp_path, DATABASE_URL=database_url(), META_GRAPH_URL=simulator.url, SANDBOX_GRAPH_URL=simulator.url
+        tmp_path,
+        DATABASE_URL=database_url(),
+        META_GRAPH_URL=simulator.url,
+        SANDBOX_GRAPH_URL=simulator.url,
+        # The calls that are killed wait for the upstream together.
+        UPSTREAM_TIMEOUT_MS="90000",
     )
     yield Site(service.web())
     service.close()
@@ -85,28 +92,27 @@ def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
     verified_endpoint(tenant)
     killed_at = [
         ("access_token", "before"),
+        ("access_token", "after"),
         ("debug_token", "before"),
         ("subscribed_apps", "before"),
         ("subscribed_apps", "after"),
         ("/register", "before"),
         ("/register", "after"),
     ]
-    for path, when in killed_at:
-        account = simulator.account()
-        _kill_at(site, key, simulator, account, path=path, when=when)
+    accounts = _kill_at(site, key, simulator, killed_at)
+    # The upstream took this code, and its token died with the process.
+    lost = accounts.pop(("access_token", "after"))
+    for place, account in accounts.items():
         answer = _connect(site, key, account, account.code)
-        assert answer.status_code == 200, (path, when, answer.text)
-        assert answer.json()["connection_state"] == "connected", (path, when)
+        assert answer.status_code == 200, (place, answer.text)
+        assert answer.json()["connection_state"] == "connected", place
     assert set(PhoneNumber.objects.values_list("connection_state", flat=True)) == {"connected"}
 
-    # The upstream took the code, and its token died with the process.
-    account = simulator.account()
-    _kill_at(site, key, simulator, account, path="access_token", when="after")
-    spent = _connect(site, key, account, account.code)
+    spent = _connect(site, key, lost, lost.code)
     assert spent.status_code == 400
     assert spent.json()["error"]["error_subcode"] == 36009
-    assert not BusinessAccount.objects.filter(waba_id=account.waba_id).exists()
-    answer = _connect(site, key, account, simulator.code(account.waba_id))
+    assert not BusinessAccount.objects.filter(waba_id=lost.waba_id).exists()
+    answer = _connect(site, key, lost, simulator.code(lost.waba_id))
     assert answer.json()["connection_state"] == "connected"
 
 
@@ -135,22 +141,40 @@ def _connect(site: Site, key: NewKey, account: SimulatedAccount, code: str) -> r
 
 
 def _kill_at(
-    site: Site, key: NewKey, simulator: RunningSimulator, account: SimulatedAccount, *, path: str, when: str
-) -> None:
-    """Connect, and kill the web process while the upstream keeps it waiting at a call."""
-    simulator.faults({"action": "hang", "match": {"path": path}, "when": when, "times": 1})
-    body = {"code": account.code, "waba_id": account.waba_id, "phone_number_id": account.phone_number_id}
-    headers = {"Authorization": f"Bearer {key.key}"}
+    site: Site, key: NewKey, simulator: RunningSimulator, killed_at: list[tuple[str, str]]
+) -> dict[tuple[str, str], SimulatedAccount]:
+    """Connect an account for each place, and kill the web process while the upstream keeps each waiting at its own.
 
-    def call() -> requests.Response:
-        return requests.post(f"{site.url}/v1/numbers/embedded-signup", json=body, headers=headers, timeout=30)
-
-    _killed(
-        site,
-        call,
-        lambda: simulator.control("GET", "faults")["rules"][0]["used"] == 1,
+    A place keeps one call waiting: the next passes it, so that each comes one place further.
+    """
+    simulator.faults(
+        *({"action": "hang", "match": {"path": path}, "when": when, "times": 1} for path, when in killed_at)
     )
+    accounts = {place: simulator.account() for place in killed_at}
+    headers = {"Authorization": f"Bearer {key.key}"}
+    with ExitStack() as calls:
+        for number, account in enumerate(accounts.values(), start=1):
+            body = {
+                "code": account.code,
+                "waba_id": account.waba_id,
+                "phone_number_id": account.phone_number_id,
+            }
+            call = partial(
+                requests.post,
+                f"{site.url}/v1/numbers/embedded-signup",
+                json=body,
+                headers=headers,
+                timeout=90,
+            )
+            calls.enter_context(_broken_off(call))
+            wait_until(lambda number=number: _waiting(simulator) == number, "the call came to its place")
+        site.kill()
     simulator.faults()
+    return accounts
+
+
+def _waiting(simulator: RunningSimulator) -> int:
+    return sum(rule["used"] for rule in simulator.control("GET", "faults")["rules"])
 
 
 def _kill_while_locked(site: Site, table: str, call: Any) -> None:
@@ -163,11 +187,14 @@ def _kill_while_locked(site: Site, table: str, call: Any) -> None:
             cursor.execute(waits, [table])
             return cursor.fetchone() is not None
 
-        _killed(site, call, is_waiting)
+        with _broken_off(call):
+            wait_until(is_waiting, "the call came to where it is killed")
+            site.kill()
 
 
-def _killed(site: Site, call: Any, is_there: Any) -> None:
-    """Make a call in a thread, and kill the web process once it is where the test wants it."""
+@contextmanager
+def _broken_off(call: Callable[[], requests.Response]) -> Iterator[None]:
+    """Make a call in a thread; at the end its process must have left it without an answer."""
     failed: list[Exception] = []
 
     def caller() -> None:
@@ -178,7 +205,6 @@ def _killed(site: Site, call: Any, is_there: Any) -> None:
 
     thread = threading.Thread(target=caller)
     thread.start()
-    wait_until(is_there, "the call came to where it is killed")
-    site.kill()
+    yield
     thread.join(20)
     assert failed, "the call was answered"
