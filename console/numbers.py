@@ -18,10 +18,10 @@ from gateway.api.errors import NotFound
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.flows import endpoints
 from messaging.models import FlowEndpoint
-from phone_numbers import leaving, operations
+from phone_numbers import app_data, leaving, operations
 from phone_numbers.connection.notices import explained, explained_failure
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.models import ConnectSession, PhoneNumber
+from phone_numbers.models import AppData, ConnectSession, PhoneNumber
 from phone_numbers.onboarding import require_session_allowed, session_allowed
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
@@ -70,6 +70,12 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
 def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """One number: connection state with reason and repair, Meta's data, and its forms."""
     return _number_page(request, visit, _find(visit, phone_number_id))
+
+
+def _app_data(found: PhoneNumber) -> list[tuple[str, AppData | None]]:
+    """What is shown of the data of a coexistence number's app."""
+    progress = app_data.progress_of(found)
+    return [("Contacts", progress["contacts"]), ("Chats of the last six months", progress["history"])]
 
 
 def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
@@ -254,6 +260,7 @@ def _number_page(
             "explained": explained(found.connection_detail),
             "register_form": register_form or RegisterForm(),
             "health": seen,
+            "app_data": _app_data(found) if found.coexistence else None,
         },
         status=status,
     )

@@ -33,6 +33,11 @@ def uuid7() -> UUID:
     return uuid_utils.compat.uuid7()
 
 
+def uuid7_at(millisecond: int) -> UUID:
+    """A new UUIDv7 of what happened at a millisecond since 1970."""
+    return UUID(int=millisecond << 80 | uuid7().int & ((1 << 80) - 1))
+
+
 def encode(prefix: str, value: UUID) -> str:
     """The public form of an id, e.g. `evt_01JD…`."""
     number = value.int

@@ -81,8 +81,6 @@ SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH
 """The simulator's sign-up SDK, as the tenant's browser reaches it."""
 META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
 """The login configuration of the embedded sign-up (Facebook Login for Business)."""
-EMBEDDED_SIGNUP_FEATURE_TYPE: str = env.str("EMBEDDED_SIGNUP_FEATURE_TYPE", "")
-"""`whatsapp_business_app_onboarding` offers customers to keep using the WhatsApp Business app (coexistence)."""
 UPSTREAM_TIMEOUT_MS = 15_000
 """Longest duration of a call to the Graph API, in milliseconds (specification 8)."""
 
@@ -505,6 +503,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "messaging.tasks.start_due_template_syncs",
         "schedule": 15.0,
         "options": {"expires": 15},
+    },
+    "app-data": {
+        "task": "phone_numbers.tasks.request_app_data",
+        "schedule": 60.0,
+        "options": {"expires": 60},
     },
     "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
     "missing-sandboxes": {

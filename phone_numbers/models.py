@@ -139,6 +139,55 @@ class PhoneNumber(models.Model):
         return self.account.waba_id
 
 
+class AppData(models.Model):
+    """A synchronisation of what a coexistence number's WhatsApp Business app holds. Written by `app_data.py`."""
+
+    class Kind(models.TextChoices):
+        CONTACTS = "smb_app_state_sync", "Contacts"
+        HISTORY = "history", "Chats"
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        REQUESTED = "requested"
+        RECEIVING = "receiving"
+        COMPLETED = "completed"
+        DECLINED = "declined"
+        EXPIRED = "expired"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    number = models.ForeignKey(PhoneNumber, on_delete=models.CASCADE, related_name="app_data")
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
+    ends_at = models.DateTimeField()
+    """Until when Meta takes the request."""
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(default=now)
+    requested_at = models.DateTimeField(null=True, blank=True)
+    request_id = models.CharField(max_length=255, null=True, blank=True)
+    progress = models.PositiveSmallIntegerField(default=0)
+    """Percent, as Meta says it of the chats."""
+    received = models.PositiveIntegerField(default=0)
+    """How many contacts or messages came so far."""
+    finished_at = models.DateTimeField(null=True, blank=True)
+    error_code = models.IntegerField(null=True, blank=True)
+    """Meta's code of the last refusal."""
+
+    class Meta:
+        verbose_name_plural = "app data"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["number", "kind"], name="app_data_once_per_number")
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["next_attempt_at"], condition=models.Q(status="pending"), name="app_data_pending"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number_id} {self.kind}"
+
+
 class NumberStateInterval(models.Model):
     """An interval in which a number was in a connection state. Usage is measured by them.
 

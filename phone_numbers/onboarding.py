@@ -2,6 +2,8 @@
 
     exchange the code → check the token → subscribe the account → register the number → store the upstream's view
 
+A coexistence number is not registered; the data of its app is requested in the end (`app_data.py`).
+
 Called by the API and by the hosted connect page. No step holds a transaction over its upstream call. Each step stores
 its result: the token of a code is kept with the code's hash, and account and number exist as soon as the token has
 proved them. So a second call, or `subscribe`, finishes what failed.
@@ -30,7 +32,7 @@ from gateway.upstream import client, oauth
 from gateway.upstream import numbers as upstream
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
-from phone_numbers import leaving
+from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.sync import store_view
@@ -135,6 +137,7 @@ def embedded_signup(
     subscribe(account)
     register(account, number, pin=pin)
     refresh(account, number)
+    app_data.begin(number)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
 
@@ -162,6 +165,7 @@ def connect(
     subscribe(account)
     for number in numbers:
         store_view(number, views[number.phone_number_id], read_at=read_at)
+        app_data.begin(number)
     own = list(account.numbers.select_related("account").defer("pin", "meta_snapshot").order_by("id"))
     return own, sorted(views.keys() - {number.phone_number_id for number in numbers})
 

@@ -2,13 +2,13 @@
 
 import re
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from rest_framework import serializers
 
 from gateway.database.statements import bulk_cursor
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import AppData, PhoneNumber
 
 # --- The upstream's messaging limit in words: how many customers a business may write to first in 24 hours.
 
@@ -69,6 +69,28 @@ class NumberOut(serializers.ModelSerializer[PhoneNumber]):
     class Meta:
         model = PhoneNumber
         fields = list(ListedNumber._fields)
+
+
+class AppDataOut(serializers.ModelSerializer[AppData]):
+    """One synchronisation: the contacts or the chats of the WhatsApp Business app."""
+
+    class Meta:
+        model = AppData
+        fields = ["status", "progress", "received", "requested_at", "ends_at", "finished_at", "error_code"]
+        extra_kwargs: ClassVar = {
+            "progress": {"help_text": "Percent, as WhatsApp says it of the chats; 0 for contacts."},
+            "received": {"help_text": "Contacts or messages that came so far."},
+            "ends_at": {"help_text": "Until when WhatsApp takes the request, ISO 8601 in UTC."},
+        }
+
+
+class NumberAppDataOut(serializers.Serializer[Any]):
+    """What became of the data of a number's WhatsApp Business app."""
+
+    phone_number_id = serializers.CharField()
+    coexistence = serializers.BooleanField()
+    contacts = AppDataOut(allow_null=True)
+    history = AppDataOut(allow_null=True)
 
 
 class RefreshedNumberOut(NumberOut):

@@ -28,7 +28,7 @@ from gateway.upstream.calls import platform
 from gateway.upstream.numbers import digits_of
 from phone_numbers import tokens
 from phone_numbers.connection import state
-from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
+from phone_numbers.models import AppData, BusinessAccount, PhoneNumber, TakenAway
 from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 
 
@@ -323,6 +323,10 @@ def _part(account: BusinessAccount, value: Mapping[str, Any]) -> None:
         numbers = numbers.filter(coexistence=True)
     else:
         numbers = numbers.none()
+    if value.get("event") == "PARTNER_REMOVED":
+        # The next onboarding synchronises anew. After a change of the device, WhatsApp connects by itself again.
+        synced = AppData.objects.filter(number__account=account)
+        (synced.filter(number__digits=named) if named else synced).delete()
     parted = numbers.update(taken_away=TakenAway.ACCOUNT_REMOVED, facts_changed_at=now())
     if not parted and not named:
         _take_away(account, TakenAway.ACCOUNT_REMOVED)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from phone_numbers import onboarding, sync, tokens
+from phone_numbers import app_data, onboarding, sync, tokens
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
 
@@ -21,6 +21,12 @@ def start_due_syncs(**_: Any) -> None:
 def sync_account(*, account_id: str, lease: str, **_: Any) -> None:
     """Re-read one account, if the lease is still its own."""
     sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
+
+
+@shared_task
+def request_app_data(**_: Any) -> None:
+    """Every minute, and after an onboarding: request the contacts and chats of apps that are due."""
+    app_data.request_due()
 
 
 @shared_task

@@ -22,7 +22,7 @@ from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, meta_unreachable, passed_through
-from phone_numbers import leaving, onboarding, operations, serializers
+from phone_numbers import app_data, leaving, onboarding, operations, serializers
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
@@ -35,6 +35,7 @@ from phone_numbers.serializers import (
     ConnectionOut,
     EmbeddedSignupIn,
     MigrateIn,
+    NumberAppDataOut,
     NumberHealthOut,
     NumberOut,
     RefreshedNumberOut,
@@ -116,6 +117,19 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def health(self, request: Request, phone_number_id: str) -> Response:
         return Response(NumberHealthOut(operations.read_health(_number(request, phone_number_id))).data)
+
+    @extend_schema(
+        operation_id="get_app_data",
+        summary="Get the progress of a number's app data",
+        description="Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the "
+        "last six months have come. Null for what was never requested.",
+        tags=["Numbers"],
+        responses=NumberAppDataOut,
+    )
+    def app_data(self, request: Request, phone_number_id: str) -> Response:
+        number = _number(request, phone_number_id)
+        shown = {"phone_number_id": phone_number_id, "coexistence": number.coexistence}
+        return Response(NumberAppDataOut({**shown, **app_data.progress_of(number)}).data)
 
     @extend_schema(
         operation_id="release_number",

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from simulator.app_data import echo
 from simulator.control.views import answer, read, refusals, require_account
 from simulator.customer_messages.inbound import prefer, receive
 from simulator.customers import contact
@@ -27,6 +28,11 @@ async def preferences(request: web.Request) -> web.Response:
     customer = prefer(request.app[SIMULATOR], body)
     told = {"phone_number_id": body["phone_number_id"], "customer": customer, "value": body["value"]}
     return answer(told, status=201)
+
+
+async def echoes(request: web.Request) -> web.Response:
+    """POST /sim/echoes: the business writes a text in its WhatsApp Business app."""
+    return answer(echo(request.app[SIMULATOR], await read(request)).view(), status=201)
 
 
 async def list_messages(request: web.Request) -> web.Response:
@@ -106,6 +112,7 @@ def add_routes(app: web.Application) -> None:
     for method, path, handler in (
         ("POST", "/sim/inbound", inbound),
         ("POST", "/sim/preferences", preferences),
+        ("POST", "/sim/echoes", echoes),
         ("GET", "/sim/messages", list_messages),
         ("GET", "/sim/messages/stream", stream),
         ("POST", "/sim/messages/{message_id}/status", change_status),

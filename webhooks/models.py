@@ -399,6 +399,8 @@ class ExhaustedDelivery(models.Model):
         return ids.encode(ids.DELIVERY, self.delivery_id)
 
 
+OLDEST_HISTORY = timedelta(days=180)
+"""How far back the old chats of the WhatsApp Business app go (upstream fact 3.6)."""
 EXPUNGED = "expunged:"
 """Prefix of an expunged message's key and of an expunged event's dedupe key; the row's id follows."""
 PRECEDENCE: Mapping[Status, str] = {
@@ -467,6 +469,8 @@ class Message(models.Model):
     referral_source_id = models.CharField(max_length=255, null=True)
     """The ad or post that the customer came from with this message."""
     referral_ctwa_clid = models.CharField(max_length=512, null=True)
+    history = models.BooleanField(null=True)
+    """Whether it is one of the WhatsApp Business app's old chats: `id` is of the time when it was sent."""
 
     class Meta:
         db_table = "messages"
@@ -507,6 +511,11 @@ class Message(models.Model):
     def wamid(self) -> str | None:
         """The upstream's id; None when it gave none, or when the message was expunged."""
         return None if self.key.startswith((ids.EVENT, EXPUNGED)) else self.key
+
+    @property
+    def is_history(self) -> bool:
+        """Whether it is one of the WhatsApp Business app's old chats."""
+        return bool(self.history)
 
     @property
     def status(self) -> Status:

@@ -61,9 +61,9 @@ ADVISORY_LOCK = 0x7061_7274
 class PartitionedTable:
     """A table partitioned by range: of a UUIDv7 id, or of a date.
 
-    `ahead_days` of partitions exist beyond today. A partition is dropped when all its time lies more than
-    `keep_days()` days back. `date_column` is the key of one that is partitioned by date; a `fillfactor` below 100
-    leaves room on each page for new versions of rows that are updated.
+    `ahead_days` of partitions exist beyond today, and `behind_days` before it. A partition is dropped when all its
+    time lies more than `keep_days()` days back. `date_column` is the key of one that is partitioned by date; a
+    `fillfactor` below 100 leaves room on each page for new versions of rows that are updated.
     """
 
     name: str
@@ -73,6 +73,7 @@ class PartitionedTable:
     keep_days: Callable[[], int]
     date_column: str = "expires_on"
     fillfactor: int = 100
+    behind_days: int = 0
 
     def start_of(self, day: date) -> date:
         """The first day of the partition that holds a day."""
@@ -139,7 +140,7 @@ def maintain(today: date | None = None) -> None:
 
 
 def _maintain_one(table: PartitionedTable, today: date) -> None:
-    _make(table, today)
+    _make(table, today - timedelta(days=min(table.behind_days, table.keep_days())))
     for name, start in sorted(_partitions(table).items()):
         if table.after(start) <= today - timedelta(days=table.keep_days()):
             drop(name)

@@ -41,8 +41,8 @@ FROM (
     ORDER BY id DESC LIMIT %(walked)s
 ) AS walk
 CROSS JOIN LATERAL (VALUES
-    ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system'),
-    ('outbound', direction = 'outbound'),
+    ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE),
+    ('outbound', direction = 'outbound' AND history IS NOT TRUE),
     ('template', template IS NOT NULL),
     ('referral', referral_source_id IS NOT NULL),
     ('wa_id', wa_id IS NOT NULL),

@@ -63,6 +63,9 @@ class MessageOut(serializers.ModelSerializer[Message]):
         help_text="The ad or post that the customer came from with this message; else null."
     )
     created_at = serializers.DateTimeField()
+    is_history = serializers.BooleanField(
+        help_text="One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then."
+    )
 
     class Meta:
         model = Message
@@ -83,6 +86,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
             "event_id",
             "pricing",
             "referral",
+            "is_history",
             "service_ms",
             "upstream_ms",
             "created_at",

@@ -33,7 +33,7 @@ from messaging import known_nodes, opt_outs
 from messaging.message_templates import mirror
 from messaging.models import KeptNotification
 from messaging.notifications.routing import Owner, finding_owners, named_in, owners
-from phone_numbers import sync
+from phone_numbers import app_data, sync
 from phone_numbers.connection import state as number_connection
 from phone_numbers.lookup import NumberRoute
 from webhooks import wake_up
@@ -89,10 +89,17 @@ def _opt_outs(change: Change, owner: Owner) -> None:
         opt_outs.apply(change, owner.number)
 
 
+def _app_data(change: Change, owner: Owner) -> None:
+    app_data.apply_notification(
+        field=change.field, value=change.value or {}, phone_number_id=owner.phone_number_id
+    )
+
+
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(sync.HANDLERS, _numbers),
     **dict.fromkeys(mirror.HANDLERS, _templates),
     **dict.fromkeys(("messages", "user_preferences"), _opt_outs),
+    **dict.fromkeys(("history", "smb_app_state_sync"), _app_data),
 }
 """Upstream field → what it changes here."""
 
@@ -285,15 +292,19 @@ def _apply(parts: Sequence[_Part], published: Published) -> None:
 
 def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
     """The event of a draft; `moved` says where its change is in the tenant's part of the notification."""
+    raw_path: str | None = draft.raw_path
+    if draft.type == "message.history":
+        # Thousands come in one notification: it stays with the event of the whole, not with each of them.
+        raw_path = None
+    elif moved is not None:
+        raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])
     return NewEvent(
         id=ids.uuid7(),
         type=draft.type,
         environment=owner.environment,
         dedupe_key=draft.dedupe_key,
         data=draft.data,
-        raw_path=draft.raw_path
-        if moved is None
-        else rebase(draft.raw_path, moved[draft.entry, draft.change]),
+        raw_path=raw_path,
         waba_id=owner.waba_id,
         phone_number_id=owner.phone_number_id or draft.phone_number_id,
         display_phone_number=draft.display_phone_number or owner.display_phone_number,

@@ -47,6 +47,7 @@ ENVELOPE = [
 ]
 OWN = {
     "message.outbound",
+    "message.history",
     "customer.opt_out",
     "batch.completed",
     "number.connection",

@@ -118,7 +118,6 @@ def connect_page(request: HttpRequest, token: str) -> HttpResponse:
         "sdk_origin": _origin(sdk_url),
         "app_id": platform(session.environment).app_id,
         "config_id": settings.META_CONFIG_ID,
-        "feature_type": settings.EMBEDDED_SIGNUP_FEATURE_TYPE,
         "graph_version": settings.META_GRAPH_VERSION,
     }
     return _page(request, "connect/open.html", context, sdk_origin=_origin(sdk_url))

@@ -184,13 +184,14 @@ def ensure(tenant_id: UUID) -> list[PhoneNumber]:
     return _numbers(tenant_id)
 
 
-def add_number(tenant_id: UUID) -> PhoneNumber:
-    """One more number. Raises InvalidRequest beyond `MOST_NUMBERS`."""
+def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
+    """One more number, also one that stays in the WhatsApp Business app. Raises InvalidRequest beyond the limit."""
     before = {number.phone_number_id for number in ensure(tenant_id)}
     if len(before) >= MOST_NUMBERS:
         raise InvalidRequest(f"A test world has at most {MOST_NUMBERS} numbers.")
     account = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant_id))
-    accepted_object(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json={}))
+    asked = {"coexistence": True} if coexistence else {}
+    accepted_object(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json=asked))
     connect(tenant_id, account.access_token)
     return next(number for number in _numbers(tenant_id) if number.phone_number_id not in before)
 
@@ -200,6 +201,18 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     number = number_of(tenant_id, message.get("phone_number_id"))
     said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
     answer = _control(tenant_id, "POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
+    return accepted_object(answer)
+
+
+def echo(tenant_id: UUID, *, to: str, text: str, phone_number_id: str | None = None) -> dict[str, Any]:
+    """Write as the business in the WhatsApp Business app. Raises NotFound, InvalidRequest for a number without it."""
+    number = number_of(tenant_id, phone_number_id)
+    if not number.coexistence:
+        raise InvalidRequest.of(phone_number_id="This number is not in the WhatsApp Business app.")
+    said = {"phone_number_id": number.phone_number_id, "to": to, "text": text}
+    answer = _control(tenant_id, "POST", "echoes", json=said)
     if answer.status == 400:
         raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
     return accepted_object(answer)

@@ -58,6 +58,8 @@ NUMBER_EVENTS = (
     "NAME_APPROVED",
     "NAME_REJECTED",
     "PIN_CHANGED",
+    "APP_REMOVED",
+    "APP_RECONNECTED",
 )
 
 
@@ -102,6 +104,20 @@ class TestInboundOut(serializers.Serializer[Any]):
     id = serializers.CharField(help_text="The message id that the event carries as `wamid`.")
     phone_number_id = serializers.CharField()
     customer = serializers.CharField()
+
+
+class TestNumberIn(serializers.Serializer[Any]):
+    coexistence = serializers.BooleanField(
+        default=False, help_text="It stays in the WhatsApp Business app, which has contacts and chats."
+    )
+
+
+class TestEchoIn(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField(
+        required=False, max_length=64, help_text="A number with `coexistence`. The first number if left out."
+    )
+    to = serializers.CharField(max_length=160, help_text="The customer's phone number.")
+    text = serializers.CharField(max_length=4096, help_text="What the business writes in its app.")
 
 
 class TestPreferenceIn(serializers.Serializer[Any]):
@@ -270,12 +286,13 @@ class SandboxView(UpstreamCallsView):
         summary="Add a number to the test world",
         description="The first exists already. A number of the test world is connected at once and needs no endpoint.",
         tags=["Test world"],
-        request=None,
+        request=TestNumberIn,
         responses={201: NumberOut},
     )
     @waits_for_upstream
     def numbers(self, request: Request) -> Response:
-        return Response(NumberOut(control.add_number(tenant_of(request).id)).data, status=201)
+        asked = checked(TestNumberIn(data=request.data))
+        return Response(NumberOut(control.add_number(tenant_of(request).id, **asked)).data, status=201)
 
     @extend_schema(
         operation_id="send_test_inbound",
@@ -292,6 +309,20 @@ class SandboxView(UpstreamCallsView):
         if not isinstance(request.data, dict) or not isinstance(request.data.get("from"), str):
             raise InvalidRequest.of(**{"from": "Required: the customer's phone number or user id."})
         return Response(TestInboundOut(control.write(tenant_of(request).id, request.data)).data, status=201)
+
+    @extend_schema(
+        operation_id="send_test_echo",
+        summary="Let the business write in its app",
+        description="On a number of the test world that stays in the WhatsApp Business app, the business writes to a "
+        "customer there: `message.echo` comes as it does live.",
+        tags=["Test world"],
+        request=TestEchoIn,
+        responses={201: TestInboundOut},
+    )
+    @waits_for_upstream
+    def echoes(self, request: Request) -> Response:
+        asked = checked(TestEchoIn(data=request.data))
+        return Response(TestInboundOut(control.echo(tenant_of(request).id, **asked)).data, status=201)
 
     @extend_schema(
         operation_id="set_test_preference",

@@ -15,7 +15,10 @@ EVENTS = (
     "NAME_APPROVED",
     "NAME_REJECTED",
     "PIN_CHANGED",
+    "APP_REMOVED",
+    "APP_RECONNECTED",
 )
+"""The last two are of a coexistence number: the business ends the connection in its app, or the app is back."""
 
 
 def decide(sim: Simulator, number: Number, event: str) -> None:
@@ -30,6 +33,15 @@ def decide(sim: Simulator, number: Number, event: str) -> None:
             "decision": event.removeprefix("NAME_"),
             "requested_verified_name": number.verified_name,
             "rejection_reason": None if event == "NAME_APPROVED" else "NAME_NOT_CONSISTENT",
+        }
+    elif event in {"APP_REMOVED", "APP_RECONNECTED"}:
+        field = "account_update"
+        removed = event == "APP_REMOVED"
+        if removed:
+            number.synced.clear()
+        value = {
+            "phone_number": number.digits,
+            "event": "PARTNER_REMOVED" if removed else "ACCOUNT_RECONNECTED",
         }
     elif event == "PIN_CHANGED":
         field = "security"

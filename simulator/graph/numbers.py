@@ -7,6 +7,7 @@ import random
 import time
 from typing import Any
 
+from simulator import app_data
 from simulator.errors import GraphError, invalid_parameter, no_such_object
 from simulator.graph import health
 from simulator.graph.dispatch import Call, Table, text_of
@@ -247,6 +248,7 @@ async def sync_app_data(call: Call) -> dict[str, Any]:
     if kind in number.synced:
         raise GraphError(2593107)
     number.synced.append(kind)
+    app_data.send(call.sim, number, kind)
     return {"messaging_product": "whatsapp", "request_id": f"sync{random.randrange(10**12)}"}
 
 

@@ -7,6 +7,7 @@
   function login(callback, options) {
     var query = new URLSearchParams({
       app_id: settings.appId || "", config_id: (options && options.config_id) || "", origin: location.origin,
+      feature: (options && options.extras && options.extras.featureType) || "",
     });
     var dialog = window.open(home + "/embedded-signup?" + query, "simulated-signup", "popup,width=520,height=720");
     var over = false;

@@ -85,4 +85,5 @@ find("#report").addEventListener("click", () => {
     session_id: "f34b51dab5e0498", timestamp: String(Math.floor(Date.now() / 1000)) });
   end(null);
 });
+find("#coexistence").checked = query.get("feature") === "whatsapp_business_app_onboarding";
 await load();

@@ -50,6 +50,8 @@ UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
 
 NOT_SETTINGS = {
+    "APP_RECONNECTED",
+    "APP_REMOVED",
     "API_KEY",
     "APP_KEY",
     "WEBHOOK_SECRET",

@@ -27,7 +27,7 @@ EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
 """Operational events: about one endpoint, sent to the others."""
 ALL = "*"
-EXPLICIT_TYPES = ("customer.opt_out",)
+EXPLICIT_TYPES = ("message.history", "customer.opt_out")
 """Types that an endpoint or a stream gets only where it names them: `*` is older than they are."""
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")

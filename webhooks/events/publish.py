@@ -43,10 +43,13 @@ from webhooks.events.envelope import (
     Envelope,
     NewEvent,
 )
+from webhooks.models import OLDEST_HISTORY
 from webhooks.wake_up import Fresh, Packed
 
 LOOK_BACK = timedelta(days=95)
 """How long after its message a status is expected: the upstream tries to deliver for up to 30 days."""
+
+MILLISECOND = timedelta(milliseconds=1)
 
 _TIME_COLUMN = {
     "accepted": "accepted_at",
@@ -78,8 +81,12 @@ _FILLED = {
     "referral_ctwa_clid": "text",
 }
 """Columns that keep their first value."""
+_PLACEHOLDER = "media_placeholder"
+"""Type of an old message whose file comes later, as a message of its own with the same id (upstream fact 3.6)."""
+_REPLACED = ("type", "event_id")
+"""Columns that the message with the file replaces."""
 _TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))
-_VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int"}
+_VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int", "history": "bool"}
 _OF_FACTS = tuple(name for name in MessageFacts._fields if name in _VALUES)
 """Facts that go into the column of their name."""
 _OF_EVENT = ("waba_id", "phone_number_id", "wa_id", "user_id")
@@ -89,7 +96,12 @@ _LIST = ", ".join(_VALUES)
 _DRAFT = ", ".join(f"{name} {kind}" for name, kind in _VALUES.items())
 _MERGE = ",\n        ".join(
     [
-        *(f"{name} = COALESCE(m.{name}, excluded.{name})" for name in _FILLED),
+        *(f"{name} = COALESCE(m.{name}, excluded.{name})" for name in _FILLED if name not in _REPLACED),
+        *(
+            f"{name} = CASE WHEN m.type = '{_PLACEHOLDER}' THEN COALESCE(excluded.{name}, m.{name})"
+            f" ELSE COALESCE(m.{name}, excluded.{name}) END"
+            for name in _REPLACED
+        ),
         *(f"{name} = LEAST(m.{name}, excluded.{name})" for name in _TIMES),
         "error_code = CASE WHEN m.failed_at IS NULL OR excluded.failed_at < m.failed_at"
         " THEN COALESCE(excluded.error_code, m.error_code) ELSE COALESCE(m.error_code, excluded.error_code) END",
@@ -116,7 +128,7 @@ new_message AS (
     ORDER BY d.tenant_id, d.environment, d.key COLLATE "C"
     ON CONFLICT (tenant_id, environment, key, month) DO UPDATE SET
         {_MERGE}
-    RETURNING m.tenant_id, m.environment, m.id
+    RETURNING m.tenant_id, m.environment, m.id, m.history
 )
 """  # noqa: S608 - only column names are formatted in
 
@@ -175,6 +187,12 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
     }
     if facts.is_message:
         row["event_id"] = event_id
+    if facts.is_history:
+        # It stands in the log where it was sent; a row of it may be there, in whatever month.
+        arrived = ids.milliseconds(event_id)
+        sent = min(max(facts.at_ms or arrived, arrived - OLDEST_HISTORY // MILLISECOND), arrived)
+        row |= {"history": True, "may_exist": True, "id": ids.uuid7_at(sent)}
+        row["month"] = ids.month_of(row["id"])
     members = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
     row |= {name: value for name, value in members if value is not None}
     if column := _TIME_COLUMN.get(facts.status or ""):
@@ -335,7 +353,7 @@ _NOTE = """, new_change AS (
     FROM {changed} AS changed
 )"""
 _MESSAGES_TOO = """(SELECT tenant_id, environment, id FROM fresh
-    UNION ALL SELECT tenant_id, environment, id FROM new_message)"""
+    UNION ALL SELECT tenant_id, environment, id FROM new_message WHERE history IS NOT TRUE)"""
 _PUBLISH = _STATEMENT.format(more=_NOTE.format(changed="fresh"))
 _PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}{_NOTE.format(changed=_MESSAGES_TOO)}")
 
@@ -384,7 +402,8 @@ def publishing(publications: Sequence[Publication]) -> Statements[Published]:
         place, row, data = drafts.places[event_id]
         fresh[place][event_id] = None
         if is_claimed:
-            whole = envelope.assembled(row, data, publications[place].raw)
+            raw = publications[place].raw if row["raw_id"] is not None else None
+            whole = envelope.assembled(row, data, raw)
             delivery = HandedOver(
                 id=delivery_id,
                 event_id=event_id,
@@ -431,7 +450,6 @@ class _Drafts:
         common = {
             "tenant_id": publication.tenant_id,
             "created_on": ids.created_at(raw_id or event_ids[0]).date(),
-            "raw_id": raw_id,
             "traceparent": publication.traceparent,
         }
         for event_id, event in zip(event_ids, publication.events, strict=True):
@@ -439,6 +457,7 @@ class _Drafts:
             if key not in self._rows:
                 self._rows[key] = {
                     **common,
+                    "raw_id": raw_id if event.raw_path is not None else None,
                     **dict(zip(COLUMNS, _members(event), strict=True)),
                     "id": event_id,
                     "message": self.messages.add(publication.tenant_id, event_id, event),

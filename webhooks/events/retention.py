@@ -21,7 +21,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.database.partitions import PartitionedTable, delete_before, register
 from gateway.database.transactions import concerns_all
-from webhooks.models import EXPUNGED, Event, EventKey, RetentionMove, expires_on
+from webhooks.models import EXPUNGED, OLDEST_HISTORY, Event, EventKey, RetentionMove, expires_on
 
 LONGEST_RETENTION_DAYS = 365
 
@@ -47,6 +47,8 @@ MESSAGES = register(
         keep_days=lambda: settings.EVENT_METADATA_DAYS,
         date_column="month",
         fillfactor=70,
+        # Old chats of the WhatsApp Business app come with the months in which they were written (upstream fact 3.6).
+        behind_days=OLDEST_HISTORY.days,
     )
 )
 """Rows are updated by each status of their message, usually within minutes: on their own page if it has room."""

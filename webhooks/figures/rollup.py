@@ -99,6 +99,7 @@ FROM messages m CROSS JOIN LATERAL (VALUES
         m.direction = 'outbound' AND m.read_at - coalesce(m.accepted_at, m.sent_at) IS NOT NULL)
 ) AS f (measure, value, holds)
 WHERE m.tenant_id = %(tenant_id)s AND m.environment = %(environment)s AND m.month = %(month)s
+  AND m.history IS NOT TRUE
   AND m.id >= %(first)s AND m.id < %(last)s AND f.holds
 GROUP BY 1, 2, 3, 4, 5
 """  # noqa: S608 - only expressions of this module are formatted in

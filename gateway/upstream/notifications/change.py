@@ -30,6 +30,9 @@ STATUS_OF_WORD: Mapping[str, Status] = {
 }
 """What a status of the upstream says of its message; a voice message that was played was read."""
 
+STATUS_OF_OLD: Mapping[str, Status] = {**STATUS_OF_WORD, "pending": "accepted", "error": "failed"}
+"""What `history_context` says of a message of the business."""
+
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
 LONGEST_COLUMN = 255
 LARGEST_CODE = 2**31 - 1
@@ -64,6 +67,8 @@ class MessageFacts(NamedTuple):
     referral_source_id: str | None = None
     """The ad or post that the customer came from (upstream fact 3.4)."""
     referral_ctwa_clid: str | None = None
+    is_history: bool | None = None
+    """Whether the message is one of the app's old chats: it counts nowhere, and keeps the time at which it was sent."""
 
 
 def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
@@ -83,6 +88,14 @@ def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
         referral_source_id=_short(referral.get("source_id"), LONGEST_COLUMN),
         referral_ctwa_clid=_short(referral.get("ctwa_clid"), LONGEST_NAME),
     )
+
+
+def of_old_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
+    """The facts of a message of the WhatsApp Business app's old chats (upstream fact 3.6)."""
+    facts = of_message(item, direction)
+    word = text(_object(item.get("history_context")).get("status")) or ""
+    status = STATUS_OF_OLD.get(word.lower(), facts.status) if direction == "outbound" else facts.status
+    return facts._replace(status=status, is_history=True)
 
 
 def of_status(item: Mapping[str, Any]) -> MessageFacts:
@@ -144,6 +157,7 @@ EventType = Literal[
     "message.error",
     "message.echo",
     "message.outbound",
+    "message.history",
     "user.preferences",
     "customer.opt_out",
     "batch.completed",

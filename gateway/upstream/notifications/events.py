@@ -10,7 +10,7 @@ Any other field makes one event of its whole value: templates, numbers, the acco
 holds the entry's sending time: a repetition with another time is let through rather than a second change lost.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -160,7 +160,63 @@ def message_echoes(source: Source) -> list[EventDraft]:
 
 
 def history(source: Source) -> list[EventDraft]:
-    """A piece of the old chats, whole: as `message.inbound` they would make bots answer old mail."""
+    """A piece of the old chats, whole, and `message.history` for each message.
+
+    As `message.inbound` they would make bots answer old mail. The files of messages come later, in lists of their own.
+    """
+    return [*_piece(source), *_old_messages(source)]
+
+
+def _old_messages(source: Source) -> Iterator[EventDraft]:
+    value = source.value
+    for name in ("messages", "message_echoes"):
+        items = value.get(name)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            if isinstance(item, dict):
+                to = Person(text(item.get("to")), text(item.get("to_user_id")))
+                person = to if name == "message_echoes" else _sender(item)
+                yield _old_message(source, item, f"{name}[{index}]", person, is_own=name == "message_echoes")
+    pieces = value.get("history")
+    for place, piece in enumerate(pieces if isinstance(pieces, list) else ()):
+        threads = piece.get("threads") if isinstance(piece, dict) else None
+        for number, thread in enumerate(threads if isinstance(threads, list) else ()):
+            messages = thread.get("messages") if isinstance(thread, dict) else None
+            known = member(thread, "context") if isinstance(thread, dict) else {}
+            for index, item in enumerate(messages if isinstance(messages, list) else ()):
+                if isinstance(item, dict):
+                    person = Person(
+                        text(thread.get("id")) or text(known.get("wa_id")), text(known.get("user_id"))
+                    )
+                    path = f"history[{place}].threads[{number}].messages[{index}]"
+                    yield _old_message(source, item, path, person, is_own=_is_own(source, item))
+
+
+def _is_own(source: Source, item: JsonObject) -> bool:
+    """Whether the business wrote an old message."""
+    said = member(item, "history_context").get("from_me")
+    if isinstance(said, bool):
+        return said
+    return text(item.get("from")) == source.route.display_phone_number
+
+
+def _old_message(source: Source, item: JsonObject, path: str, person: Person, *, is_own: bool) -> EventDraft:
+    wamid = text(item.get("id"))
+    path = f"{source.path}.{path}"
+    try:
+        return source.draft(
+            "message.history",
+            key=source.key("hist", wamid, text(item.get("type")), of=item),
+            data={**{name: source.value[name] for name in _HEAD if name in source.value}, "message": item},
+            path=path,
+            person=person,
+            wamid=wamid,
+            message=change.of_old_message(item, "outbound" if is_own else "inbound"),
+        )
+    except orjson.JSONEncodeError:
+        return source.unwritable(path, path)
+
+
+def _piece(source: Source) -> list[EventDraft]:
     pieces = source.value.get("history")
     first = pieces[0] if isinstance(pieces, list) and pieces and isinstance(pieces[0], dict) else {}
     phase, order = (

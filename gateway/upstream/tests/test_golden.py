@@ -64,13 +64,14 @@ def test_every_field_has_a_golden_file() -> None:
 
 
 EVERY_TYPE = """
-message.inbound message.status message.error message.echo user.preferences template.status template.quality
+message.inbound message.status message.error message.echo message.history user.preferences template.status
+template.quality
 template.category number.quality number.name account.update account.alerts account.capability account.security
 meta.other
 """
 # One for each kind of identity: what makes two items the same event.
 EVERY_KEY = """
-msg status payment err click meta echo history contact pref uid tpl num acct alert cap sec uname call group standby
+msg status payment err click meta echo history hist contact pref uid tpl num acct alert cap sec uname call group standby
 """
 
 

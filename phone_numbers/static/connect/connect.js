@@ -6,6 +6,7 @@
 
 const page = document.getElementById("connect").dataset;
 const begin = document.getElementById("begin");
+const ways = document.querySelectorAll("[data-feature]");
 const leave = document.getElementById("leave");
 const META_SDK = "https://connect.facebook.net";
 const META = /^https:\/\/([a-z0-9-]+\.)*facebook\.com$/;
@@ -22,7 +23,7 @@ function show(id, text) {
 }
 
 function allow(allowed) {
-  begin.disabled = leave.disabled = !allowed;
+  for (const button of [...ways, leave]) button.disabled = !allowed;
 }
 
 function problem(text) {
@@ -99,16 +100,18 @@ window.fbAsyncInit = () => {
   allow(true);
 };
 
-begin.addEventListener("click", () => {
+function signUp(featureType) {
   if (!window.FB) return location.reload();
   attempt = {};
   allow(false);
   show("progress", "Waiting for you to finish in the other window …");
   window.FB.login(loggedIn, {
     config_id: page.configId, response_type: "code", override_default_response_type: true,
-    extras: { setup: {}, featureType: page.featureType, sessionInfoVersion: "3" },
+    extras: { setup: {}, featureType, sessionInfoVersion: "3" },
   });
-});
+}
+
+for (const way of ways) way.addEventListener("click", () => signUp(way.dataset.feature));
 
 leave.addEventListener("click", () => {
   show("progress", "Going back …");

@@ -1288,6 +1288,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/numbers/{phone_number_id}/app-data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the progress of a number's app data
+         * @description Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last six months have come. Null for what was never requested.
+         */
+        get: operations["get_app_data"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/numbers/{phone_number_id}/business-profile": {
         parameters: {
             query?: never;
@@ -1960,6 +1980,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/test/echoes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let the business write in its app
+         * @description On a number of the test world that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live.
+         */
+        post: operations["send_test_echo"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/test/inbound": {
         parameters: {
             query?: never;
@@ -2468,6 +2508,26 @@ export interface webhooks {
          * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
          */
         post: operations["on_message_outbound"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "message.history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive `message.history`
+         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         */
+        post: operations["on_message_history"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3360,6 +3420,35 @@ export interface components {
             readonly id: string;
             /** @description Its name. */
             name: string;
+        };
+        /** @description One synchronisation: the contacts or the chats of the WhatsApp Business app. */
+        AppData: {
+            /**
+             * @description Where it stands. `pending`: will be asked for; `requested`: WhatsApp took the request; `receiving`: some came; `completed`: all came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
+             * @enum {string}
+             */
+            status?: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
+            /** @description Percent, as WhatsApp says it of the chats; 0 for contacts. */
+            progress?: number;
+            /** @description Contacts or messages that came so far. */
+            received?: number;
+            /**
+             * Format: date-time
+             * @description When WhatsApp took the request, ISO 8601 in UTC; null before.
+             */
+            requested_at?: string | null;
+            /**
+             * Format: date-time
+             * @description Until when WhatsApp takes the request, ISO 8601 in UTC.
+             */
+            ends_at: string;
+            /**
+             * Format: date-time
+             * @description When all had come, or when WhatsApp said that none will, ISO 8601 in UTC; null before.
+             */
+            finished_at?: string | null;
+            /** @description The code of what went wrong; null when nothing did. */
+            error_code?: number | null;
         };
         AppKey: {
             /**
@@ -5272,8 +5361,8 @@ export interface components {
             url?: string;
             /** @description A text for people. */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /**
              * @description Where it stands. `active`: gets events; `paused`: you paused it.
              * @enum {string}
@@ -5457,8 +5546,8 @@ export interface components {
              * @default
              */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
             /**
@@ -5586,7 +5675,7 @@ export interface components {
              */
             readonly id: string;
             /**
-             * @description Whether everything is gone yet. `pending`: is being worked on; `completed`: is done.
+             * @description Whether everything is gone yet. `pending`: will be asked for; `completed`: all came.
              * @enum {string}
              */
             status: "pending" | "completed";
@@ -5617,7 +5706,7 @@ export interface components {
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
         /** @description An event as it is delivered; `type` says what `data` holds. */
-        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["WebhookDeliveryExhaustedEvent"] | components["schemas"]["MetaOtherEvent"];
+        Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["MessageHistoryEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["WebhookDeliveryExhaustedEvent"] | components["schemas"]["MetaOtherEvent"];
         /** @description The customer's profile. */
         EventContact: {
             /** @description The customer's profile. */
@@ -5702,10 +5791,10 @@ export interface components {
             readonly deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
-         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
          * @enum {string}
          */
-        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
+        EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
         /** @description `event` is null when its body is past retention. */
         EventWithDeliveries: {
             /** @description What happened. */
@@ -5749,7 +5838,7 @@ export interface components {
              */
             kind: "account" | "customer";
             /**
-             * @description Whether the file can be fetched yet. `pending`: is being worked on; `completed`: is done.
+             * @description Whether the file can be fetched yet. `pending`: will be asked for; `completed`: all came.
              * @enum {string}
              */
             readonly status: "pending" | "completed";
@@ -7289,6 +7378,8 @@ export interface components {
             readonly pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             readonly referral: components["schemas"]["Referral"] | null;
+            /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
+            is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
@@ -7534,6 +7625,50 @@ export interface components {
             median_seconds_to_delivered: number | null;
             /** @description Half of the messages that were read were read within this many seconds. */
             median_seconds_to_read: number | null;
+        };
+        /** @description The event `message.history`. */
+        MessageHistoryEvent: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "message.history";
+            /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
+            api_version: string;
+            /**
+             * Format: date-time
+             * @description When it was made, ISO 8601 in UTC.
+             */
+            created_at: string;
+            /**
+             * Format: uuid
+             * @description The business, a uuid.
+             */
+            tenant_id: string;
+            /** @description Meta's id of the WhatsApp Business account. */
+            waba_id: string | null;
+            /** @description Meta's id of your number. */
+            phone_number_id: string | null;
+            /** @description The number as people read it, such as `+91 98000 00001`. */
+            display_phone_number: string | null;
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            wamid: string | null;
+            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            wa_id: string | null;
+            /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+            user_id: string | null;
+            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            dedupe_key: string;
+            /** @description The entries, in their order. */
+            data: components["schemas"]["OldMessageData"];
+            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            raw: unknown;
+            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            raw_path: string | null;
+        } & {
+            [key: string]: unknown;
         };
         /** @description The event `message.inbound`. */
         MessageInboundEvent: {
@@ -7869,6 +8004,17 @@ export interface components {
              */
             estimate?: boolean;
         };
+        /** @description What became of the data of a number's WhatsApp Business app. */
+        NumberAppData: {
+            /** @description Meta's id of your number. */
+            phone_number_id: string;
+            /** @description Whether the number is in use in the WhatsApp Business app as well. */
+            coexistence: boolean;
+            /** @description The customers that it is about, in WhatsApp's own form. */
+            contacts: components["schemas"]["AppData"] | null;
+            /** @description The chats of the WhatsApp Business app; null when they were never requested. */
+            history: components["schemas"]["AppData"] | null;
+        };
         /**
          * @example {
          *       "id": "200300400500600"
@@ -8071,6 +8217,27 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        OldMessageData: {
+            /** @description Always `whatsapp`. */
+            messaging_product?: string;
+            /** @description Of which of your numbers it is. */
+            metadata?: components["schemas"]["EventMetadata"];
+            /** @description The message in WhatsApp's form, with `history_context.status`. It may be one of the customer or yours. */
+            message: {
+                /** @description Its id. */
+                id: string;
+                /** @description `media_placeholder`: the file comes later under the same id, if at all. */
+                type: string;
+                /** @description From where. */
+                from?: string;
+                /** @description Seconds since 1970, as text. */
+                timestamp?: string;
+            } & {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
         /** @description A message with its content while that is retained: `request` of an outbound one, `message` of any other. */
         OneMessage: {
             /** @description The wamid, or the event's id of a message without one. */
@@ -8111,6 +8278,8 @@ export interface components {
             readonly pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             readonly referral: components["schemas"]["Referral"] | null;
+            /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
+            is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
             service_ms?: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
@@ -8741,8 +8910,8 @@ export interface components {
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
-            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
              * @description Whether to count alone, and repeat nothing.
              * @default false
@@ -10103,6 +10272,14 @@ export interface components {
             /** @description The customer's profile name, remembered. */
             name?: string;
         };
+        TestEchoRequest: {
+            /** @description A number with `coexistence`. The first number if left out. */
+            phone_number_id?: string;
+            /** @description The customer's phone number. */
+            to: string;
+            /** @description What the business writes in its app. */
+            text: string;
+        };
         TestInbound: {
             /** @description The message id that the event carries as `wamid`. */
             id: string;
@@ -10171,10 +10348,17 @@ export interface components {
             /** @description The first number if left out. */
             phone_number_id?: string;
             /**
-             * @description What happened. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed.
+             * @description What happened. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in its app; `APP_RECONNECTED`: the app is back after a change of the phone.
              * @enum {string}
              */
-            event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED";
+            event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED" | "APP_REMOVED" | "APP_RECONNECTED";
+        };
+        TestNumberRequest: {
+            /**
+             * @description It stays in the WhatsApp Business app, which has contacts and chats.
+             * @default false
+             */
+            coexistence?: boolean;
         };
         TestPreference: {
             /** @description Meta's id of your number. */
@@ -15044,6 +15228,7 @@ export interface operations {
                      *             "source_id": "text",
                      *             "ctwa_clid": "text"
                      *           },
+                     *           "is_history": true,
                      *           "service_ms": 1,
                      *           "upstream_ms": 1,
                      *           "created_at": "2026-11-01T07:06:41.120Z",
@@ -15195,6 +15380,7 @@ export interface operations {
                      *         "source_id": "text",
                      *         "ctwa_clid": "text"
                      *       },
+                     *       "is_history": true,
                      *       "service_ms": 1,
                      *       "upstream_ms": 1,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
@@ -16356,6 +16542,73 @@ export interface operations {
             414: components["responses"]["UriTooLongOrUpstream"];
             415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
             422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
+    get_app_data: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path: {
+                /** @description Meta's id of your number. */
+                phone_number_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "phone_number_id": "200300400500600",
+                     *       "coexistence": true,
+                     *       "contacts": {
+                     *         "status": "pending",
+                     *         "progress": 1,
+                     *         "received": 1,
+                     *         "requested_at": "2026-11-01T07:06:41.120Z",
+                     *         "ends_at": "2026-11-01T07:06:41.120Z",
+                     *         "finished_at": "2026-11-01T07:06:41.120Z",
+                     *         "error_code": 1
+                     *       },
+                     *       "history": {
+                     *         "status": "pending",
+                     *         "progress": 1,
+                     *         "received": 1,
+                     *         "requested_at": "2026-11-01T07:06:41.120Z",
+                     *         "ends_at": "2026-11-01T07:06:41.120Z",
+                     *         "finished_at": "2026-11-01T07:06:41.120Z",
+                     *         "error_code": 1
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["NumberAppData"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
             431: components["responses"]["HeadersTooLargeOrUpstream"];
             500: components["responses"]["InternalErrorOrUpstream"];
@@ -18867,6 +19120,66 @@ export interface operations {
             "5XX": components["responses"]["UpstreamFailedOrUpstream"];
         };
     };
+    send_test_echo: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The tenant to act on; required with a platform key. */
+                "X-Service-Tenant"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "text": "text",
+                 *       "to": "text"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestEchoRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                    "Server-Timing": components["headers"]["Server-Timing"];
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "text",
+                     *       "phone_number_id": "200300400500600",
+                     *       "customer": "text"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TestInbound"];
+                };
+            };
+            400: components["responses"]["InvalidRequestOrUpstream"];
+            401: components["responses"]["UnauthorizedOrUpstream"];
+            403: components["responses"]["ForbiddenOrUpstream"];
+            404: components["responses"]["NotFoundOrUpstream"];
+            409: components["responses"]["ConflictOrUpstream"];
+            413: components["responses"]["PayloadTooLargeOrUpstream"];
+            414: components["responses"]["UriTooLongOrUpstream"];
+            415: components["responses"]["UnsupportedMediaTypeOrUpstream"];
+            422: components["responses"]["UnprocessableOrUpstream"];
+            429: components["responses"]["TooManyRequestsOrUpstream"];
+            431: components["responses"]["HeadersTooLargeOrUpstream"];
+            500: components["responses"]["InternalErrorOrUpstream"];
+            502: components["responses"]["BadGatewayOrUpstream"];
+            503: components["responses"]["UnavailableOrUpstream"];
+            "4XX": components["responses"]["UpstreamRefusedOrUpstream"];
+            "5XX": components["responses"]["UpstreamFailedOrUpstream"];
+        };
+    };
     send_test_inbound: {
         parameters: {
             query?: never;
@@ -18997,7 +19310,16 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "coexistence": false
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestNumberRequest"];
+            };
+        };
         responses: {
             201: {
                 headers: {
@@ -20640,6 +20962,42 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["MessageOutboundEvent"];
+            };
+        };
+        responses: {
+            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    on_message_history: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The event's id, the same at every attempt and replay. */
+                "webhook-id": string;
+                /** @description Seconds since 1970, of this attempt. */
+                "webhook-timestamp": string;
+                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MessageHistoryEvent"];
             };
         };
         responses: {

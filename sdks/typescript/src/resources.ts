@@ -445,6 +445,11 @@ export class Numbers extends Resource {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
   }
 
+  /** Get the progress of a number's app data. Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last six months have come. Null for what was never requested. */
+  getAppData(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberAppData"]> {
+    return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/app-data` }, options);
+  }
+
   /** Get a number's business profile. Meta's own answer. */
   getBusinessProfile(phoneNumberId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
     return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
@@ -630,6 +635,11 @@ export class TestWorld extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
+  /** Let the business write in its app. On a number of the test world that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live. */
+  sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
+    return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
+  }
+
   /** Let a customer write to the test world. A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default. */
   sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
@@ -641,8 +651,8 @@ export class TestWorld extends Resource {
   }
 
   /** Add a number to the test world. The first exists already. A number of the test world is connected at once and needs no endpoint. */
-  createNumber(options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
-    return this.json({ method: "POST", path: "/v1/test/numbers" }, options);
+  createNumber(body?: Schemas["TestNumberRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
+    return this.json({ method: "POST", path: "/v1/test/numbers", body }, options);
   }
 
   /** Let a customer of the test world opt out. A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it. */

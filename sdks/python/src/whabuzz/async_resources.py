@@ -1364,6 +1364,20 @@ class AsyncNumbers(AsyncResource):
         )
         return answer
 
+    async def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
+        """Get the progress of a number's app data.
+
+        Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last
+        six months have come. Null for what was never requested.
+        """
+        answer: types.NumberAppData = await self._json(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}/app-data", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
     def get_business_profile(
         self, phone_number_id: str, *, limit: int | None = None
     ) -> AsyncPages[types.BusinessProfile]:
@@ -1992,6 +2006,24 @@ class AsyncTestWorld(AsyncResource):
             )
         )
 
+    async def send_echo(
+        self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestInbound:
+        """Let the business write in its app.
+
+        On a number of the test world that stays in the WhatsApp Business app, the business writes to a
+        customer there: `message.echo` comes as it does live.
+        """
+        answer: types.TestInbound = await self._json(
+            Call(
+                "POST",
+                "/v1/test/echoes",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     async def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
@@ -2029,7 +2061,9 @@ class AsyncTestWorld(AsyncResource):
         )
         return answer
 
-    async def create_number(self) -> types.PhoneNumber:
+    async def create_number(
+        self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.PhoneNumber:
         """Add a number to the test world.
 
         The first exists already. A number of the test world is connected at once and needs no endpoint.
@@ -2038,6 +2072,8 @@ class AsyncTestWorld(AsyncResource):
             Call(
                 "POST",
                 "/v1/test/numbers",
+                body=body,
+                extra_body=extra_body,
             )
         )
         return answer

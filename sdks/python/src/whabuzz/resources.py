@@ -1362,6 +1362,20 @@ class Numbers(Resource):
         )
         return answer
 
+    def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
+        """Get the progress of a number's app data.
+
+        Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last
+        six months have come. Null for what was never requested.
+        """
+        answer: types.NumberAppData = self._json(
+            Call(
+                "GET",
+                self._path("/v1/numbers/{phone_number_id}/app-data", phone_number_id=phone_number_id),
+            )
+        )
+        return answer
+
     def get_business_profile(
         self, phone_number_id: str, *, limit: int | None = None
     ) -> Pages[types.BusinessProfile]:
@@ -1990,6 +2004,24 @@ class TestWorld(Resource):
             )
         )
 
+    def send_echo(
+        self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestInbound:
+        """Let the business write in its app.
+
+        On a number of the test world that stays in the WhatsApp Business app, the business writes to a
+        customer there: `message.echo` comes as it does live.
+        """
+        answer: types.TestInbound = self._json(
+            Call(
+                "POST",
+                "/v1/test/echoes",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
     def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
@@ -2027,7 +2059,9 @@ class TestWorld(Resource):
         )
         return answer
 
-    def create_number(self) -> types.PhoneNumber:
+    def create_number(
+        self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.PhoneNumber:
         """Add a number to the test world.
 
         The first exists already. A number of the test world is connected at once and needs no endpoint.
@@ -2036,6 +2070,8 @@ class TestWorld(Resource):
             Call(
                 "POST",
                 "/v1/test/numbers",
+                body=body,
+                extra_body=extra_body,
             )
         )
         return answer

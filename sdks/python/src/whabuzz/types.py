@@ -179,6 +179,22 @@ class App(TypedDict):
     name: str
 
 
+class AppData(TypedDict):
+    """
+    One synchronisation: the contacts or the chats of the WhatsApp Business app.
+    """
+
+    status: NotRequired[
+        Literal["pending", "requested", "receiving", "completed", "declined", "expired", "failed"]
+    ]
+    progress: NotRequired[int]
+    received: NotRequired[int]
+    requested_at: NotRequired[str | None]
+    ends_at: str
+    finished_at: NotRequired[str | None]
+    error_code: NotRequired[int | None]
+
+
 class AppKey(TypedDict):
     id: str
     app_id: str
@@ -751,6 +767,7 @@ class EndpointChangeRequest(TypedDict, closed=True):
                 "message.error",
                 "message.echo",
                 "message.outbound",
+                "message.history",
                 "user.preferences",
                 "customer.opt_out",
                 "batch.completed",
@@ -874,6 +891,7 @@ class EndpointRequest(TypedDict, closed=True):
                 "message.error",
                 "message.echo",
                 "message.outbound",
+                "message.history",
                 "user.preferences",
                 "customer.opt_out",
                 "batch.completed",
@@ -1002,6 +1020,7 @@ EventType: TypeAlias = Literal[
     "message.error",
     "message.echo",
     "message.outbound",
+    "message.history",
     "user.preferences",
     "customer.opt_out",
     "batch.completed",
@@ -1500,6 +1519,17 @@ class MirrorHealth(TypedDict):
     keys_rewritten: int
 
 
+class NumberAppData(TypedDict):
+    """
+    What became of the data of a number's WhatsApp Business app.
+    """
+
+    phone_number_id: str
+    coexistence: bool
+    contacts: AppData | None
+    history: AppData | None
+
+
 class NumberAtUpstream(TypedDict):
     id: NotRequired[str]
 
@@ -1596,6 +1626,23 @@ class NumberQualityEvent(TypedDict):
     data: NumberQualityData
     raw: Any
     raw_path: str | None
+
+
+Message1 = TypedDict(
+    "Message1",
+    {
+        "id": str,
+        "type": str,
+        "from": NotRequired[str],
+        "timestamp": NotRequired[str],
+    },
+)
+
+
+class OldMessageData(TypedDict):
+    messaging_product: NotRequired[str]
+    metadata: NotRequired[EventMetadata]
+    message: Message1
 
 
 class OptOutData(TypedDict):
@@ -1928,6 +1975,7 @@ ReplayRequest = TypedDict(
                     "message.error",
                     "message.echo",
                     "message.outbound",
+                    "message.history",
                     "user.preferences",
                     "customer.opt_out",
                     "batch.completed",
@@ -2182,7 +2230,7 @@ class Contact(TypedDict):
     user_id: NotRequired[str]
 
 
-class Message1(TypedDict):
+class Message2(TypedDict):
     id: str
     message_status: NotRequired[str]
     group_id: NotRequired[str]
@@ -2195,7 +2243,7 @@ class SentMessage(TypedDict):
 
     messaging_product: NotRequired[str]
     contacts: NotRequired[list[Contact]]
-    messages: list[Message1]
+    messages: list[Message2]
 
 
 class SentTemplate(TypedDict):
@@ -2508,6 +2556,12 @@ TestCallRequest = TypedDict(
 )
 
 
+class TestEchoRequest(TypedDict, closed=True):
+    phone_number_id: NotRequired[str]
+    to: str
+    text: str
+
+
 class TestInbound(TypedDict):
     id: str
     phone_number_id: str
@@ -2560,7 +2614,13 @@ class TestNumberEventRequest(TypedDict, closed=True):
         "NAME_APPROVED",
         "NAME_REJECTED",
         "PIN_CHANGED",
+        "APP_REMOVED",
+        "APP_RECONNECTED",
     ]
+
+
+class TestNumberRequest(TypedDict, closed=True):
+    coexistence: NotRequired[bool]
 
 
 class TestPreference(TypedDict):
@@ -3787,6 +3847,7 @@ class Message(TypedDict):
     event_id: str | None
     pricing: Pricing | None
     referral: ReferralModel | None
+    is_history: bool
     service_ms: NotRequired[int | None]
     upstream_ms: NotRequired[int | None]
     created_at: str
@@ -3843,6 +3904,28 @@ class MessageErrorEvent(TypedDict):
     user_id: str | None
     dedupe_key: str
     data: MessageErrorData
+    raw: Any
+    raw_path: str | None
+
+
+class MessageHistoryEvent(TypedDict):
+    """
+    The event `message.history`.
+    """
+
+    id: str
+    type: Literal["message.history"]
+    api_version: str
+    created_at: str
+    tenant_id: str
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
+    dedupe_key: str
+    data: OldMessageData
     raw: Any
     raw_path: str | None
 
@@ -3971,6 +4054,7 @@ OneMessage = TypedDict(
         "event_id": str | None,
         "pricing": Pricing | None,
         "referral": ReferralModel | None,
+        "is_history": bool,
         "service_ms": NotRequired[int | None],
         "upstream_ms": NotRequired[int | None],
         "created_at": str,
@@ -4316,6 +4400,7 @@ Event: TypeAlias = (
     | MessageErrorEvent
     | MessageEchoEvent
     | MessageOutboundEvent
+    | MessageHistoryEvent
     | UserPreferencesEvent
     | CustomerOptOutEvent
     | BatchCompletedEvent

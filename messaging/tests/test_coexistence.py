@@ -1,0 +1,286 @@
+"""A number in the WhatsApp Business app: its data is requested once and in time, its old chats stand in the log."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from gateway.clock import now
+from gateway.database import partitions
+from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import notification, post
+from phone_numbers import app_data
+from phone_numbers.models import AppData, PhoneNumber
+from tenants.models import Tenant
+from tests.fixtures import Api
+from tests.simulated import RunningSimulator
+from webhooks.models import Delivery, Event, FigureChange, Message
+from webhooks.tests.publishing import endpoint_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CUSTOMER, USER_ID = "919812345678", "IN.77889900112233445566"
+CONTACTS, HISTORY = "smb_app_state_sync", "history"
+
+
+@pytest.fixture
+def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
+    """A connected number that stays in the app; nothing is requested yet."""
+    return connected_number(tenant, simulator.account([{"coexistence": True}]), coexistence=True)
+
+
+def rows() -> dict[str, AppData]:
+    return {row.kind: row for row in AppData.objects.all()}
+
+
+def shown(api: Api, number: PhoneNumber) -> dict[str, Any]:
+    body: dict[str, Any] = api.get(f"/v1/numbers/{number.phone_number_id}/app-data").json()
+    return body
+
+
+def asked(simulator: RunningSimulator, number: PhoneNumber) -> list[str]:
+    """The kinds that Meta was asked for, in their order."""
+    calls = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
+    return [
+        CONTACTS if CONTACTS in row["body"] else HISTORY
+        for row in reversed(calls)
+        if row["path"].endswith("/smb_app_data")
+    ]
+
+
+def take_in(number: PhoneNumber, field: str, **members: Any) -> None:
+    metadata = {"display_phone_number": number.digits, "phone_number_id": number.phone_number_id}
+    value = {"messaging_product": "whatsapp", "metadata": metadata, **members}
+    assert post(notification((number.waba_id, [{"field": field, "value": value}]))).status_code == 200
+
+
+def old(wamid: str, sender: str, *, days: float, status: str = "READ", **content: Any) -> dict[str, Any]:
+    """A message of the old chats in Meta's documented form."""
+    return {
+        "from": sender,
+        "id": wamid,
+        "timestamp": str(int((now() - timedelta(days=days)).timestamp())),
+        **(content or {"type": "text", "text": {"body": f"Old {wamid}"}}),
+        "history_context": {"status": status},
+    }
+
+
+def chats(number: PhoneNumber, *messages: dict[str, Any], progress: int = 55, phase: int = 0) -> None:
+    metadata = {"phase": phase, "chunk_order": 1, "progress": progress}
+    threads = [{"id": CUSTOMER, "messages": list(messages)}]
+    take_in(number, HISTORY, history=[{"metadata": metadata, "threads": threads}])
+
+
+def test_an_onboarding_requests_contacts_then_chats_once(
+    api: Api, other_api: Api, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account = simulator.account([{"coexistence": True}, {}])
+    body = {"waba_id": account.waba_id, "access_token": account.access_token}
+    assert api.post("/v1/numbers/connect", body).status_code == 200
+    shared = PhoneNumber.objects.get(phone_number_id=account.phone_number_ids[0])
+    plain = PhoneNumber.objects.get(phone_number_id=account.phone_number_ids[1])
+    before = shown(api, shared)
+    assert (before["coexistence"], before["contacts"]["status"], before["history"]["status"]) == (
+        True,
+        "pending",
+        "pending",
+    )
+    assert shown(api, plain) == {
+        "phone_number_id": plain.phone_number_id,
+        "coexistence": False,
+        "contacts": None,
+        "history": None,
+    }
+    assert other_api.get(f"/v1/numbers/{shared.phone_number_id}/app-data").status_code == 404
+    assert app_data.request_due() == 2
+    assert app_data.request_due() == 0
+    assert asked(simulator, shared) == [CONTACTS, HISTORY]
+    assert asked(simulator, plain) == []
+    assert all(row.status == "requested" and row.request_id for row in rows().values())
+    # Connected again, nothing is asked for a second time.
+    api.post("/v1/numbers/connect", body)
+    assert app_data.request_due() == 0
+
+
+def test_a_refused_request_is_made_again_until_the_24_hours_are_over(
+    number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.faults({"match": {"path": "smb_app_data"}, "action": "error", "code": 131000})
+    app_data.begin(number)
+    assert app_data.request_due() == 1
+    waiting = rows()[CONTACTS]
+    assert (waiting.status, waiting.error_code, waiting.attempts) == ("pending", 131000, 1)
+    assert app_data.request_due() == 0
+    # After three refusals of the contacts, the chats wait no longer.
+    AppData.objects.filter(kind=CONTACTS).update(attempts=app_data.WAITS_FOR_CONTACTS)
+    assert app_data.request_due() == 1
+    simulator.faults()
+    AppData.objects.update(next_attempt_at=now())
+    AppData.objects.filter(kind=CONTACTS).update(ends_at=now())
+    assert app_data.request_due() == 2
+    assert (rows()[CONTACTS].status, rows()[HISTORY].status) == ("expired", "requested")
+
+
+@pytest.mark.parametrize(("code", "status"), [(2593107, "requested"), (2593108, "expired")])
+def test_what_meta_says_for_good_is_not_asked_again(
+    number: PhoneNumber, simulator: RunningSimulator, code: int, status: str
+) -> None:
+    simulator.faults({"match": {"path": "smb_app_data"}, "action": "error", "code": code})
+    app_data.begin(number)
+    app_data.request_due()
+    assert {row.status for row in rows().values()} == {status}
+
+
+def test_two_workers_at_once_request_once(number: PhoneNumber, simulator: RunningSimulator) -> None:
+    app_data.begin(number)
+    meeting = threading.Barrier(2)
+
+    def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+        if "FOR UPDATE" in statement:
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(timeout=2)
+        return execute(statement, *rest)
+
+    def request(_: int) -> int:
+        try:
+            with connection.execute_wrapper(meet):
+                return app_data.request_due()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(request, range(2))) == 2
+    assert asked(simulator, number) == [CONTACTS, HISTORY]
+
+
+def test_the_progress_never_falls_whatever_comes_first(api: Api, number: PhoneNumber) -> None:
+    app_data.begin(number)
+    chats(number, old("wamid.1", CUSTOMER, days=1), old("wamid.2", CUSTOMER, days=1), progress=60)
+    assert (shown(api, number)["history"]["status"], shown(api, number)["history"]["progress"]) == (
+        "receiving",
+        60,
+    )
+    chats(number, old("wamid.3", CUSTOMER, days=2), progress=100, phase=2)
+    chats(number, old("wamid.4", CUSTOMER, days=3), progress=30, phase=1)
+    history = shown(api, number)["history"]
+    assert (history["status"], history["progress"], history["received"]) == ("completed", 100, 4)
+    assert history["finished_at"] is not None
+    change = {"type": "contact", "contact": {"full_name": "Asha", "phone_number": CUSTOMER}, "action": "add"}
+    take_in(number, CONTACTS, state_sync=[{**change, "metadata": {"timestamp": "1793500000"}}])
+    contacts = shown(api, number)["contacts"]
+    assert (contacts["status"], contacts["received"]) == ("receiving", 1)
+    # A request that is under way does not undo what came.
+    assert app_data.request_due() == 0
+
+
+def test_a_business_that_does_not_share_its_chats(api: Api, number: PhoneNumber) -> None:
+    error = {"code": 2593109, "title": "History sync is turned off by the business"}
+    take_in(number, HISTORY, history=[{"errors": [error]}])
+    history = shown(api, number)["history"]
+    assert (history["status"], history["error_code"]) == ("declined", 2593109)
+
+
+def test_chunks_at_once_are_all_counted(api: Api, number: PhoneNumber) -> None:
+    def send(place: int) -> None:
+        try:
+            chats(number, old(f"wamid.{place}", CUSTOMER, days=1), progress=10 * place, phase=place)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, range(1, 5)))
+    history = shown(api, number)["history"]
+    assert (history["received"], history["progress"], history["status"]) == (4, 40, "receiving")
+
+
+def test_old_chats_stand_in_the_log_where_they_were_sent(
+    api: Api, number: PhoneNumber, tenant: Tenant
+) -> None:
+    partitions.maintain()
+    take_in(
+        number,
+        "messages",
+        messages=[
+            {"from": CUSTOMER, "id": "wamid.live", "timestamp": str(int(now().timestamp())), "type": "text"}
+        ],
+    )
+    FigureChange.objects.all().delete()
+    chats(
+        number,
+        old("wamid.a", CUSTOMER, days=170),
+        old("wamid.b", number.digits, days=100, status="delivered"),
+        old("wamid.c", number.digits, days=40, type="media_placeholder"),
+        old("wamid.live", CUSTOMER, days=0),
+    )
+    listed = api.get("/v1/messages").json()["data"]
+    assert [(row["id"], row["direction"], row["status"], row["is_history"]) for row in listed] == [
+        ("wamid.live", "inbound", "received", False),
+        ("wamid.c", "outbound", "read", True),
+        ("wamid.b", "outbound", "delivered", True),
+        ("wamid.a", "inbound", "received", True),
+    ]
+    assert listed[3]["created_at"][:10] == f"{now() - timedelta(days=170):%Y-%m-%d}"
+    assert api.get("/v1/messages/wamid.a").json()["message"]["text"] == {"body": "Old wamid.a"}
+    assert partitions.rows_in_default()["messages"] == 0
+    # They count in no figures, and open no window.
+    assert {each.hour for each in FigureChange.objects.all()} <= {int(now().timestamp() // 3600)}
+    customer = api.get(f"/v1/numbers/{number.phone_number_id}/customers/{CUSTOMER}").json()
+    assert customer["last_inbound_id"] == "wamid.live"
+    # The file comes later, under the same id.
+    image = {"id": "51000000000001", "mime_type": "image/jpeg"}
+    item = {
+        "from": number.digits,
+        "to": CUSTOMER,
+        "id": "wamid.c",
+        "timestamp": "1793500000",
+        "type": "image",
+        "image": image,
+    }
+    take_in(number, HISTORY, message_echoes=[item])
+    assert Message.objects.filter(key="wamid.c").count() == 1
+    found = api.get("/v1/messages/wamid.c").json()
+    assert (found["type"], found["message"]["image"], found["is_history"]) == ("image", image, True)
+
+
+def test_a_time_out_of_range_is_not_taken_as_it_is(api: Api, number: PhoneNumber) -> None:
+    partitions.maintain()
+    chats(number, old("wamid.1", CUSTOMER, days=9_000), old("wamid.2", CUSTOMER, days=-9_000))
+    assert [row["id"] for row in api.get("/v1/messages").json()["data"]] == ["wamid.2", "wamid.1"]
+    assert partitions.rows_in_default()["messages"] == 0
+
+
+def test_old_chats_wake_only_those_who_ask_for_them(number: PhoneNumber, tenant: Tenant) -> None:
+    everything = endpoint_of(tenant)
+    asking = endpoint_of(tenant, event_types=["message.history"])
+    chats(number, old("wamid.1", CUSTOMER, days=1), old("wamid.2", number.digits, days=1))
+    delivered = sorted((str(row.endpoint_id), row.event_type) for row in Delivery.objects.all())
+    assert delivered == sorted(
+        [(str(everything.id), "meta.other"), *[(str(asking.id), "message.history")] * 2]
+    )
+    event = Event.objects.filter(type="message.history").latest("id")
+    assert (event.raw_id, event.raw_path) == (None, None)
+
+
+def test_what_is_written_in_the_app_is_an_outbound_message(api: Api, number: PhoneNumber) -> None:
+    text = {"type": "text", "text": {"body": "See you"}}
+    item = {"from": number.digits, "to": CUSTOMER, "id": "wamid.e", "timestamp": "1793500000", **text}
+    take_in(number, "smb_message_echoes", message_echoes=[item])
+    row = api.get("/v1/messages/wamid.e").json()
+    assert (row["direction"], row["status"], row["is_history"]) == ("outbound", "sent", False)
+    assert row["message"]["text"] == {"body": "See you"}
+
+
+def test_a_removed_number_is_synchronised_anew_when_it_comes_back(number: PhoneNumber) -> None:
+    app_data.begin(number)
+    for event, kept in (("ACCOUNT_OFFBOARDED", 2), ("PARTNER_REMOVED", 0)):
+        value = {"phone_number": number.digits, "event": event}
+        body = notification((number.waba_id, [{"field": "account_update", "value": value}]), time=1793500000)
+        assert post(body).status_code == 200
+        number.refresh_from_db()
+        assert (number.connection_state, number.connection_detail) == ("disconnected", "account_removed")
+        assert len(rows()) == kept

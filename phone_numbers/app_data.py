@@ -1,0 +1,178 @@
+"""The data of the WhatsApp Business app of a coexistence number: its contacts and its chats, synchronised once.
+
+Meta takes a request for each once, contacts first, within 24 hours of the onboarding (upstream fact 1.10); then it
+sends notifications. A request that was not taken is made again with back-off until then. Beat claims what is due by
+lease, so a crash makes it due again; a request that Meta has already is one that was made.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
+from django.db.models.functions import Greatest
+
+from gateway.clock import now
+from gateway.task_queue import enqueue
+from gateway.upstream.notifications.lossless_json import member
+from phone_numbers.models import AppData, PhoneNumber
+from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
+
+Kind, Status = AppData.Kind, AppData.Status
+
+OPEN_FOR = timedelta(hours=24)
+"""How long after the onboarding Meta takes the requests."""
+LEASE = timedelta(minutes=2)
+"""Longer than a call may take."""
+FIRST_RETRY, LONGEST_RETRY = timedelta(seconds=30), timedelta(minutes=30)
+WAITS_FOR_CONTACTS = 3
+"""After so many refusals of the contacts, the chats are asked for without them."""
+BATCH = 50
+REQUESTED_BEFORE, TOO_LATE, DECLINED = 2593107, 2593108, 2593109
+"""Meta's codes (upstream fact 1.10)."""
+
+log = structlog.get_logger(__name__)
+
+
+def begin(number: PhoneNumber) -> None:
+    """Have both synchronisations of a coexistence number requested. Those that began before stay as they are."""
+    if not number.coexistence:
+        return
+    ends_at = now() + OPEN_FOR
+    AppData.objects.bulk_create(
+        [AppData(number=number, kind=kind, ends_at=ends_at) for kind in Kind.values], ignore_conflicts=True
+    )
+    transaction.on_commit(lambda: enqueue("phone_numbers.tasks.request_app_data"), robust=True)
+
+
+def request_due() -> int:
+    """Request what is due; returns how many requests were made. Called by beat and after an onboarding."""
+    requested = 0
+    while claimed := _claim():
+        for row in claimed:
+            _request(row)
+        requested += len(claimed)
+    return requested
+
+
+def _claim() -> list[AppData]:
+    moment = now()
+    contacts_wait = AppData.objects.filter(
+        number=OuterRef("number"),
+        kind=Kind.CONTACTS,
+        status=Status.PENDING,
+        attempts__lt=WAITS_FOR_CONTACTS,
+    )
+    with transaction.atomic():
+        due = (
+            AppData.objects.filter(status=Status.PENDING, next_attempt_at__lte=moment)
+            .exclude(Q(kind=Kind.HISTORY) & Exists(contacts_wait))
+            .select_for_update(skip_locked=True, of=("self",))
+            .order_by("next_attempt_at")
+            .values_list("pk", flat=True)[:BATCH]
+        )
+        claimed = list(due)
+        AppData.objects.filter(pk__in=claimed).update(
+            next_attempt_at=moment + LEASE, attempts=F("attempts") + 1
+        )
+    return list(AppData.objects.filter(pk__in=claimed).select_related("number__account"))
+
+
+def _request(row: AppData) -> None:
+    account = row.number.account
+    if row.ends_at <= now():
+        _settle(row, status=Status.EXPIRED)
+        return
+    try:
+        answer = accepted_for(
+            account, graph_of(account).request_app_data(row.number.phone_number_id, sync_type=row.kind)
+        )
+    except FAILURES as error:
+        code = error.verdict.code if isinstance(error, Refused) else None
+        if code == REQUESTED_BEFORE:
+            _settle(row, status=Status.REQUESTED)
+        elif code == TOO_LATE:
+            _settle(row, status=Status.EXPIRED, error_code=code)
+        else:
+            wait = min(FIRST_RETRY * 2 ** min(row.attempts - 1, 10), LONGEST_RETRY)
+            _settle(row, next_attempt_at=now() + wait, error_code=code)
+        log.warning("app_data_refused", number=str(row.number_id), kind=row.kind, code=code)
+        return
+    request_id = answer.json().get("request_id")
+    _settle(
+        row,
+        status=Status.REQUESTED,
+        requested_at=now(),
+        error_code=None,
+        request_id=str(request_id)[:255] if request_id else None,
+    )
+
+
+def _settle(row: AppData, **outcome: Any) -> None:
+    """Store an outcome, unless a notification came before: it knows more."""
+    AppData.objects.filter(pk=row.pk, status=Status.PENDING).update(**outcome)
+
+
+# --- What Meta sends: applied inside the transaction of its event, once for each change that is new.
+def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id: str | None) -> None:
+    """Apply a `history` or `smb_app_state_sync` change to the number's progress."""
+    number = PhoneNumber.objects.filter(phone_number_id=phone_number_id).first()
+    if number is None:
+        return
+    if field == Kind.CONTACTS:
+        changes = value.get("state_sync")
+        _receive(number, Kind.CONTACTS, count=len(changes) if isinstance(changes, list) else 0)
+        return
+    pieces = value.get("history")
+    for piece in pieces if isinstance(pieces, list) else ():
+        if not isinstance(piece, dict):
+            continue
+        errors = piece.get("errors")
+        if isinstance(errors, list) and errors:
+            code = errors[0].get("code") if isinstance(errors[0], dict) else None
+            status = Status.DECLINED if code == DECLINED else Status.FAILED
+            _row(number, Kind.HISTORY).update(status=status, error_code=code, finished_at=now())
+            continue
+        progress = member(piece, "metadata").get("progress")
+        threads = piece.get("threads")
+        _receive(
+            number,
+            Kind.HISTORY,
+            count=sum(_messages(thread) for thread in threads) if isinstance(threads, list) else 0,
+            progress=progress if isinstance(progress, int) else 0,
+        )
+
+
+def _messages(thread: object) -> int:
+    messages = thread.get("messages") if isinstance(thread, dict) else None
+    return len(messages) if isinstance(messages, list) else 0
+
+
+def _row(number: PhoneNumber, kind: str) -> Any:
+    """The row of what was requested; made when somebody else requested it."""
+    AppData.objects.bulk_create(
+        [AppData(number=number, kind=kind, ends_at=now() + OPEN_FOR)], ignore_conflicts=True
+    )
+    return AppData.objects.filter(number=number, kind=kind)
+
+
+def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -> None:
+    """Count what came. Pieces come in any order: the progress never falls, and 100 is the end."""
+    is_whole = progress >= 100
+    _row(number, kind).update(
+        received=F("received") + count,
+        progress=Greatest("progress", min(max(progress, 0), 100)),
+        status=Status.COMPLETED
+        if is_whole
+        else Case(When(progress=100, then=Value(Status.COMPLETED)), default=Value(Status.RECEIVING)),
+        error_code=None,
+        **({"finished_at": now()} if is_whole else {}),
+    )
+
+
+def progress_of(number: PhoneNumber) -> dict[str, AppData | None]:
+    """Both synchronisations of a number; None for one that never began."""
+    rows = {row.kind: row for row in AppData.objects.filter(number=number)}
+    return {"contacts": rows.get(Kind.CONTACTS), "history": rows.get(Kind.HISTORY)}

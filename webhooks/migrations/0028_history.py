@@ -1,0 +1,16 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    # A catalogue change alone, behind a lock time-out.
+    atomic = False
+
+    dependencies = [
+        ('webhooks', '0027_exhausted_deliveries_and_filters'),
+    ]
+
+    operations = [
+        migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
+        migrations.AddField(model_name='message', name='history', field=models.BooleanField(null=True)),
+        migrations.RunSQL('RESET lock_timeout', migrations.RunSQL.noop),
+    ]
