@@ -1,6 +1,7 @@
 """Forms of webhook endpoints: settings, rotation of the secret, example events, recovery of a period."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from django import forms
@@ -11,8 +12,9 @@ from console.lists import IdsField
 from gateway.clock import now
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
-from webhooks.models import Endpoint
-from webhooks.requests import signed_request
+from webhooks.models import Endpoint, steps_of
+from webhooks.requests import credentials, signed_request
+from webhooks.requests.credentials import MASK
 from webhooks.serializers import HIGHEST_RATE, HIGHEST_THRESHOLD, LONGEST_TIMEOUT
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
@@ -42,6 +44,29 @@ class LinesField(forms.CharField):
         return (
             "\n".join(f"{name}: {text}" for name, text in value.items()) if isinstance(value, dict) else value
         )
+
+
+class StepsField(IdsField):
+    """Seconds with spaces, commas or line ends between them."""
+
+    PROBLEM = "Give whole seconds, such as 5, 30, 120."
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+class PemField(forms.CharField):
+    """Certificates or a key."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "code", "autocomplete": "off"})
+
+    def __init__(self, label: str, help_text: str) -> None:
+        super().__init__(label=label, help_text=help_text, required=False, max_length=credentials.LONGEST_PEM)
+
+
+def _text(label: str, help_text: str = "") -> forms.CharField:
+    widget = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    return forms.CharField(label=label, help_text=help_text, required=False, max_length=2048, widget=widget)
 
 
 class EndpointForm(forms.Form):
@@ -83,7 +108,7 @@ class EndpointForm(forms.Form):
         label="Headers",
         required=False,
         help_text=f"“Name: value” in each line, sent with every request. Values are stored encrypted and shown as "
-        f"{signed_request.MASK}, which keeps them.",
+        f"{MASK}, which keeps them.",
     )
     timeout_seconds = forms.IntegerField(
         label="Seconds to answer",
@@ -111,6 +136,26 @@ class EndpointForm(forms.Form):
         initial=1,
         help_text="Empty: no mail.",
     )
+    retry_schedule = StepsField(
+        label="Seconds between attempts",
+        required=False,
+        help_text="From each failed attempt to the next, such as 5, 30, 120. Empty: 12 attempts in about 76 hours.",
+    )
+    tls_client_certificate = PemField(
+        "Client certificate", "PEM, with its chain, for servers that ask for one."
+    )
+    tls_client_key = PemField("Its private key", f"Stored encrypted and shown as {MASK}, which keeps it.")
+    tls_ca = PemField(
+        "Your own CA", "PEM of what signs your server's certificate. Empty: the public authorities."
+    )
+    oauth2_token_url = _text("OAuth2 token URL", "Every request then carries a token of this server.")
+    oauth2_client_id = _text("OAuth2 client id")
+    oauth2_client_secret = _text("OAuth2 client secret", f"Stored encrypted and shown as {MASK}.")
+    oauth2_scope = _text("OAuth2 scope", "Empty: none.")
+    asymmetric_signature = forms.BooleanField(
+        label="Sign with a key pair too: whoever has the public key can check, and forge nothing",
+        required=False,
+    )
     uid = forms.CharField(
         label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."
     )
@@ -131,21 +176,50 @@ class EndpointForm(forms.Form):
         "headers",
         "timeout_seconds",
         "rate_per_second",
+        "retry_schedule",
         "exhausted_mail_threshold",
         "uid",
         "metadata",
         "verify_token",
     )
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tls": credentials.Tls._fields,
+        "oauth2": credentials.OAuth2._fields,
+    }
+    """Members of the API whose parts are fields of their own."""
 
     def advanced(self) -> list[forms.BoundField]:
         """The optional settings that are a field in a line each."""
         return [self[name] for name in self.ADVANCED]
 
+    def authentication(self) -> list[forms.BoundField]:
+        """What its requests authenticate with."""
+        return [self[f"{group}_{name}"] for group, names in self.GROUPS.items() for name in names]
+
+    def changes(self) -> dict[str, Any]:
+        """Those members of the body whose fields were changed."""
+        changed = {
+            next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
+            for field in self.changed_data
+        }
+        return {name: value for name, value in self.body().items() if name in changed}
+
     def body(self) -> dict[str, Any]:
         """The body of the API's call: what is empty is null, a verify token that is left empty stays."""
         body = {**self.cleaned_data}
-        for name in ("phone_number_ids", "waba_ids", "statuses", "filter", "headers", "uid"):
+        for name in (
+            "phone_number_ids",
+            "waba_ids",
+            "statuses",
+            "filter",
+            "headers",
+            "retry_schedule",
+            "uid",
+        ):
             body[name] = body[name] or None
+        for group, names in self.GROUPS.items():
+            values = {name: body.pop(f"{group}_{name}") for name in names}
+            body[group] = {name: value for name, value in values.items() if value} or None
         if not body["verify_token"]:
             del body["verify_token"]
         return body
@@ -174,12 +248,22 @@ class NewEndpointForm(EndpointForm):
 
 def initial_of(endpoint: Endpoint) -> dict[str, Any]:
     """What the form of an endpoint begins with; the values of headers and the verify token are not shown."""
-    values = {name: getattr(endpoint, name) for name in EndpointForm.base_fields if name != "verify_token"}
+    stored = credentials.readable(endpoint)
+    groups = {"tls": credentials.shown(stored.tls) or {}, "oauth2": credentials.shown(stored.oauth2) or {}}
+    elsewhere: dict[str, Any] = {
+        f"{group}_{name}": value for group, found in groups.items() for name, value in found.items()
+    }
+    elsewhere["asymmetric_signature"] = stored.seed is not None
+    elsewhere["retry_schedule"] = steps_of(endpoint.retry_schedule) if endpoint.retry_schedule else []
+    values = {
+        name: getattr(endpoint, name, None) for name in EndpointForm.base_fields if name != "verify_token"
+    }
     lists = {name: values[name] or [] for name in ("phone_number_ids", "waba_ids", "statuses")}
     return {
         **values,
         **lists,
-        "headers": dict.fromkeys(signed_request.header_names(endpoint), signed_request.MASK),
+        **elsewhere,
+        "headers": dict.fromkeys(signed_request.header_names(endpoint), MASK),
     }
 
 
@@ -193,6 +277,18 @@ class RotateForm(forms.Form):
         initial=24,
         widget=forms.NumberInput(attrs={"type": "range", "step": "1", "data-shows": "#overlap"}),
     )
+    secret = forms.CharField(
+        label="A secret of your own",
+        required=False,
+        help_text="<code>whsec_</code> and the base64 of 24 to 64 bytes. Empty: a random one.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def clean_secret(self) -> str | None:
+        secret: str = self.cleaned_data["secret"]
+        if secret and not signed_request.is_secret(secret):
+            raise ValidationError("It must be whsec_ and the base64 of 24 to 64 bytes.")
+        return secret or None
 
 
 class ExampleForm(forms.Form):

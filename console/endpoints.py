@@ -1,6 +1,6 @@
 """Pages of webhook endpoints: list, create, one endpoint with its health, and what can be done with it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -29,8 +29,8 @@ from tenants.labels import milliseconds
 from webhooks import replay
 from webhooks.endpoints import health, lifecycle
 from webhooks.events import filters
-from webhooks.models import Endpoint
-from webhooks.requests import signed_request, verify_ping
+from webhooks.models import Endpoint, steps_of
+from webhooks.requests import credentials, signed_request, verify_ping
 from webhooks.requests.verify_ping import WebhookVerifyFailed
 from webhooks.serializers import EndpointChangeIn, EndpointIn
 from webhooks.templatetags.delivery_errors import in_words
@@ -87,8 +87,7 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
                 return _change_page(request, found, form, preview=found_now)
             return _change_page(request, found, form)
         with _errors_in(form), endpoint_called(request, visit):
-            changed = {name: value for name, value in form.body().items() if name in form.changed_data}
-            body = checked(EndpointChangeIn(data=changed))
+            body = checked(EndpointChangeIn(data=form.changes()))
             lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=body)
             messages.success(request, "Saved.")
             return redirect("console_endpoint", endpoint_id)
@@ -219,9 +218,11 @@ class _errors_in:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, ValidationError | InvalidRequest):
             for name, problems in _fields(error).items():
-                self.form.add_error(
-                    name if name in self.form.fields else None, [str(problem) for problem in problems]
-                )
+                # Those of a group's parts are a mapping: each part is a field of its own.
+                parts = problems if isinstance(problems, Mapping) else {"": problems}
+                for part, found in parts.items():
+                    field = f"{name}_{part}" if part else name
+                    self.form.add_error(field if field in self.form.fields else None, list(map(str, found)))
             return True
         if isinstance(error, ServiceError):
             self.form.add_error("url", _sentence(error))
@@ -276,6 +277,8 @@ def _endpoint_page(
         "endpoint": found,
         "health": health.health_of(found),
         "header_names": signed_request.header_names(found),
+        "credentials": credentials.readable(found),
+        "steps": steps_of(found.retry_schedule) if found.retry_schedule else [],
         "filter_text": orjson.dumps(found.filter).decode(),
         "rotate_form": RotateForm(),
         "example_form": ExampleForm(),

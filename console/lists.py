@@ -64,11 +64,12 @@ class IdsField(CharField):
     """Ids with spaces, commas or line ends between them."""
 
     widget = Textarea(attrs={"rows": 2, "spellcheck": "false", "inputmode": "numeric"})
+    PROBLEM = "An id has digits only."
 
     def to_python(self, value: Any) -> Any:
         found = [each for each in _SEPARATORS.split(super().to_python(value) or "") if each]
         if not all(each.isascii() and each.isdecimal() for each in found):
-            raise ValidationError("An id has digits only.")
+            raise ValidationError(self.PROBLEM)
         return found
 
     def prepare_value(self, value: Any) -> Any:

@@ -32,12 +32,18 @@ def tls_context() -> ssl.SSLContext:
     return new_tls_context()
 
 
-def new_tls_context() -> ssl.SSLContext:
-    """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's."""
-    context = ssl.create_default_context()
+def new_tls_context(trusted: str | None = None) -> ssl.SSLContext:
+    """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's; or against `trusted` alone.
+
+    That is PEM: CAs, or the certificate itself. Raises SSLError and ValueError when it is not.
+    """
+    context = ssl.create_default_context(cadata=trusted)
     # A certificate's names are its subject alternative names (RFC 9525, 2): the common name may be any text.
     context.hostname_checks_common_name = False
-    context.load_verify_locations(certifi.where())
+    if trusted is None:
+        context.load_verify_locations(certifi.where())
+    else:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["http/1.1"])
     return context
 

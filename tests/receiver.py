@@ -1,9 +1,11 @@
 """A customer's server on loopback: records what it gets, answers as told. Real HTTP, in a thread of its own."""
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,9 +70,9 @@ class Receiver:
             return list(self.received)
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """A receiver for one test."""
+@contextmanager
+def running(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """A receiver, over HTTPS with these settings."""
     server = Receiver()
     loop = asyncio.new_event_loop()
     started = threading.Event()
@@ -80,8 +82,9 @@ def receiver() -> Iterator[Receiver]:
         app.router.add_route("*", "/{path:.*}", server.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        scheme = "https" if tls else "http"
+        server.url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/hook"
         return runner
 
     def serve() -> None:
@@ -98,3 +101,10 @@ def receiver() -> Iterator[Receiver]:
     yield server
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver for one test."""
+    with running() as server:
+        yield server

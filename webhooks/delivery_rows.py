@@ -14,7 +14,7 @@ from gateway.database.statements import Statements, id_range, uuids
 
 
 class StoredTarget(NamedTuple):
-    """As the database has them: secrets and headers are ciphertexts."""
+    """As the database has them: secrets, headers and credentials are ciphertexts."""
 
     url: str
     format: str
@@ -24,7 +24,9 @@ class StoredTarget(NamedTuple):
     headers: str | None
     timeout_seconds: int | None
     keep_answers: bool = False
-    """Not in signals of the former version."""
+    """This and what follows: not in signals of the former version."""
+    credentials: str | None = None
+    retry_schedule: str | None = None
 
 
 TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)

@@ -48,6 +48,11 @@ def _environment() -> "models.CharField[str, str]":
     return models.CharField(max_length=4, choices=ApiKey.Environment.choices, default=LIVE, db_default=LIVE)
 
 
+def steps_of(retry_schedule: str) -> list[int]:
+    """The steps of a stored retry schedule, in seconds."""
+    return [int(step) for step in retry_schedule.split()]
+
+
 class JsonPathField(models.TextField):  # type: ignore[type-arg]
     """A jsonpath of Postgres, as text; parsed when it is stored."""
 
@@ -97,6 +102,10 @@ class Endpoint(models.Model):
     """The filter by content as the caller wrote it, and as Postgres evaluates it (`events/filters.py`)."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
     """JSON of the caller's headers, sent with every request to it (`requests/signed_request.py`)."""
+    credentials = EncryptedTextField(purpose="webhook_credentials", null=True, blank=True)
+    """JSON of what its requests authenticate with beside them (`requests/credentials.py`)."""
+    retry_schedule = models.CharField(max_length=140, null=True, blank=True)
+    """Seconds from each failed attempt to the next, with a space between; null is WEBHOOK_RETRY_SCHEDULE."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
     """For one delivery attempt in all; null is 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)

@@ -23,7 +23,6 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlig
 from gateway.clock import isoformat, now
 from gateway.database import transactions
 from gateway.database.transactions import concerns_all
-from gateway.outbound.client import post_once
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
@@ -35,6 +34,7 @@ from webhooks.events import envelope
 from webhooks.events.envelope import CUSTOMER_KEY, WANTED
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.requests import signed_request
+from webhooks.requests.credentials import call_once
 from webhooks.requests.signed_request import delivery_span, note_answer
 
 log = structlog.get_logger(__name__)
@@ -100,7 +100,9 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         event_type=replay.event_type,
         attempt=1,
     ) as span:
-        answer = post_once(
+        answer = call_once(
+            endpoint.id,
+            target.credentials,
             endpoint.url,
             body,
             signed_request.delivery_headers(
@@ -113,7 +115,6 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
                 body=body,
                 traceparent=span.traceparent,
             ),
-            allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
             total_timeout=target.timeout,
         )
         note_answer(span, answer)

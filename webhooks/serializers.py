@@ -13,8 +13,8 @@ from webhooks.delivery import attempts
 from webhooks.endpoints import health
 from webhooks.events import filters
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
-from webhooks.models import Delivery, Endpoint
-from webhooks.requests import signed_request, verify_ping
+from webhooks.models import Delivery, Endpoint, steps_of
+from webhooks.requests import credentials, signed_request, verify_ping
 from webhooks.requests.signed_request import is_secret
 
 MOST_IDS = 500
@@ -22,6 +22,8 @@ MOST_METADATA, LONGEST_NAME = 50, 40
 LONGEST_TIMEOUT = 30
 HIGHEST_RATE = 1_000
 HIGHEST_THRESHOLD = 1_000_000
+MOST_STEPS, LONGEST_STEP, LONGEST_SCHEDULE = 19, 86_400, 604_800
+"""Of a retry schedule: steps, so that an attempt log shows every attempt; seconds of one, and of all."""
 
 
 class EachOnceField(serializers.ListField):
@@ -118,6 +120,51 @@ class HeadersField(serializers.DictField):
     child = serializers.CharField(max_length=signed_request.MOST_HEADER_BYTES)
 
 
+class PemField(serializers.CharField):
+    """Certificates or a key as PEM."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, allow_null=True, max_length=credentials.LONGEST_PEM, **kwargs)
+
+
+class TlsSettings(serializers.Serializer[dict[str, Any]]):
+    """How connections to the endpoint are secured, beyond the usual."""
+
+    client_certificate = PemField(
+        help_text="PEM of the client certificate that is shown to your server, with its chain."
+    )
+    client_key = PemField(help_text="PEM of its private key, not encrypted; never shown again.")
+    ca = PemField(
+        help_text="PEM of the CAs that alone may sign your server's certificate; null is the public ones."
+    )
+
+
+class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
+    """Client credentials: requests carry a token of your authorisation server."""
+
+    token_url = UrlField(help_text="Where tokens are asked for, with HTTP Basic.")
+    client_id = serializers.CharField(max_length=255, help_text="The client's id.")
+    client_secret = serializers.CharField(max_length=1024, help_text="Its secret; never shown again.")
+    scope = serializers.CharField(
+        required=False, allow_null=True, max_length=1024, help_text="The scopes to ask for; null is none."
+    )
+
+
+class RetryScheduleField(serializers.ListField):
+    """Seconds from each failed attempt to the next."""
+
+    child = serializers.IntegerField(min_value=1, max_value=LONGEST_STEP)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_null=True, allow_empty=False, max_length=MOST_STEPS, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        steps: list[Any] = super().to_internal_value(data)
+        if sum(steps) > LONGEST_SCHEDULE:
+            raise serializers.ValidationError(f"Must be at most {LONGEST_SCHEDULE:,} seconds in all: 7 days.")
+        return steps
+
+
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     """Fields that are the same at creation and in a change."""
 
@@ -137,6 +184,10 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     exhausted_mail_threshold = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=HIGHEST_THRESHOLD
     )
+    retry_schedule = RetryScheduleField(required=False)
+    tls = TlsSettings(required=False, allow_null=True)
+    oauth2 = OAuth2Settings(required=False, allow_null=True)
+    asymmetric_signature = serializers.BooleanField(required=False)
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
@@ -215,6 +266,7 @@ class ExampleOut(serializers.Serializer[verify_ping.SentExample]):
 
 class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
     overlap_hours = serializers.IntegerField(required=False, default=24, min_value=0, max_value=168)
+    secret = SecretField(required=False, help_text="A secret of your own; a random one when it is left out.")
 
 
 class ReplayIn(serializers.Serializer[dict[str, Any]]):
@@ -253,6 +305,11 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
     filter = FilterField(allow_null=True)
     metadata = serializers.DictField(child=serializers.CharField())
     headers = serializers.SerializerMethodField()
+    retry_schedule = serializers.SerializerMethodField()
+    tls = serializers.SerializerMethodField()
+    oauth2 = serializers.SerializerMethodField()
+    asymmetric_signature = serializers.SerializerMethodField()
+    public_key = serializers.SerializerMethodField()
 
     class Meta:
         model = Endpoint
@@ -276,6 +333,11 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "ordered",
             "keep_answers",
             "exhausted_mail_threshold",
+            "retry_schedule",
+            "tls",
+            "oauth2",
+            "asymmetric_signature",
+            "public_key",
             "status",
             "verified_at",
             "secret_prefix",
@@ -286,7 +348,25 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
 
     def get_headers(self, endpoint: Endpoint) -> dict[str, str]:
         """The names, each with a mask for its value; none when no key opens them."""
-        return dict.fromkeys(signed_request.header_names(endpoint), signed_request.MASK)
+        return dict.fromkeys(signed_request.header_names(endpoint), credentials.MASK)
+
+    @extend_schema_field(RetryScheduleField())
+    def get_retry_schedule(self, endpoint: Endpoint) -> list[int] | None:
+        return steps_of(endpoint.retry_schedule) if endpoint.retry_schedule else None
+
+    @extend_schema_field(TlsSettings(allow_null=True))
+    def get_tls(self, endpoint: Endpoint) -> dict[str, str | None] | None:
+        return credentials.shown(credentials.readable(endpoint).tls)
+
+    @extend_schema_field(OAuth2Settings(allow_null=True))
+    def get_oauth2(self, endpoint: Endpoint) -> dict[str, str | None] | None:
+        return credentials.shown(credentials.readable(endpoint).oauth2)
+
+    def get_asymmetric_signature(self, endpoint: Endpoint) -> bool:
+        return credentials.readable(endpoint).seed is not None
+
+    def get_public_key(self, endpoint: Endpoint) -> str | None:
+        return credentials.readable(endpoint).public_key
 
 
 class EndpointReasonOut(serializers.Serializer[health.Reason]):

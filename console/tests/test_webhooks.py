@@ -3,6 +3,7 @@
 import html
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,11 +17,12 @@ from gateway.clock import now
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, User
 from tests.browsers import browser_of, text
+from tests.certificates import self_signed
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint, Event, Figure
-from webhooks.requests import signed_request
+from webhooks.requests import credentials, signed_request
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -198,9 +200,50 @@ def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receive
     assert entry.details["changed"] == ["headers", "phone_number_ids", "uid"]
 
 
+def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
+    browser: Client, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answer = lambda _: web.json_response({"access_token": "t"})
+    ca = "-----BEGIN" + self_signed(tmp_path).read_text().split("-----BEGIN")[2]
+    basic = {"url": receiver.url, "event_types": ["message.inbound"]}
+    given = {
+        "tls_ca": ca,
+        "oauth2_token_url": f"{receiver.url}/token",
+        "oauth2_client_id": "gateway",
+        "oauth2_client_secret": "s3cret",
+        "asymmetric_signature": "on",
+        "retry_schedule": "5, 30",
+    }
+    browser.post("/console/webhooks", {**basic, **given})
+    row = Endpoint.objects.get()
+    stored = credentials.unpacked(row.credentials)
+    assert stored.oauth2 == credentials.OAuth2(f"{receiver.url}/token", "gateway", "s3cret")
+    assert (stored.tls, row.retry_schedule) == (credentials.Tls(ca=ca.strip()), "5 30")
+    page = text(browser, f"/console/webhooks/{row.id}")
+    assert stored.public_key is not None
+    for shown in (stored.public_key, f"{receiver.url}/token", "5, 30 s"):
+        assert shown in page
+    path = f"/console/webhooks/{row.id}/change"
+    assert "s3cret" not in text(browser, path)
+    pings = len(receiver.pings)
+    kept = {**basic, **given, "oauth2_client_secret": "***", "tls_ca": "", "retry_schedule": ""}
+    assert browser.post(path, kept).status_code == 302
+    row.refresh_from_db()
+    changed = credentials.unpacked(row.credentials)
+    assert (changed.oauth2, changed.seed, changed.tls) == (stored.oauth2, stored.seed, None)
+    assert (row.retry_schedule, len(receiver.pings)) == (None, pings + 1)
+    entry = AuditEntry.objects.filter(action="webhook_endpoint.update").latest("id")
+    assert entry.details["changed"] == ["retry_schedule", "tls"]
+    answer = browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "0", "secret": "whsec_x"})
+    assert (answer.status_code, Endpoint.objects.get().secret) == (400, row.secret)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        ({"tls_client_key": "no pem"}, "go together"),
+        ({"oauth2_client_id": "a"}, "This field is required."),
+        ({"retry_schedule": "soon"}, "Give whole seconds"),
         ({"headers": "Host: evil"}, "set by the service"),
         ({"headers": "no colon"}, "Write “name: value”"),
         ({"headers": "X-A: ***"}, "No value of `X-A` is stored"),

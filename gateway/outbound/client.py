@@ -189,7 +189,7 @@ def _note(reason: str) -> None:
     log.warning("egress_proxy_failed", reason=reason)
 
 
-__all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "post_once", "validate_url"]
+__all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "validate_url"]
 
 # One delivery attempt: seconds, seconds, bytes.
 CONNECT_TIMEOUT = 5.0
@@ -200,11 +200,15 @@ _NEXT_ADDRESS_AFTER = 0.25
 
 
 class Limits(TypedDict, total=False):
-    """Bounds of one request: time-outs in seconds, what is read of the answer's body in bytes."""
+    """Bounds of one request: time-outs in seconds, what is read of the answer's body in bytes.
+
+    `tls` replaces the client's own TLS settings.
+    """
 
     connect_timeout: float
     total_timeout: float
     read_limit: int
+    tls: ssl.SSLContext | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +263,16 @@ class Outbound:
         connect_timeout: float = CONNECT_TIMEOUT,
         total_timeout: float = TOTAL_TIMEOUT,
         read_limit: int = READ_LIMIT,
+        tls: ssl.SSLContext | None = None,
     ) -> Answer:
         """POST `body`, at least once, to a URL that `validate_url` accepted. Redirects are not followed.
 
         When a connection kept from an earlier request turns out to have been closed by the receiver before
         any answer came, the request is made once more on a new connection, within the same deadline.
         """
-        return await self._request("POST", url, body, headers, connect_timeout, total_timeout, read_limit)
+        return await self._request(
+            "POST", url, body, headers, connect_timeout, total_timeout, read_limit, tls
+        )
 
     async def get(
         self,
@@ -275,9 +282,10 @@ class Outbound:
         connect_timeout: float = CONNECT_TIMEOUT,
         total_timeout: float = TOTAL_TIMEOUT,
         read_limit: int = READ_LIMIT,
+        tls: ssl.SSLContext | None = None,
     ) -> Answer:
         """GET a URL that `validate_url` accepted; otherwise as `post`."""
-        return await self._request("GET", url, None, headers, connect_timeout, total_timeout, read_limit)
+        return await self._request("GET", url, None, headers, connect_timeout, total_timeout, read_limit, tls)
 
     async def _request(
         self,
@@ -288,6 +296,7 @@ class Outbound:
         connect_timeout: float,
         total_timeout: float,
         read_limit: int,
+        tls: ssl.SSLContext | None,
     ) -> Answer:
         attempt = Attempt()
         deadline = attempt.started + total_timeout
@@ -300,10 +309,14 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            connection = self._idle.take(target.origin)
+            # A connection serves those alone who would open the same one.
+            key = target.origin if tls is None else (target.origin, tls)
+            connection = self._idle.take(key)
             while True:
                 if connection is None:
-                    connection = await self._connect(target.origin, attempt, connect_timeout, deadline)
+                    connection = await self._connect(
+                        target.origin, tls or self._tls, attempt, connect_timeout, deadline
+                    )
                 try:
                     await connection.exchange(
                         head, body or b"", attempt, read_limit=read_limit, deadline=deadline
@@ -313,7 +326,7 @@ class Outbound:
                     if attempt.opened:
                         raise
                     connection = None
-            self._idle.keep(target.origin, connection)
+            self._idle.keep(key, connection)
         except (OSError, InvalidUrlError, UnknownNameError, BrokenOffError, AnswerTooLargeError) as error:
             return attempt.answer(error)
         return attempt.answer(None)
@@ -321,7 +334,7 @@ class Outbound:
     # --- Connections
 
     async def _connect(
-        self, origin: Origin, attempt: Attempt, seconds: float, deadline: float
+        self, origin: Origin, tls: ssl.SSLContext, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
         until = min(self._loop.time() + seconds, deadline)
         async with asyncio.timeout_at(until):
@@ -336,7 +349,7 @@ class Outbound:
             public = self._public(attempt, addresses)
             sock = await open_tunnel(self._proxy, public, until=until)
         async with asyncio.timeout_at(until):
-            return await connect(sock, origin, self._tls)
+            return await connect(sock, origin, tls)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
         self._check_address(attempt, address)
@@ -379,21 +392,16 @@ def _target(url: str) -> _Target:
     )
 
 
-def post_once(
-    url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
-) -> Answer:
-    """`Outbound.post` for synchronous callers, on a connection of its own; never inside a transaction."""
-    return _once(lambda outbound: outbound.post(url, body, headers, **limits), allow_private)
-
-
 def get_once(
     url: str, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
 ) -> Answer:
     """`Outbound.get` for synchronous callers, on a connection of its own; never inside a transaction."""
-    return _once(lambda outbound: outbound.get(url, headers, **limits), allow_private)
+    return once(lambda outbound: outbound.get(url, headers, **limits), allow_private)
 
 
-def _once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:
+def once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:
+    """Requests for synchronous callers, on connections of their own; never inside a transaction."""
+
     async def run() -> Answer:
         async with Outbound(allow_private=allow_private) as outbound:
             return await call(outbound)

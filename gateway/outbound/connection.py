@@ -16,7 +16,7 @@ import socket
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -302,23 +302,23 @@ class IdleConnections:
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
-        self._idle: defaultdict[Origin, list[tuple[float, HttpConnection]]] = defaultdict(list)
+        self._idle: defaultdict[Hashable, list[tuple[float, HttpConnection]]] = defaultdict(list)
         self._sweep: asyncio.TimerHandle | None = None
 
-    def take(self, origin: Origin) -> HttpConnection | None:
-        """The connection to an origin that was used last, if one is still good."""
-        kept = self._idle.get(origin)
+    def take(self, key: Hashable) -> HttpConnection | None:
+        """The connection of a key (the origin, and what else it was opened by) that was used last, if one is good."""
+        kept = self._idle.get(key)
         while kept:
             _, connection = kept.pop()
             if connection.is_open:
                 return connection
         return None
 
-    def keep(self, origin: Origin, connection: HttpConnection) -> None:
+    def keep(self, key: Hashable, connection: HttpConnection) -> None:
         """Keep a connection for the next exchange, unless its last one has closed it."""
         if connection.is_open:
             loop = asyncio.get_running_loop()
-            self._idle[origin].append((loop.time(), connection))
+            self._idle[key].append((loop.time(), connection))
             if self._sweep is None:
                 self._sweep = loop.call_later(self._seconds, self._close_idle)
 
@@ -335,13 +335,13 @@ class IdleConnections:
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for origin, kept in list(self._idle.items()):
+        for key, kept in list(self._idle.items()):
             still = [(since, each) for since, each in kept if each.is_open and since + self._seconds > now]
             for _, connection in set(kept).difference(still):
                 connection.abort()
             if still:
-                self._idle[origin] = still
+                self._idle[key] = still
             else:
-                del self._idle[origin]
+                del self._idle[key]
         first = min((since for kept in self._idle.values() for since, _ in kept), default=None)
         self._sweep = loop.call_at(first + self._seconds, self._close_idle) if first is not None else None

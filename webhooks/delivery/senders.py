@@ -25,6 +25,7 @@ from webhooks.delivery.caps import CALLS_OF_ENDPOINT, SLOW_MS, BodyMemory, InFli
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
 from webhooks.events.envelope import Envelope
+from webhooks.requests.credentials import EndpointCaller
 from webhooks.requests.signed_request import body_of, delivery_headers, delivery_span, note_answer
 
 
@@ -38,7 +39,7 @@ class Attempts:
     def __init__(
         self, outbound: Outbound, *, on_answer: Callable[[Answer], None], on_first: Callable[[float], None]
     ) -> None:
-        self._outbound = outbound
+        self._caller = EndpointCaller(outbound)
         self._on_answer, self._on_first = on_answer, on_first
         self._schedule = schedule()
         self._bodies = BodyMemory()
@@ -85,7 +86,9 @@ class Attempts:
             delivery_id=delivery.id,
             endpoint_id=delivery.endpoint_id,
             attempts_before=delivery.attempts,
-            decision=decide(answer, attempt=delivery.attempts + 1, steps=self._schedule),
+            decision=decide(
+                answer, attempt=delivery.attempts + 1, steps=delivery.target.steps or self._schedule
+            ),
             answer=answer,
             log_entry=log_entry(answer, at),
             kept=answers.kept(answer, at, keeps_success=delivery.target.keeps_answers),
@@ -104,7 +107,9 @@ class Attempts:
             event_type=delivery.event_type,
             attempt=delivery.attempts + 1,
         ) as span:
-            answer = await self._outbound.post(
+            answer = await self._caller.call(
+                delivery.target.endpoint_id,
+                delivery.target.credentials,
                 delivery.target.url,
                 body,
                 delivery_headers(

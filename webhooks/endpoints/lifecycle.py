@@ -24,7 +24,7 @@ from webhooks import delivery_rows, signals, wake_up
 from webhooks.endpoints import notices
 from webhooks.events import filters
 from webhooks.models import Endpoint
-from webhooks.requests import signed_request, verify_ping
+from webhooks.requests import credentials, signed_request, verify_ping
 from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
@@ -48,8 +48,11 @@ SETTABLE = (
     "verify_token",
     "keep_answers",
     "exhausted_mail_threshold",
+    "retry_schedule",
 )
 """Columns that a caller gives at creation and may change."""
+CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature"})
+"""Members that are given beside them, stored together in a column of their own."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
@@ -92,7 +95,7 @@ def create(
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
-    given = _with_filter(_with_headers(given, None))
+    given = _as_stored(given, None)
     is_inbox = given.get("kind") == Endpoint.Kind.INBOX
     if is_inbox:
         given |= {"url": _inbox_url(), "event_types": [], "status": ACTIVE, "verified_at": now()}
@@ -153,8 +156,8 @@ def change(
     changes: dict[str, Any],
     actor: Actor,
 ) -> Endpoint:
-    """Change an endpoint. A new url or verify token is taken only after a passed ping, and so is `active` for an
-    endpoint that has not passed one.
+    """Change an endpoint. A new url, verify token, TLS or OAuth2 setting is taken only after a passed ping, and so is
+    `active` for an endpoint that has not passed one.
 
     Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
     a way that forbids what was asked. Nothing is changed then.
@@ -166,17 +169,22 @@ def change(
         raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
     _require_format(seen.format, changes)
     url, status = changes.get("url", seen.url), changes.get("status")
-    is_pinged = url != seen.url or "verify_token" in changes or (status == ACTIVE and not _is_verified(seen))
+    as_wanted = copy(seen)
+    _set(as_wanted, changes)
+    is_pinged = (
+        url != seen.url
+        or "verify_token" in changes
+        or credentials.connection(as_wanted) != credentials.connection(seen)
+        or (status == ACTIVE and not _is_verified(seen))
+    )
     if is_pinged:
-        as_wanted = copy(seen)
-        _set(as_wanted, changes)
         verify_ping.passed(as_wanted)
     with _uid_of_its_own(), transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_as_seen = _standing(endpoint) == _standing(seen)
         _set(endpoint, changes)
-        if "headers" in changes and endpoint.secret_unreadable_since is not None:
-            # New headers may be what was missing: the next claim finds out.
+        if changes.keys() & {"headers", *CREDENTIALS} and endpoint.secret_unreadable_since is not None:
+            # New ones may be what was missing: the next claim finds out.
             endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
             wake_up.after_commit()
         if is_pinged:
@@ -212,9 +220,15 @@ def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
 
 
 def rotate_secret(
-    *, tenant_id: UUID, environment: str, endpoint_id: UUID, overlap_hours: int, actor: Actor
+    *,
+    tenant_id: UUID,
+    environment: str,
+    endpoint_id: UUID,
+    overlap_hours: int,
+    actor: Actor,
+    secret: str | None = None,
 ) -> Endpoint:
-    """A new signing secret; the one before signs beside it for `overlap_hours`, not at all for 0.
+    """A new signing secret, the caller's or a random one. The one before signs beside it for `overlap_hours`.
 
     During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
     cannot sign: then there is no overlap, and the deliveries that were put off are due again.
@@ -226,7 +240,7 @@ def rotate_secret(
         overlaps = overlap_hours > 0 and is_readable
         endpoint.previous_secret = endpoint.secret if overlaps else None
         endpoint.previous_secret_expires_at = now() + timedelta(hours=overlap_hours) if overlaps else None
-        endpoint.secret = new_secret()
+        endpoint.secret = secret or new_secret()
         endpoint.secret_prefix = shown_prefix(endpoint.secret)
         if not is_readable:
             endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
@@ -271,14 +285,31 @@ def _uid_of_its_own() -> Iterator[None]:
 
 
 def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
-    """Give an endpoint the values of `SETTABLE` columns that a change names."""
-    if "headers" in changes:
-        stored = None if changes["headers"] is None else _stored_headers(endpoint)
-        changes = _with_headers(changes, stored)
-    changes = _with_filter(changes)
-    for field in (*SETTABLE, "filter_path"):
+    """Give an endpoint the values that a change names."""
+    changes = _as_stored(changes, endpoint)
+    for field in (*SETTABLE, "filter_path", "credentials"):
         if field in changes:
             setattr(endpoint, field, changes[field])
+
+
+def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
+    """The values that a caller gives as the columns hold them. Raises InvalidRequest."""
+    if "headers" in given:
+        stored = _stored_headers(endpoint) if endpoint is not None and given["headers"] else None
+        given = _with_headers(given, stored)
+    if given.keys() & CREDENTIALS:
+        former = credentials.readable(endpoint) if endpoint is not None else credentials.NONE
+        packed = credentials.packed(credentials.changed(former, given))
+        given = {
+            **{name: value for name, value in given.items() if name not in CREDENTIALS},
+            "credentials": packed,
+        }
+    if steps := given.get("retry_schedule"):
+        given = {**given, "retry_schedule": " ".join(map(str, steps))}
+    if "filter" in given:
+        path = None if given["filter"] is None else filters.checked(given["filter"])
+        given = {**given, "filter_path": path}
+    return given
 
 
 def _stored_headers(endpoint: Endpoint) -> str | None:
@@ -292,8 +323,8 @@ def _stored_headers(endpoint: Endpoint) -> str | None:
 
 def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
     """The values with `headers` as the column holds them. Raises InvalidRequest."""
-    if not given.get("headers"):
-        return {**given, "headers": None} if "headers" in given else given
+    if not given["headers"]:
+        return {**given, "headers": None}
     try:
         headers = signed_request.merged_headers(given["headers"], stored)
     except KeyError as error:
@@ -303,14 +334,6 @@ def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
     if problem := signed_request.headers_problem(headers):
         raise InvalidRequest.of(headers=problem)
     return {**given, "headers": signed_request.packed_headers(headers)}
-
-
-def _with_filter(given: dict[str, Any]) -> dict[str, Any]:
-    """The values with the filter's jsonpath beside it. Raises InvalidRequest."""
-    if "filter" not in given:
-        return given
-    path = None if given["filter"] is None else filters.checked(given["filter"])
-    return {**given, "filter_path": path}
 
 
 def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import orjson
 from cryptography.fernet import InvalidToken
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.conf import settings
 
 from gateway import ids
@@ -27,10 +28,10 @@ from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
 from webhooks.delivery_rows import StoredTarget
 from webhooks.events.envelope import Envelope
-from webhooks.models import Endpoint
+from webhooks.models import Endpoint, steps_of
 from webhooks.requests import cloud_api_form
+from webhooks.requests.credentials import MASK, NONE, Credentials, unpacked
 
-MASK = "***"
 MOST_HEADER_BYTES = 4096
 """Most bytes of all names and values, with what separates them in a request."""
 
@@ -122,7 +123,8 @@ def decrypted_headers(ciphertext: str | None) -> tuple[tuple[str, str], ...]:
 # customers").
 #
 # `webhook-signature` holds one `v1,<base64>` per secret in force; the key is the base64 text after `whsec_`,
-# and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Deliveries in the upstream's form also
+# and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. An endpoint that asks for it gets `v1a,<base64>`
+# beside them, by Ed25519: its public key verifies and signs nothing. Deliveries in the upstream's form also
 # carry the upstream's own signature, whose key is the text of the secret.
 SECRET_PREFIX = "whsec_"
 SHOWN_CHARACTERS = 12
@@ -152,10 +154,20 @@ def is_secret(text: str) -> bool:
     return text.startswith(SECRET_PREFIX) and 24 <= len(key) <= 64
 
 
-def signature(keys: Iterable[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
+def signature(
+    keys: Iterable[bytes],
+    *,
+    message_id: str,
+    timestamp: int,
+    body: bytes,
+    signing_key: Ed25519PrivateKey | None = None,
+) -> str:
     """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
-    return " ".join(["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+    signatures = ["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
+    if signing_key is not None:
+        signatures.append("v1a," + b64encode(signing_key.sign(signed)).decode())
+    return " ".join(signatures)
 
 
 def hub_signature(key: bytes, body: bytes) -> str:
@@ -194,13 +206,13 @@ def note_answer(span: Span, answer: Answer) -> None:
 
 
 class UnreadableSecret(Conflict):
-    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret or its headers: nothing can be sent until it has
-    new ones."""
+    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret, its headers or its credentials: nothing can be
+    sent until it has new ones."""
 
-    message = "The endpoint's signing secret or its headers cannot be read."
+    message = "The endpoint's signing secret, its headers or its credentials cannot be read."
     hint = (
-        "Give it new ones: POST /v1/webhooks/{endpoint_id}/rotate-secret, and its `headers` again with "
-        "PATCH /v1/webhooks/{endpoint_id}."
+        "Give it new ones: POST /v1/webhooks/{endpoint_id}/rotate-secret, and its `headers`, `tls`, `oauth2` and "
+        "`asymmetric_signature` again with PATCH /v1/webhooks/{endpoint_id}."
     )
 
 
@@ -219,6 +231,9 @@ class Target:
     """Seconds for one attempt in all."""
     keeps_answers: bool = False
     """Whether the beginnings of its answers to successful attempts are stored."""
+    credentials: Credentials = NONE
+    steps: tuple[float, ...] | None = None
+    """Seconds from each failed attempt to the next; None is as for every endpoint."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
@@ -245,8 +260,10 @@ def _target_of_row(
         lambda: decrypt(stored.secret, purpose="webhook_secret"),
         lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
         lambda: decrypted_headers(stored.headers),
+        lambda: decrypt(stored.credentials, purpose="webhook_credentials") if stored.credentials else None,
         stored.timeout_seconds or TOTAL_TIMEOUT,
         stored.keep_answers,
+        stored.retry_schedule,
     )
 
 
@@ -260,8 +277,10 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
         lambda: endpoint.secret,
         lambda: endpoint.previous_secret if overlaps else None,
         lambda: unpacked_headers(endpoint.headers).items(),
+        lambda: endpoint.credentials,
         endpoint.timeout_seconds or TOTAL_TIMEOUT,
         endpoint.keep_answers,
+        endpoint.retry_schedule,
     )
 
 
@@ -281,20 +300,27 @@ def _target(
     newest: Callable[[], str],
     previous: Callable[[], str | None],
     custom: Callable[[], Iterable[tuple[str, str]]],
+    packed_credentials: Callable[[], str | None],
     timeout: float,
     keeps_answers: bool,
+    retry_schedule: str | None,
 ) -> Target:
     """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
     try:
         secret = newest()
         keys = [key_of(secret)]
+        # A receiver that asks for a credential would refuse what comes without it.
+        own_headers, credentials = tuple(custom()), unpacked(packed_credentials())
     except (InvalidToken, ValueError):
         raise UnreadableSecret from None
     with suppress(InvalidToken, ValueError):
         if former := previous():
             keys.append(key_of(former))
     hub_key = secret.encode() if format_ == Endpoint.Format.META else None
-    return Target(endpoint_id, url, tuple(keys), hub_key, _headers(custom), timeout, keeps_answers)
+    steps = tuple(steps_of(retry_schedule)) if retry_schedule else None
+    return Target(
+        endpoint_id, url, tuple(keys), hub_key, own_headers, timeout, keeps_answers, credentials, steps
+    )
 
 
 def body_of(event: Envelope, to: Target) -> bytes:
@@ -307,14 +333,6 @@ def user_agent() -> str:
     return f"{settings.SERVICE_NAME}/{settings.API_VERSION}"
 
 
-def _headers(stored: Callable[[], Iterable[tuple[str, str]]]) -> tuple[tuple[str, str], ...]:
-    """The caller's headers. A receiver that asks for a credential would refuse what comes without them."""
-    try:
-        return tuple(stored())
-    except InvalidToken:
-        raise UnreadableSecret from None
-
-
 def headers(
     *,
     keys: tuple[bytes, ...],
@@ -324,6 +342,7 @@ def headers(
     event_type: str,
     custom: Iterable[tuple[str, str]] = (),
     hub_key: bytes | None = None,
+    signing_key: Ed25519PrivateKey | None = None,
 ) -> dict[str, str]:
     """The headers of every signed POST; `timestamp` is this attempt's, in epoch seconds."""
     return {
@@ -333,7 +352,9 @@ def headers(
         "User-Agent": user_agent(),
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": signature(keys, message_id=message_id, timestamp=timestamp, body=body),
+        "webhook-signature": signature(
+            keys, message_id=message_id, timestamp=timestamp, body=body, signing_key=signing_key
+        ),
         "X-Service-Event-Type": event_type,
     }
 
@@ -362,6 +383,7 @@ def delivery_headers(
             body=body,
             event_type=event_type,
             custom=to.headers,
+            signing_key=to.credentials.signing_key,
         ),
         "X-Service-Delivery": ids.encode(ids.DELIVERY, delivery_id),
         "X-Service-Attempt": str(attempt),

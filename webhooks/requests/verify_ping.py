@@ -15,15 +15,15 @@ from urllib.parse import urlencode
 
 import orjson
 from cryptography.fernet import InvalidToken
-from django.conf import settings
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, ServiceError
 from gateway.clock import isoformat, now
-from gateway.outbound.client import Answer, get_once, post_once
+from gateway.outbound.client import Answer
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.requests import cloud_api_form, signed_request
+from webhooks.requests.credentials import call_once
 
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
@@ -87,10 +87,12 @@ def handshake(endpoint: Endpoint) -> Ping:
         "hub.verify_token": token,
         "hub.challenge": challenge,
     }
-    answer = get_once(
+    answer = call_once(
+        endpoint.id,
+        target.credentials,
         f"{target.url}{'&' if '?' in target.url else '?'}{urlencode(asked)}",
+        None,
         {**dict(target.headers), "User-Agent": signed_request.user_agent()},
-        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=VERIFY_SECONDS,
     )
     return _ping_of(answer, answer.body.strip() == challenge.encode())
@@ -101,7 +103,9 @@ def ping(endpoint: Endpoint) -> Ping:
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
     target = signed_request.target_of(endpoint, at=now())
-    answer = post_once(
+    answer = call_once(
+        endpoint.id,
+        target.credentials,
         target.url,
         body,
         signed_request.headers(
@@ -111,8 +115,8 @@ def ping(endpoint: Endpoint) -> Ping:
             body=body,
             event_type=PING_TYPE,
             custom=target.headers,
+            signing_key=target.credentials.signing_key,
         ),
-        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=VERIFY_SECONDS,
     )
     return _ping_of(answer, _carries(answer, challenge))
@@ -178,12 +182,14 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
         body=body,
         event_type=event_type,
         custom=target.headers,
+        signing_key=target.credentials.signing_key,
     )
-    answer = post_once(
+    answer = call_once(
+        endpoint.id,
+        target.credentials,
         endpoint.url,
         body,
         {**headers, TEST_HEADER: "true"},
-        allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
         total_timeout=VERIFY_SECONDS,
     )
     return SentExample(

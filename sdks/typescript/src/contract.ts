@@ -4791,6 +4791,16 @@ export interface components {
             keep_answers?: boolean;
             /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
+            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            readonly retry_schedule: number[] | null;
+            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            readonly tls: components["schemas"]["TlsSettings"] | null;
+            /** @description The client whose tokens requests carry; null is none. */
+            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            readonly asymmetric_signature: boolean;
+            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            readonly public_key: string | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5293,6 +5303,16 @@ export interface components {
             keep_answers?: boolean;
             /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
+            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            readonly retry_schedule: number[] | null;
+            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            readonly tls: components["schemas"]["TlsSettings"] | null;
+            /** @description The client whose tokens requests carry; null is none. */
+            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            readonly asymmetric_signature: boolean;
+            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            readonly public_key: string | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5344,6 +5364,14 @@ export interface components {
             keep_answers?: boolean;
             /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
+            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            retry_schedule?: number[] | null;
+            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            tls?: components["schemas"]["TlsSettings"] | null;
+            /** @description The client whose tokens requests carry; null is none. */
+            oauth2?: components["schemas"]["OAuth2Settings"] | null;
+            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            asymmetric_signature?: boolean;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5521,6 +5549,14 @@ export interface components {
             keep_answers?: boolean;
             /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
+            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            retry_schedule?: number[] | null;
+            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            tls?: components["schemas"]["TlsSettings"] | null;
+            /** @description The client whose tokens requests carry; null is none. */
+            oauth2?: components["schemas"]["OAuth2Settings"] | null;
+            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            asymmetric_signature?: boolean;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5623,6 +5659,16 @@ export interface components {
             keep_answers?: boolean;
             /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
+            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            readonly retry_schedule: number[] | null;
+            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            readonly tls: components["schemas"]["TlsSettings"] | null;
+            /** @description The client whose tokens requests carry; null is none. */
+            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            readonly asymmetric_signature: boolean;
+            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            readonly public_key: string | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -8217,6 +8263,17 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description Client credentials: requests carry a token of your authorisation server. */
+        OAuth2Settings: {
+            /** @description Where tokens are asked for, with HTTP Basic. */
+            token_url: string;
+            /** @description The client's id. */
+            client_id: string;
+            /** @description Its secret; never shown again. */
+            client_secret: string;
+            /** @description The scopes to ask for; null is none. */
+            scope?: string | null;
+        };
         OldMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
@@ -9025,6 +9082,8 @@ export interface components {
              * @default 24
              */
             overlap_hours?: number;
+            /** @description A secret of your own; a random one when it is left out. */
+            secret?: string;
         };
         RotatedKey: {
             /**
@@ -10491,6 +10550,15 @@ export interface components {
             text: components["schemas"]["TextContent"];
         } & {
             [key: string]: unknown;
+        };
+        /** @description How connections to the endpoint are secured, beyond the usual. */
+        TlsSettings: {
+            /** @description PEM of the client certificate that is shown to your server, with its chain. */
+            client_certificate?: string | null;
+            /** @description PEM of its private key, not encrypted; never shown again. */
+            client_key?: string | null;
+            /** @description PEM of the CAs that alone may sign your server's certificate; null is the public ones. */
+            ca?: string | null;
         };
         TokenData: {
             /** @description Meta's id of the WhatsApp Business account. */
@@ -19980,6 +20048,22 @@ export interface operations {
                      *           "ordered": true,
                      *           "keep_answers": true,
                      *           "exhausted_mail_threshold": 1,
+                     *           "retry_schedule": [
+                     *             1
+                     *           ],
+                     *           "tls": {
+                     *             "client_certificate": "text",
+                     *             "client_key": "text",
+                     *             "ca": "text"
+                     *           },
+                     *           "oauth2": {
+                     *             "token_url": "text",
+                     *             "client_id": "text",
+                     *             "client_secret": "text",
+                     *             "scope": "text"
+                     *           },
+                     *           "asymmetric_signature": true,
+                     *           "public_key": "text",
                      *           "status": "pending",
                      *           "verified_at": "2026-11-01T07:06:41.120Z",
                      *           "secret_prefix": "whsec_MfKQ",
@@ -20039,6 +20123,20 @@ export interface operations {
                  *       "ordered": true,
                  *       "keep_answers": true,
                  *       "exhausted_mail_threshold": 1,
+                 *       "retry_schedule": [
+                 *         1
+                 *       ],
+                 *       "tls": {
+                 *         "client_certificate": "text",
+                 *         "client_key": "text",
+                 *         "ca": "text"
+                 *       },
+                 *       "oauth2": {
+                 *         "client_id": "text",
+                 *         "client_secret": "text",
+                 *         "token_url": "text"
+                 *       },
+                 *       "asymmetric_signature": true,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20096,6 +20194,22 @@ export interface operations {
                      *       "ordered": true,
                      *       "keep_answers": true,
                      *       "exhausted_mail_threshold": 1,
+                     *       "retry_schedule": [
+                     *         1
+                     *       ],
+                     *       "tls": {
+                     *         "client_certificate": "text",
+                     *         "client_key": "text",
+                     *         "ca": "text"
+                     *       },
+                     *       "oauth2": {
+                     *         "token_url": "text",
+                     *         "client_id": "text",
+                     *         "client_secret": "text",
+                     *         "scope": "text"
+                     *       },
+                     *       "asymmetric_signature": true,
+                     *       "public_key": "text",
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -20177,6 +20291,22 @@ export interface operations {
                      *       "ordered": true,
                      *       "keep_answers": true,
                      *       "exhausted_mail_threshold": 1,
+                     *       "retry_schedule": [
+                     *         1
+                     *       ],
+                     *       "tls": {
+                     *         "client_certificate": "text",
+                     *         "client_key": "text",
+                     *         "ca": "text"
+                     *       },
+                     *       "oauth2": {
+                     *         "token_url": "text",
+                     *         "client_id": "text",
+                     *         "client_secret": "text",
+                     *         "scope": "text"
+                     *       },
+                     *       "asymmetric_signature": true,
+                     *       "public_key": "text",
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20301,6 +20431,20 @@ export interface operations {
                  *       "ordered": true,
                  *       "keep_answers": true,
                  *       "exhausted_mail_threshold": 1,
+                 *       "retry_schedule": [
+                 *         1
+                 *       ],
+                 *       "tls": {
+                 *         "client_certificate": "text",
+                 *         "client_key": "text",
+                 *         "ca": "text"
+                 *       },
+                 *       "oauth2": {
+                 *         "client_id": "text",
+                 *         "client_secret": "text",
+                 *         "token_url": "text"
+                 *       },
+                 *       "asymmetric_signature": true,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20356,6 +20500,22 @@ export interface operations {
                      *       "ordered": true,
                      *       "keep_answers": true,
                      *       "exhausted_mail_threshold": 1,
+                     *       "retry_schedule": [
+                     *         1
+                     *       ],
+                     *       "tls": {
+                     *         "client_certificate": "text",
+                     *         "client_key": "text",
+                     *         "ca": "text"
+                     *       },
+                     *       "oauth2": {
+                     *         "token_url": "text",
+                     *         "client_id": "text",
+                     *         "client_secret": "text",
+                     *         "scope": "text"
+                     *       },
+                     *       "asymmetric_signature": true,
+                     *       "public_key": "text",
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20583,6 +20743,22 @@ export interface operations {
                      *       "ordered": true,
                      *       "keep_answers": true,
                      *       "exhausted_mail_threshold": 1,
+                     *       "retry_schedule": [
+                     *         1
+                     *       ],
+                     *       "tls": {
+                     *         "client_certificate": "text",
+                     *         "client_key": "text",
+                     *         "ca": "text"
+                     *       },
+                     *       "oauth2": {
+                     *         "token_url": "text",
+                     *         "client_id": "text",
+                     *         "client_secret": "text",
+                     *         "scope": "text"
+                     *       },
+                     *       "asymmetric_signature": true,
+                     *       "public_key": "text",
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20645,7 +20821,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "overlap_hours": 24
+                 *       "overlap_hours": 24,
+                 *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
                  *     }
                  */
                 "application/json": components["schemas"]["RotateSecretRequest"];

@@ -500,39 +500,6 @@ class CreatedConsoleSession(TypedDict):
     token: str
 
 
-class CreatedEndpoint(TypedDict):
-    """
-    With the secret: the answer of create alone.
-    """
-
-    id: str
-    environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox"]]
-    url: str
-    format: NotRequired[Literal["envelope", "meta"]]
-    description: NotRequired[str]
-    event_types: list[str]
-    waba_ids: NotRequired[list[str] | None]
-    phone_number_ids: NotRequired[list[str] | None]
-    statuses: NotRequired[list[str] | None]
-    filter: dict[str, Any] | None
-    uid: NotRequired[str | None]
-    metadata: dict[str, str]
-    headers: dict[str, str]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
-    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
-    verified_at: NotRequired[str | None]
-    secret: str
-    secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
-    last_success_at: NotRequired[str | None]
-    consecutive_failures: NotRequired[int]
-
-
 class CreatedMandate(TypedDict):
     id: str
     status: str
@@ -706,92 +673,10 @@ class EmbeddedSignupRequest(TypedDict, closed=True):
     pin: NotRequired[str | None]
 
 
-class Endpoint(TypedDict):
-    id: str
-    environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox"]]
-    url: str
-    format: NotRequired[Literal["envelope", "meta"]]
-    description: NotRequired[str]
-    event_types: list[str]
-    waba_ids: NotRequired[list[str] | None]
-    phone_number_ids: NotRequired[list[str] | None]
-    statuses: NotRequired[list[str] | None]
-    filter: dict[str, Any] | None
-    uid: NotRequired[str | None]
-    metadata: dict[str, str]
-    headers: dict[str, str]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
-    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
-    verified_at: NotRequired[str | None]
-    secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
-    last_success_at: NotRequired[str | None]
-    consecutive_failures: NotRequired[int]
-
-
 WabaId: TypeAlias = str
 
 
-class EndpointChangeRequest(TypedDict, closed=True):
-    """
-    Fields that are the same at creation and in a change.
-    """
-
-    waba_ids: NotRequired[list[WabaId] | None]
-    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
-    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
-    filter: NotRequired[dict[str, Any] | None]
-    headers: NotRequired[dict[str, Any] | None]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
-    uid: NotRequired[str | None]
-    metadata: NotRequired[dict[str, str]]
-    format: NotRequired[Literal["envelope", "meta"]]
-    verify_token: NotRequired[str]
-    url: NotRequired[str]
-    description: NotRequired[str]
-    event_types: NotRequired[
-        list[
-            Literal[
-                "*",
-                "message.inbound",
-                "message.status",
-                "message.error",
-                "message.echo",
-                "message.outbound",
-                "message.history",
-                "user.preferences",
-                "customer.opt_out",
-                "batch.completed",
-                "template.status",
-                "template.quality",
-                "template.category",
-                "number.quality",
-                "number.name",
-                "number.connection",
-                "account.update",
-                "account.alerts",
-                "account.capability",
-                "account.security",
-                "token.expiring",
-                "token.invalid",
-                "webhook.failing",
-                "webhook.disabled",
-                "webhook.recovered",
-                "webhook.delivery.exhausted",
-                "meta.other",
-            ]
-        ]
-    ]
-    status: NotRequired[Literal["active", "paused"]]
+RetryScheduleItem: TypeAlias = int
 
 
 class EndpointDisabledData(TypedDict):
@@ -858,65 +743,6 @@ class EndpointRecoveredData(TypedDict):
     url: str
     uid: str | None
     since: str
-
-
-class EndpointRequest(TypedDict, closed=True):
-    """
-    Fields that are the same at creation and in a change.
-    """
-
-    waba_ids: NotRequired[list[WabaId] | None]
-    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
-    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
-    filter: NotRequired[dict[str, Any] | None]
-    headers: NotRequired[dict[str, Any] | None]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
-    uid: NotRequired[str | None]
-    metadata: NotRequired[dict[str, str]]
-    format: NotRequired[Literal["envelope", "meta"]]
-    verify_token: NotRequired[str]
-    kind: NotRequired[Literal["webhook", "inbox"]]
-    url: NotRequired[str]
-    description: NotRequired[str]
-    event_types: NotRequired[
-        list[
-            Literal[
-                "*",
-                "message.inbound",
-                "message.status",
-                "message.error",
-                "message.echo",
-                "message.outbound",
-                "message.history",
-                "user.preferences",
-                "customer.opt_out",
-                "batch.completed",
-                "template.status",
-                "template.quality",
-                "template.category",
-                "number.quality",
-                "number.name",
-                "number.connection",
-                "account.update",
-                "account.alerts",
-                "account.capability",
-                "account.security",
-                "token.expiring",
-                "token.invalid",
-                "webhook.failing",
-                "webhook.disabled",
-                "webhook.recovered",
-                "webhook.delivery.exhausted",
-                "meta.other",
-            ]
-        ]
-    ]
-    secret: NotRequired[str]
-    status: NotRequired[Literal["pending"]]
 
 
 class EndpointWaiting(TypedDict):
@@ -1628,6 +1454,17 @@ class NumberQualityEvent(TypedDict):
     raw_path: str | None
 
 
+class OAuth2Settings(TypedDict):
+    """
+    Client credentials: requests carry a token of your authorisation server.
+    """
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: NotRequired[str | None]
+
+
 Message1 = TypedDict(
     "Message1",
     {
@@ -2072,6 +1909,7 @@ class RevokedKey(TypedDict):
 
 class RotateSecretRequest(TypedDict, closed=True):
     overlap_hours: NotRequired[int]
+    secret: NotRequired[str]
 
 
 class RotatedKey(TypedDict):
@@ -2735,6 +2573,16 @@ TextMessage = TypedDict(
 )
 
 
+class TlsSettings(TypedDict):
+    """
+    How connections to the endpoint are secured, beyond the usual.
+    """
+
+    client_certificate: NotRequired[str | None]
+    client_key: NotRequired[str | None]
+    ca: NotRequired[str | None]
+
+
 class TokenData(TypedDict):
     waba_id: str
     expires_at: str | None
@@ -3347,6 +3195,44 @@ ContactsMessage = TypedDict(
 )
 
 
+class CreatedEndpoint(TypedDict):
+    """
+    With the secret: the answer of create alone.
+    """
+
+    id: str
+    environment: NotRequired[Literal["live", "test"]]
+    kind: NotRequired[Literal["webhook", "inbox"]]
+    url: str
+    format: NotRequired[Literal["envelope", "meta"]]
+    description: NotRequired[str]
+    event_types: list[str]
+    waba_ids: NotRequired[list[str] | None]
+    phone_number_ids: NotRequired[list[str] | None]
+    statuses: NotRequired[list[str] | None]
+    filter: dict[str, Any] | None
+    uid: NotRequired[str | None]
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    timeout_seconds: NotRequired[int | None]
+    rate_per_second: NotRequired[int | None]
+    ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
+    retry_schedule: list[int] | None
+    tls: TlsSettings | None
+    oauth2: OAuth2Settings | None
+    asymmetric_signature: bool
+    public_key: str | None
+    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
+    verified_at: NotRequired[str | None]
+    secret: str
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+    last_success_at: NotRequired[str | None]
+    consecutive_failures: NotRequired[int]
+
+
 class Customer(TypedDict):
     """
     What is known of a customer of a number.
@@ -3418,6 +3304,100 @@ class EchoedMessageData(TypedDict):
     message: EchoedMessage
 
 
+class Endpoint(TypedDict):
+    id: str
+    environment: NotRequired[Literal["live", "test"]]
+    kind: NotRequired[Literal["webhook", "inbox"]]
+    url: str
+    format: NotRequired[Literal["envelope", "meta"]]
+    description: NotRequired[str]
+    event_types: list[str]
+    waba_ids: NotRequired[list[str] | None]
+    phone_number_ids: NotRequired[list[str] | None]
+    statuses: NotRequired[list[str] | None]
+    filter: dict[str, Any] | None
+    uid: NotRequired[str | None]
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    timeout_seconds: NotRequired[int | None]
+    rate_per_second: NotRequired[int | None]
+    ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
+    retry_schedule: list[int] | None
+    tls: TlsSettings | None
+    oauth2: OAuth2Settings | None
+    asymmetric_signature: bool
+    public_key: str | None
+    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
+    verified_at: NotRequired[str | None]
+    secret_prefix: str
+    previous_secret_expires_at: NotRequired[str | None]
+    last_success_at: NotRequired[str | None]
+    consecutive_failures: NotRequired[int]
+
+
+class EndpointChangeRequest(TypedDict, closed=True):
+    """
+    Fields that are the same at creation and in a change.
+    """
+
+    waba_ids: NotRequired[list[WabaId] | None]
+    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
+    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    filter: NotRequired[dict[str, Any] | None]
+    headers: NotRequired[dict[str, Any] | None]
+    timeout_seconds: NotRequired[int | None]
+    rate_per_second: NotRequired[int | None]
+    ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
+    retry_schedule: NotRequired[list[RetryScheduleItem] | None]
+    tls: NotRequired[TlsSettings | None]
+    oauth2: NotRequired[OAuth2Settings | None]
+    asymmetric_signature: NotRequired[bool]
+    uid: NotRequired[str | None]
+    metadata: NotRequired[dict[str, str]]
+    format: NotRequired[Literal["envelope", "meta"]]
+    verify_token: NotRequired[str]
+    url: NotRequired[str]
+    description: NotRequired[str]
+    event_types: NotRequired[
+        list[
+            Literal[
+                "*",
+                "message.inbound",
+                "message.status",
+                "message.error",
+                "message.echo",
+                "message.outbound",
+                "message.history",
+                "user.preferences",
+                "customer.opt_out",
+                "batch.completed",
+                "template.status",
+                "template.quality",
+                "template.category",
+                "number.quality",
+                "number.name",
+                "number.connection",
+                "account.update",
+                "account.alerts",
+                "account.capability",
+                "account.security",
+                "token.expiring",
+                "token.invalid",
+                "webhook.failing",
+                "webhook.disabled",
+                "webhook.recovered",
+                "webhook.delivery.exhausted",
+                "meta.other",
+            ]
+        ]
+    ]
+    status: NotRequired[Literal["active", "paused"]]
+
+
 class EndpointHealth(TypedDict):
     """
     Why an endpoint's deliveries wait, until when, and how it answered in the last hour.
@@ -3429,6 +3409,69 @@ class EndpointHealth(TypedDict):
     retry_at: str | None
     waiting: EndpointWaiting
     last_hour: EndpointLastHour
+
+
+class EndpointRequest(TypedDict, closed=True):
+    """
+    Fields that are the same at creation and in a change.
+    """
+
+    waba_ids: NotRequired[list[WabaId] | None]
+    phone_number_ids: NotRequired[list[PhoneNumberId] | None]
+    statuses: NotRequired[list[Literal["sent", "delivered", "read", "played", "failed", "deleted"]] | None]
+    filter: NotRequired[dict[str, Any] | None]
+    headers: NotRequired[dict[str, Any] | None]
+    timeout_seconds: NotRequired[int | None]
+    rate_per_second: NotRequired[int | None]
+    ordered: NotRequired[bool]
+    keep_answers: NotRequired[bool]
+    exhausted_mail_threshold: NotRequired[int | None]
+    retry_schedule: NotRequired[list[RetryScheduleItem] | None]
+    tls: NotRequired[TlsSettings | None]
+    oauth2: NotRequired[OAuth2Settings | None]
+    asymmetric_signature: NotRequired[bool]
+    uid: NotRequired[str | None]
+    metadata: NotRequired[dict[str, str]]
+    format: NotRequired[Literal["envelope", "meta"]]
+    verify_token: NotRequired[str]
+    kind: NotRequired[Literal["webhook", "inbox"]]
+    url: NotRequired[str]
+    description: NotRequired[str]
+    event_types: NotRequired[
+        list[
+            Literal[
+                "*",
+                "message.inbound",
+                "message.status",
+                "message.error",
+                "message.echo",
+                "message.outbound",
+                "message.history",
+                "user.preferences",
+                "customer.opt_out",
+                "batch.completed",
+                "template.status",
+                "template.quality",
+                "template.category",
+                "number.quality",
+                "number.name",
+                "number.connection",
+                "account.update",
+                "account.alerts",
+                "account.capability",
+                "account.security",
+                "token.expiring",
+                "token.invalid",
+                "webhook.failing",
+                "webhook.disabled",
+                "webhook.recovered",
+                "webhook.delivery.exhausted",
+                "meta.other",
+            ]
+        ]
+    ]
+    secret: NotRequired[str]
+    status: NotRequired[Literal["pending"]]
 
 
 class EndpointWithHealth(TypedDict):
@@ -3455,6 +3498,11 @@ class EndpointWithHealth(TypedDict):
     ordered: NotRequired[bool]
     keep_answers: NotRequired[bool]
     exhausted_mail_threshold: NotRequired[int | None]
+    retry_schedule: list[int] | None
+    tls: TlsSettings | None
+    oauth2: OAuth2Settings | None
+    asymmetric_signature: bool
+    public_key: str | None
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret_prefix: str

@@ -1,0 +1,305 @@
+"""How requests to an endpoint authenticate beyond its headers: a client certificate, a private CA, OAuth2 tokens, and
+the key pair of its asymmetric signature.
+
+All of it is encrypted at rest in one column. Private keys and client secrets are never shown again: answers have the
+mask in their place, and the mask keeps what is stored.
+
+OAuth2 is the client-credentials grant (RFC 6749, 4.4). The token's URL goes through the same guard as the endpoint's.
+A dispatcher keeps a token until shortly before it expires, or until the endpoint answers 401.
+"""
+
+import asyncio
+import os
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Unpack
+from urllib.parse import quote_plus, urlencode
+from uuid import UUID
+
+import orjson
+from cryptography.fernet import InvalidToken
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.conf import settings
+
+from gateway.api.errors import InvalidRequest
+from gateway.http1 import new_tls_context
+from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
+from webhooks.models import Endpoint
+
+MASK = "***"
+SECRET_MEMBERS = frozenset({"client_key", "client_secret"})
+LONGEST_PEM = 10_000
+TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
+"""How long a token is used: where its answer does not say, at most, and how long before its end no more."""
+LONGEST_TOKEN = 8_192
+MOST_TOKENS = 10_000
+"""Tokens that a dispatcher keeps."""
+PUBLIC_PREFIX = "whpk_"
+
+
+class Tls(NamedTuple):
+    """PEM texts: the client's certificate chain with its key, and the CAs that sign the endpoint's certificate."""
+
+    client_certificate: str | None = None
+    client_key: str | None = None
+    ca: str | None = None
+
+
+class OAuth2(NamedTuple):
+    """A client of the receiver's authorisation server."""
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: str | None = None
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What an endpoint's requests authenticate with."""
+
+    tls: Tls | None = field(default=None, repr=False)
+    oauth2: OAuth2 | None = field(default=None, repr=False)
+    seed: bytes | None = field(default=None, repr=False)
+    """Of the Ed25519 key that signs beside the secret."""
+
+    @cached_property
+    def signing_key(self) -> Ed25519PrivateKey | None:
+        """The key that signs beside the secret."""
+        return Ed25519PrivateKey.from_private_bytes(self.seed) if self.seed else None
+
+    @property
+    def public_key(self) -> str | None:
+        """What verifies the asymmetric signature, as Standard Webhooks 1.0 writes it: `whpk_` and base64."""
+        key = self.signing_key
+        return PUBLIC_PREFIX + b64encode(key.public_key().public_bytes_raw()).decode() if key else None
+
+
+NONE = Credentials()
+
+
+def packed(credentials: Credentials) -> str | None:
+    """The column's text; None without any."""
+    if credentials == NONE:
+        return None
+    return orjson.dumps(
+        {
+            "tls": credentials.tls._asdict() if credentials.tls else None,
+            "oauth2": credentials.oauth2._asdict() if credentials.oauth2 else None,
+            "seed": credentials.seed.hex() if credentials.seed else None,
+        }
+    ).decode()
+
+
+def unpacked(stored: str | None) -> Credentials:
+    """The credentials in the column's text."""
+    if not stored:
+        return NONE
+    found: dict[str, Any] = orjson.loads(stored)
+    return Credentials(
+        Tls(**found["tls"]) if found["tls"] else None,
+        OAuth2(**found["oauth2"]) if found["oauth2"] else None,
+        bytes.fromhex(found["seed"]) if found["seed"] else None,
+    )
+
+
+def readable(endpoint: Endpoint) -> Credentials:
+    """An endpoint's credentials; none when no key opens them."""
+    try:
+        return unpacked(endpoint.credentials)
+    except InvalidToken:
+        return NONE
+
+
+def connection(endpoint: Endpoint) -> tuple[Tls | None, OAuth2 | None]:
+    """What the receiver asks for before it takes a request: a change of it needs a passed ping."""
+    found = readable(endpoint)
+    return found.tls, found.oauth2
+
+
+def shown(group: Tls | OAuth2 | None) -> dict[str, str | None] | None:
+    """The members of a group as answers have them."""
+    if group is None:
+        return None
+    return {
+        name: MASK if name in SECRET_MEMBERS and value else value for name, value in group._asdict().items()
+    }
+
+
+def changed(stored: Credentials, given: Mapping[str, Any]) -> Credentials:
+    """The credentials after a change of `tls`, `oauth2` or `asymmetric_signature`. Raises InvalidRequest."""
+    tls, oauth2, seed = stored.tls, stored.oauth2, stored.seed
+    if "tls" in given:
+        tls = Tls(**_unmasked("tls", given["tls"], tls)) if given["tls"] is not None else None
+        if tls is not None and (problem := _problem(tls)):
+            raise InvalidRequest.of(tls=problem)
+    if "oauth2" in given:
+        oauth2 = OAuth2(**_unmasked("oauth2", given["oauth2"], oauth2)) if given["oauth2"] else None
+    if "asymmetric_signature" in given:
+        seed = (seed or os.urandom(32)) if given["asymmetric_signature"] else None
+    return Credentials(tls, oauth2, seed)
+
+
+def _unmasked(member: str, given: Mapping[str, Any], stored: Tls | OAuth2 | None) -> dict[str, Any]:
+    """What a caller gives, with the stored value behind each mask."""
+    former = stored._asdict() if stored else {}
+    for name, value in given.items():
+        if value == MASK and not former.get(name):
+            raise InvalidRequest.of(**{member: f"No `{name}` is stored that the mask could keep."})
+    return {name: former[name] if value == MASK else value for name, value in given.items()}
+
+
+def _problem(tls: Tls) -> str | None:
+    """Why no connection can be made with these; None when one can."""
+    if not any(tls):
+        return "Give a `client_certificate` with its `client_key`, a `ca`, or both."
+    if (tls.client_certificate is None) != (tls.client_key is None):
+        return "`client_certificate` and `client_key` go together."
+    try:
+        tls_context(tls)
+    except (ssl.SSLError, ValueError):
+        return "Not PEM, or the key is encrypted or not that of the certificate."
+    return None
+
+
+@lru_cache(maxsize=256)
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """The TLS settings of an endpoint. With a `ca` of its own no other one counts. Raises SSLError and ValueError."""
+    context = new_tls_context(trusted=tls.ca)
+    if tls.client_certificate and tls.client_key:
+        # OpenSSL reads them from a file alone: this one is in memory, and never on a disk.
+        with closing(os.fdopen(os.memfd_create("client"), "w")) as file:
+            file.write(f"{tls.client_certificate}\n{tls.client_key}\n")
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    """An encrypted key would be asked for at the terminal."""
+    raise ValueError("The key is encrypted.")
+
+
+# --- Requests with credentials.
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    until: float
+
+
+class EndpointCaller:
+    """Calls endpoints over one event loop's connections; keeps their OAuth2 tokens, each fetched once at a time."""
+
+    def __init__(self, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._tokens: dict[tuple[UUID, OAuth2], _Token] = {}
+        self._fetching: dict[tuple[UUID, OAuth2], asyncio.Task[_Token | None]] = {}
+
+    async def call(
+        self,
+        endpoint_id: UUID,
+        credentials: Credentials,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        **limits: Unpack[Limits],
+    ) -> Answer:
+        """POST to an endpoint, or GET without a body. The error is `token_error` when there is no token.
+
+        The time-out is that of everything: the token's request as well.
+        """
+        if credentials.tls is None and credentials.oauth2 is None:
+            return await self._send(url, body, headers, limits)
+        began = time.monotonic()
+        if credentials.tls is not None:
+            try:
+                # In a thread: to make the settings takes tens of milliseconds, once.
+                limits["tls"] = await asyncio.to_thread(tls_context, credentials.tls)
+            except (ssl.SSLError, ValueError):
+                return Answer(None, "tls_error", 0, b"", None)
+        if credentials.oauth2 is None:
+            return await self._send(url, body, headers, limits)
+        key = (endpoint_id, credentials.oauth2)
+        total = limits.get("total_timeout", TOTAL_TIMEOUT)
+        token = await self._token(key, total)
+        spent = time.monotonic() - began
+        if token is None:
+            return Answer(None, "token_error", round(spent * 1000), b"", None)
+        limits["total_timeout"] = total - spent
+        others = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+        answer = await self._send(url, body, {**others, "Authorization": f"Bearer {token}"}, limits)
+        if answer.status == 401:
+            self._tokens.pop(key, None)
+        return answer
+
+    async def _send(self, url: str, body: bytes | None, headers: Mapping[str, str], limits: Limits) -> Answer:
+        if body is None:
+            return await self._outbound.get(url, headers, **limits)
+        return await self._outbound.post(url, body, headers, **limits)
+
+    async def _token(self, key: tuple[UUID, OAuth2], seconds: float) -> str | None:
+        kept = self._tokens.get(key)
+        if kept is None or kept.until <= time.monotonic():
+            if (fetching := self._fetching.get(key)) is None:
+                fetching = asyncio.create_task(_fetched(self._outbound, key[1], seconds))
+                self._fetching[key] = fetching
+                fetching.add_done_callback(lambda _: self._fetching.pop(key, None))
+            # One that gives up does not end it for the others.
+            kept = await asyncio.shield(fetching)
+            if kept is not None:
+                if len(self._tokens) >= MOST_TOKENS:
+                    self._tokens.clear()
+                self._tokens[key] = kept
+        return kept.text if kept else None
+
+
+async def _fetched(outbound: Outbound, client: OAuth2, seconds: float) -> _Token | None:
+    """A new token; None when the authorisation server gave none within the time."""
+    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    basic = b64encode(f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}".encode()).decode()
+    asked = {"grant_type": "client_credentials", **({"scope": client.scope} if client.scope else {})}
+    answer = await outbound.post(
+        client.token_url,
+        urlencode(asked).encode(),
+        {
+            "Authorization": f"Basic {basic}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+        total_timeout=seconds,
+    )
+    try:
+        found = orjson.loads(answer.body) if answer.ok else {}
+        token, lasts = found["access_token"], float(found.get("expires_in") or TOKEN_SECONDS)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if (
+        not isinstance(token, str)
+        or not token.isascii()
+        or not token.isprintable()
+        or len(token) > LONGEST_TOKEN
+    ):
+        return None
+    return _Token(token, time.monotonic() + min(lasts, LONGEST_TOKEN_SECONDS) - EARLY_SECONDS)
+
+
+def call_once(
+    endpoint_id: UUID,
+    credentials: Credentials,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    **limits: Unpack[Limits],
+) -> Answer:
+    """`EndpointCaller.call` for synchronous callers, with a token and connections of its own."""
+    return once(
+        lambda outbound: EndpointCaller(outbound).call(
+            endpoint_id, credentials, url, body, headers, **limits
+        ),
+        settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
+    )
