@@ -145,7 +145,12 @@ def test_a_service_that_is_away_is_named(sdk: ModuleType) -> None:
         client.tenant.get()
 
 
-def test_a_stream_goes_on_after_a_break(sdk: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _no_pause(_: float) -> None:
+    """The pause of an asynchronous stream after a break."""
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_stream_goes_on_after_a_break(sdk: ModuleType, asynchronous: bool) -> None:
     def sse(*places: int, end: str = "") -> httpx.Response:
         parts = [f"id: p{n}\ndata: {json.dumps({'id': n})}\n\n" for n in places]
         return httpx.Response(
@@ -155,11 +160,26 @@ def test_a_stream_goes_on_after_a_break(sdk: ModuleType, monkeypatch: pytest.Mon
     service = Service(
         sse(1, 2), httpx.ConnectError("away"), sse(3, end="event: closed\ndata: unauthorized\n\n")
     )
-    stream = client_of(sdk, service).events.listen(type="message.inbound", after="p0")
-    stream._sleep = lambda _: None
     seen = []
-    with pytest.raises(sdk.StreamEnded):
-        seen.extend((streamed.place, streamed.event["id"]) for streamed in stream)
+    options = {"type": "message.inbound", "after": "p0"}
+    if asynchronous:
+        http = httpx.AsyncClient(transport=service)
+        stream = sdk.AsyncWhabuzz("wb_test_x", "https://gateway.example", http_client=http).events.listen(
+            **options
+        )
+        stream._sleep = _no_pause
+
+        async def run() -> None:
+            async for streamed in stream:
+                seen.append((streamed.place, streamed.event["id"]))  # noqa: PERF401 - until it ends
+
+        with pytest.raises(sdk.StreamEnded):
+            asyncio.run(run())
+    else:
+        stream = client_of(sdk, service).events.listen(**options)
+        stream._sleep = lambda _: None
+        with pytest.raises(sdk.StreamEnded):
+            seen.extend((streamed.place, streamed.event["id"]) for streamed in stream)
     assert seen == [("p1", 1), ("p2", 2), ("p3", 3)]
     assert [request.headers["Last-Event-ID"] for request in service.requests] == ["p0", "p2", "p2"]
     assert service.requests[0].headers["Authorization"] == "Bearer wb_test_x"

@@ -15,6 +15,7 @@ GENERATED = [
     "python/src/whabuzz/types.py",
     "python/src/whabuzz/resources.py",
     "python/src/whabuzz/async_resources.py",
+    "python/src/whabuzz/stream.py",
     "typescript/src/contract.ts",
     "typescript/src/resources.ts",
     "collections/whabuzz.bruno_collection.json",

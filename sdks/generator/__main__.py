@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from generator import collections, operations, python_code, typescript_code
+from generator.synchronous import synchronous
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = ROOT / "docs/openapi.json"
@@ -22,6 +23,7 @@ GENERATED = (
     PYTHON / "types.py",
     PYTHON / "resources.py",
     PYTHON / "async_resources.py",
+    PYTHON / "stream.py",
     TYPESCRIPT / "contract.ts",
     TYPESCRIPT / "resources.ts",
     COLLECTIONS / f"{collections.NAME}.postman_collection.json",
@@ -49,6 +51,9 @@ def generate(target: Path) -> None:
         )
     (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
     (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))
+    (target / PYTHON / "stream.py").write_text(
+        synchronous((ROOT / "sdks" / PYTHON / "async_stream.py").read_text())
+    )
     for command in (("check", "--fix-only"), ("format",)):
         run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)
     (target / TYPESCRIPT / "resources.ts").write_text(typescript_code.module(groups))

@@ -17,7 +17,7 @@ from whabuzz.errors import (
     Unprocessable,
     WhabuzzError,
 )
-from whabuzz.stream import Streamed, StreamEnded
+from whabuzz.streamed import Streamed, StreamEnded
 from whabuzz.transport import Page
 from whabuzz.webhooks import WebhookVerifier
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx
 
 from whabuzz import async_resources, resources, types
+from whabuzz.async_stream import AsyncEventStream
 from whabuzz.async_transport import AsyncTransport
 from whabuzz.batches import FINAL, MOST, bodies, bodies_async, stored
 from whabuzz.calls import Call, Repeats
@@ -64,6 +65,19 @@ class _Options:
 
 def _raw(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:
     return Call(method, path, query=query or {}, body=body, keyed=key is not None, idempotency_key=key)
+
+
+def _stream(
+    settings: Settings, type: str | None, phone_number_id: str | None, place: str | None
+) -> dict[str, Any]:
+    """How an event stream is opened."""
+    filters = {"type": type, "phone_number_id": phone_number_id}
+    return {
+        "url": f"{settings.base_url}/v1/events/stream",
+        "headers": settings.headers,
+        "filters": {name: value for name, value in filters.items() if value is not None},
+        "place": place,
+    }
 
 
 class Messages(resources.Messages):
@@ -127,14 +141,8 @@ class Events(resources.Events):
         self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
     ) -> EventStream:
         """Events as they happen, after the `place` of an earlier stream; without it from now on."""
-        settings = self._transport.settings
-        filters = {"type": type, "phone_number_id": phone_number_id}
         return EventStream(
-            self._transport.http,
-            url=f"{settings.base_url}/v1/events/stream",
-            headers=settings.headers,
-            filters={name: value for name, value in filters.items() if value is not None},
-            place=after,
+            self._transport.http, **_stream(self._transport.settings, type, phone_number_id, after)
         )
 
 
@@ -282,11 +290,24 @@ class AsyncMedia(async_resources.AsyncMedia):
         return cast("types.MediaDescription", await self._json(call))
 
 
+class AsyncEvents(async_resources.AsyncEvents):
+    """Stored events, and events as they happen."""
+
+    def listen(
+        self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
+    ) -> AsyncEventStream:
+        """Events as they happen, after the `place` of an earlier stream; without it from now on."""
+        return AsyncEventStream(
+            self._transport.http, **_stream(self._transport.settings, type, phone_number_id, after)
+        )
+
+
 class AsyncWhabuzz(async_resources.AsyncResources):
     """The API with one key, for asyncio. Use it in an `async with` block, or call `close`."""
 
     messages: AsyncMessages
     media: AsyncMedia
+    events: AsyncEvents
 
     def __init__(
         self,
@@ -307,6 +328,7 @@ class AsyncWhabuzz(async_resources.AsyncResources):
         super().__init__(transport)
         self._options, self._transport, self._is_owner = options, transport, http_client is None
         self.messages, self.media = AsyncMessages(transport), AsyncMedia(transport)
+        self.events = AsyncEvents(transport)
 
     def for_tenant(self, tenant_id: str) -> AsyncWhabuzz:
         """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""

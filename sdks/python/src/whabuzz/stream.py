@@ -1,40 +1,21 @@
-"""The event stream as a client sees it: server-sent events that go on after every break, from the last one handled."""
+"""The event stream as a client sees it: server-sent events that go on after every break, from the last one handled.
+
+`stream.py` is generated from `async_stream.py` by `make sdks`.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import httpx
 from httpx_sse import EventSource, SSEError
 
 from whabuzz.calls import API_VERSION
-from whabuzz.errors import APIError, WhabuzzError, error_of
+from whabuzz.errors import APIError, error_of
+from whabuzz.streamed import ENDINGS, LONGEST_PAUSE_SECONDS, SILENCE_SECONDS, Streamed, StreamEnded
 from whabuzz.transport import text_or_json
-
-SILENCE_SECONDS = 40.0
-"""The service sends a sign of life every 15 seconds: after this long the connection is taken for dead."""
-LONGEST_PAUSE_SECONDS = 30.0
-_ENDINGS = {
-    "replaced": "Another program listens with this key now, and one key has one stream.",
-    "unauthorized": "The key or the business is no longer active.",
-}
-
-
-class StreamEnded(WhabuzzError):
-    """The service ended the stream for good."""
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """An event: its place in the stream, its bytes as webhooks deliver them, and what they say."""
-
-    place: str
-    body: bytes
-    event: dict[str, Any]
 
 
 class EventStream:
@@ -64,12 +45,14 @@ class EventStream:
     def __iter__(self) -> Iterator[Streamed]:
         """Every event once, however often the connection breaks. Raises StreamEnded, APIError."""
         while True:
-            yield from self._until_it_breaks()
+            for streamed in self._until_it_breaks():
+                yield streamed
 
     def _until_it_breaks(self) -> Iterator[Streamed]:
         """The events of one connection, and the pause after it."""
         try:
-            yield from self._connection()
+            for streamed in self._connection():
+                yield streamed
         except httpx.TransportError as failure:
             self._wait_after(f"{type(failure).__name__}: the service is not reached. Trying again …")
         except APIError as error:
@@ -94,8 +77,8 @@ class EventStream:
                     if sent.retry is not None:
                         self._pause = sent.retry / 1000
                     if sent.event == "closed":
-                        if sent.data in _ENDINGS:
-                            raise StreamEnded(_ENDINGS[sent.data])
+                        if sent.data in ENDINGS:
+                            raise StreamEnded(ENDINGS[sent.data])
                         return
                     if sent.data:
                         body = sent.data.encode()

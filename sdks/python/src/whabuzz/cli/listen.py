@@ -13,7 +13,8 @@ import click
 import httpx
 
 from whabuzz.cli.session import Session, columns, json_option, pass_session
-from whabuzz.stream import EventStream, Streamed
+from whabuzz.stream import EventStream
+from whabuzz.streamed import Streamed
 from whabuzz.webhooks import signed_headers
 
 ANSWER_SECONDS = 15.0
