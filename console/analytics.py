@@ -1,9 +1,10 @@
 """Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
 
+from calendar import timegm
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -62,7 +63,7 @@ class RangeForm(forms.Form):
 class Day:
     """One day's figures."""
 
-    start: datetime
+    start: date
     received: int
     sent: int
     delivered: int
@@ -108,7 +109,7 @@ def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit
     """A plot's values as `chart.js` reads them."""
     return orjson.dumps(
         {
-            "days": [int(day.start.timestamp()) for day in days],
+            "days": [timegm(day.start.timetuple()) for day in days],
             "series": [{"name": name, "values": values} for name, values in series.items()],
             "unit": unit,
         }
@@ -154,11 +155,11 @@ class TimePlot:
 
 
 def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Figures by day, in UTC, of the range that was chosen."""
+    """Figures by day of the range that was chosen."""
     form = RangeForm(visit, request.GET or None)
     days, narrowed = form.wanted()
     found = _read(visit, days, narrowed)
-    by_day = _days(found.messages, found.webhooks, now(), days)
+    by_day = _days(visit, found, days)
     return render(
         request,
         "console/webhooks/figures.html",
@@ -186,12 +187,12 @@ def _ads(messages: list[Sums]) -> list[tuple[str, int]]:
 def last_days(visit: Visit) -> SafeString | None:
     """The plot of the last days on the home page."""
     found = _read(visit, DAYS[0])
-    by_day = _days(found.messages, found.webhooks, now(), DAYS[0])
+    by_day = _days(visit, found, DAYS[0])
     if not any(day.sent for day in by_day):
         return None
     return render_to_string(
         "console/webhooks/last_days.html",
-        {"plot": Plot(by_day, _messages), "about": "Messages", "days": DAYS[0]},
+        {"plot": Plot(by_day, _messages), "about": "Messages", "days": DAYS[0], "console": visit},
     )
 
 
@@ -205,21 +206,20 @@ def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> re
         interval="day",
         groups=(),
         equal=equal or {},
+        zone=visit.zone,
     )
 
 
-def _days(messages: list[Sums], webhooks: list[Sums], end: datetime, count: int) -> list[Day]:
-    """Every day of the range, oldest first, those without figures too."""
-    messages_by_day = {sums.start: sums for sums in messages}
-    webhooks_by_day = {sums.start: sums for sums in webhooks}
-    today = end.replace(hour=0, minute=0, second=0, microsecond=0)
+def _days(visit: Visit, figures: reading.Figures, count: int) -> list[Day]:
+    """Every day of the range in the visit's zone, oldest first, those without figures too."""
+    messages_by_day = {sums.start.date(): sums for sums in figures.messages}
+    webhooks_by_day = {sums.start.date(): sums for sums in figures.webhooks}
+    none = Sums(now(), {})
+    today = none.start.astimezone(visit.zone).date()
     found = []
     for back in range(count - 1, -1, -1):
         start = today - timedelta(days=back)
-        message_sums, webhook_sums = (
-            messages_by_day.get(start, Sums(start, {})),
-            webhooks_by_day.get(start, Sums(start, {})),
-        )
+        message_sums, webhook_sums = messages_by_day.get(start, none), webhooks_by_day.get(start, none)
         codes = sorted(message_sums.by_value.get("failed", {}).items(), key=lambda item: -item[1])
         found.append(
             Day(

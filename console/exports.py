@@ -129,6 +129,7 @@ def _analytics(visit: Visit, query: QueryDict) -> Rows:
         interval="day",
         groups=("phone_number_id", "template"),
         equal=narrowed,
+        zone=visit.zone,
     )
     for sums in sorted(found.messages, key=lambda each: each.start, reverse=True):
         counts = [sums.counts.get(name, 0) for name in ("received", "sent", "delivered", "read", "failed")]
@@ -172,7 +173,7 @@ KINDS = {
     "figures": Kind(
         "Figures",
         Area.INTEGRATION,
-        ("day_utc", "phone_number_id", "template", "received", "sent", "delivered", "read", "failed"),
+        ("day", "phone_number_id", "template", "received", "sent", "delivered", "read", "failed"),
         _analytics,
     ),
     "audit": Kind(

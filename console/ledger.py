@@ -1,8 +1,8 @@
 """The page of the daily ledger: every event of a day with its deliveries by endpoint, and the day's sends."""
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
-from typing import NamedTuple
+from datetime import date
+from typing import Any, NamedTuple
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -19,10 +19,9 @@ from webhooks.models import Endpoint
 
 
 class LedgerForm(forms.Form):
-    """The day that is counted, in UTC, and the hour of a very busy one."""
+    """The day that is counted, in the visit's zone, and the hour of a very busy one."""
 
     day = forms.DateField(
-        label="Day (UTC)",
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         error_messages={"invalid": "Enter a date such as 2026-11-21."},
@@ -35,10 +34,15 @@ class LedgerForm(forms.Form):
         choices=[("", "All day"), *((hour, f"{hour:02}:00 to {hour:02}:59") for hour in range(24))],
     )
 
+    def __init__(self, visit: Visit, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.zone = visit.zone
+        self.fields["day"].label = f"Day ({visit.zone_name})"
+
     def clean_day(self) -> date:
         """The day; today if none is given."""
-        day: date = self.cleaned_data["day"] or now().date()
-        if (refusal := refusal_of(day)) is not None:
+        day: date = self.cleaned_data["day"] or now().astimezone(self.zone).date()
+        if (refusal := refusal_of(day, self.zone)) is not None:
             raise ValidationError(refusal)
         return day
 
@@ -53,9 +57,9 @@ class Row(NamedTuple):
 
 def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The ledger of a day, or of one of its hours."""
-    form = LedgerForm(request.GET)
+    form = LedgerForm(visit, request.GET)
     wanted = lists.filled_fields(form)
-    day = wanted.get("day", now().date())
+    day = wanted.get("day", now().astimezone(visit.zone).date())
     found, refusal = None, None
     try:
         if not form.errors:
@@ -64,7 +68,7 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
                     counted,
                     tenant_id=visit.tenant.id,
                     environment=visit.environment,
-                    span=day_of(day, form.cleaned_data.get("hour")),
+                    span=day_of(day, form.cleaned_data.get("hour"), visit.zone),
                 )
     except ServiceError as error:
         refusal = error.text
@@ -72,8 +76,8 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
         request,
         "console/messaging/ledger.html",
         {
-            "form": form if form.errors else LedgerForm(initial=form.cleaned_data | {"day": day}),
-            "day": datetime(day.year, day.month, day.day, tzinfo=UTC),
+            "form": form if form.errors else LedgerForm(visit, initial=form.cleaned_data | {"day": day}),
+            "day": day,
             "ledger": found,
             "rows": list(_rows(visit, found)) if found else [],
             "any": found

@@ -486,6 +486,19 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
     assert '<td class="amount">52</td>' not in page
     assert '<td class="amount">63</td>' not in page
     assert page.count('<tr><td class="short">') == 7
+    midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0, second=0, microsecond=0)
+    across = int(midnight.timestamp()) // 3600
+    for at, count in ((across, 17), (across - 1, 19)):
+        Figure.objects.create(
+            tenant_id=tenant.id, environment="live", hour=at, phone_number_id="1", template="",
+            direction="inbound", measure="received", value="", count=count,
+        )  # fmt: skip
+    days = re.findall(
+        r'class="short">([^<]+)</td><td class="amount">(\d+)<', text(browser, "/console/figures")
+    )
+    yesterday = midnight - timedelta(days=1)
+    assert days[:2] == [(f"{midnight:%-d %b %Y}", "17"), (f"{yesterday:%-d %b %Y}", "19")], "days of India"
+    assert "days of IST" in page
     assert text(browser, "/console/figures?days=30").count('<tr><td class="short">') == 30
     assert text(browser, "/console/figures?days=999").count('<tr><td class="short">') == 7
     for measure, value, count in (("delivered", "", 7), ("failed", "", 2), ("delivered_ms", "250", 7)):
@@ -501,7 +514,7 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
             count=count,
         )
     webhooks = text(browser, "/console/figures").partition("<h2>Webhook deliveries</h2>")[2]
-    today = f"{now().day} {now():%B}"
+    today = f"{midnight:%-d %B}"
     for shown in (f"7 delivered on {today}", f"2 failed on {today}", f"250 ms on {today}"):
         assert f"<title>{shown}</title>" in webhooks
     home = text(browser, "/console")

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -55,21 +55,21 @@ class TimeSpan:
             begin = end
 
 
-def refusal_of(first: date) -> str | None:
-    """Why a day, or the month that begins with it, is not counted. None if it is: from 2000 on, and begun in UTC."""
+def refusal_of(first: date, zone: tzinfo = UTC) -> str | None:
+    """Why a day, or the month that begins with it, is not counted. None if it is: from 2000 on, and begun in `zone`."""
     if first.year < FIRST_YEAR:
         return f"Must be from {FIRST_YEAR} on."
-    if first > now().date():
+    if first > now().astimezone(zone).date():
         return "Must not be in the future."
     return None
 
 
-def day_of(day: date, hour: int | None = None) -> TimeSpan:
-    """A day in UTC, or an hour of it."""
-    begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+def day_of(day: date, hour: int | None = None, zone: tzinfo = UTC) -> TimeSpan:
+    """A day of a zone, or an hour of it."""
+    begin = datetime(day.year, day.month, day.day, hour or 0, tzinfo=zone)
     if hour is None:
-        return TimeSpan(begin, begin + timedelta(days=1))
-    return TimeSpan(begin + timedelta(hours=hour), begin + timedelta(hours=hour + 1))
+        return TimeSpan(begin.astimezone(UTC), (begin + timedelta(days=1)).astimezone(UTC))
+    return TimeSpan(begin.astimezone(UTC), begin.astimezone(UTC) + timedelta(hours=1))
 
 
 def month_of(first: date) -> TimeSpan:

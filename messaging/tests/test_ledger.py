@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -98,6 +99,7 @@ def test_every_event_is_accounted_for_at_each_endpoint(api: Api, tenant: Tenant)
     assert (answer["balanced"], answer["hour"]) == (True, None)
 
 
+@pytest.mark.usefixtures("within_half_an_hour")
 def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Tenant, browser: Client) -> None:
     assert "No events on" in text(browser, "/console/ledger")
     shop, gone = endpoint_of(tenant, url="https://shop.example/hook"), endpoint_of(tenant)
@@ -114,9 +116,11 @@ def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Ten
     assert re.findall(r'"amount">(\d+)<', row) == ["2", "1", "0", "1", "0"]
     assert "Deleted since" in page
     assert "stranger.example" not in page
-    day = now().date()
-    other_hour = (now() + timedelta(hours=12)).hour
-    for query in (f"day={day - timedelta(days=1)}", f"day={day}&hour={other_hour}"):
+    here = now().astimezone(ZoneInfo("Asia/Kolkata"))
+    day = here.date()
+    assert "<dt>Accepted</dt><dd>2</dd>" in text(browser, f"/console/ledger?day={day}&hour={here.hour}")
+    in_utc = f"day={now():%Y-%m-%d}&hour={now().hour}"
+    for query in (f"day={day - timedelta(days=1)}", in_utc):
         assert "No events on" in text(browser, f"/console/ledger?{query}")
     for wrong, problem in (
         (f"day={day + timedelta(days=1)}", "Must not be in the future."),

@@ -1,9 +1,13 @@
-"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of the times."""
+"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of the times.
+
+Counts are kept by hours of UTC. Days of a zone are made of them: an hour that lies across midnight, as in India,
+belongs to the day in which its middle lies, so such a day begins at 23:30.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +23,10 @@ MOST_ROWS = 100_000
 """Rows of sums that one answer is made of."""
 
 _SUMS = """
-SELECT hour / %(length)s {groups}, direction = 'webhook', measure, value, sum(count)::bigint
+SELECT width_bucket(hour, %(hours)s) {groups}, direction = 'webhook', measure, value, sum(count)::bigint
 FROM figures
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s {filters}
-GROUP BY hour / %(length)s {groups}, direction = 'webhook', measure, value
+GROUP BY 1 {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
 NOTES_READ = 20_000
@@ -83,22 +87,34 @@ def read(
     interval: str,
     groups: Collection[str],
     equal: Mapping[str, str],
+    zone: tzinfo = UTC,
 ) -> Figures:
-    """The figures from the hour or day of `begin` to before `end`. Raises InvalidRequest when that is too much."""
+    """The figures from the hour or day of `begin` to before `end`, days of `zone`.
+
+    Raises InvalidRequest when that is too much.
+    """
     length = HOURS[interval]
-    first = int(begin.timestamp() // 3600) // length * length
-    last = -(-int(end.timestamp()) // 3600)
+    start = begin.astimezone(zone).replace(minute=0, second=0, microsecond=0)
+    if interval == "day":
+        start = start.replace(hour=0)
+    first, last = _first_hour(start), -(-int(end.timestamp()) // 3600)
     if last <= first:
         raise InvalidRequest.of(to="Must be after `from`.")
     if last - first > MOST_HOURS[interval] + length:
         raise InvalidRequest.of(**{"from": f"At most {MOST_HOURS[interval] // 24} days by {interval}."})
+    starts = []
+    while start < end:
+        starts.append(start)
+        # Days by the clock on the wall, whose length changes twice a year; hours by the time that passes.
+        step = timedelta(hours=length)
+        start = start + step if interval == "day" else (start.astimezone(UTC) + step).astimezone(zone)
     chosen = [name for name in GROUPS if name in groups]
     parameters: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": environment,
         "first": first,
         "last": last,
-        "length": length,
+        "hours": [_first_hour(each) for each in starts],
         "rows": MOST_ROWS + 1,
         "notes": NOTES_READ,
         **equal,
@@ -121,7 +137,7 @@ def read(
         place, *group = key
         sums = found.setdefault(
             (is_webhook, *key),
-            Sums(datetime.fromtimestamp(place * length * 3600, UTC), dict(zip(chosen, group, strict=True))),
+            Sums(starts[place - 1], dict(zip(chosen, group, strict=True))),
         )
         sums.counts[measure] += count
         sums.by_value[measure][value] = count
@@ -131,6 +147,11 @@ def read(
         pending_hours=pending,
         as_of=as_of,
     )
+
+
+def _first_hour(start: datetime) -> int:
+    """The first hour since 1970 whose middle does not lie before a moment."""
+    return -(-(int(start.timestamp()) - 1800) // 3600)
 
 
 def _in_order(found: Mapping[tuple[Any, ...], Sums], *, is_webhook: bool) -> Iterator[Sums]:
