@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import requests
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from gateway.guides import documentation
+from tests.accessibility import AXE, low_contrast, violations
 from tests.e2e.conftest import Stack, until
-from tests.pages import ROOT
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,6 @@ DARK = """() => {
 SETTLED = """() => [...document.querySelectorAll("pre > code")].every(
     (code) => code.scrollWidth <= code.clientWidth || code.tabIndex >= 0)"""
 """Whether the theme has made code blocks that scroll focusable, which it does some time after the layout."""
-AXE = ROOT / "tests/node/node_modules/axe-core/axe.min.js"
 
 
 def paths() -> list[str]:
@@ -34,11 +33,6 @@ def paths() -> list[str]:
         "/" + page.parent.relative_to(documentation.PUBLIC).as_posix() + "/"
         for page in (documentation.PUBLIC / "docs").rglob("index.html")
     )
-
-
-def violations(page: Page, rules: list[str]) -> list[str]:
-    found = page.evaluate("async rules => (await axe.run({runOnly: rules})).violations", rules)
-    return [f"{page.url} {row['id']}: {row['nodes'][0]['html'][:120]} ({len(row['nodes'])})" for row in found]
 
 
 def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_policy(
@@ -52,12 +46,13 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(stack.ready["base_url"] + path)
         page.evaluate(AXE.read_text())
-        complaints += violations(page, WCAG)
+        found = violations(page, WCAG) + low_contrast(page, "light")
         page.evaluate(DARK)
-        complaints += violations(page, ["color-contrast"])
+        found += low_contrast(page, "dark")
         page.set_viewport_size({"width": 360, "height": 800})
         until(lambda page=page: page.evaluate(SETTLED), f"the focus of code blocks at {path}")
-        complaints += violations(page, ["scrollable-region-focusable"])
+        found += violations(page, ["scrollable-region-focusable"])
+        complaints += [f"{path} {problem}" for problem in found]
         if page.evaluate("document.documentElement.scrollWidth") > 360:
             complaints.append(f"{path} scrolls sideways on a phone")
     assert complaints == []
