@@ -150,6 +150,7 @@ def test_a_call_that_fails_gives_its_place_back(api: Api, monkeypatch: pytest.Mo
         assert_error(api.post("/v1/messages", body), 400, "invalid_request")
 
 
+@pytest.mark.django_db
 def test_a_streamed_answer_counts_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     bulkhead, tenant_id = Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1), uuid4()
     monkeypatch.setattr(limits, "upstream", bulkhead)

@@ -22,9 +22,11 @@ def session() -> int:
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_in_a_worker(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What Celery itself does around a task is among what listens."""
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
+    # The age of one that is open already was settled when it opened.
+    connection.close()
     fixup = DjangoWorkerFixup(app)
     task_prerun.connect(fixup.on_task_prerun)
     task_postrun.connect(fixup.on_task_postrun)
