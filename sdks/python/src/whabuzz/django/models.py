@@ -1,0 +1,32 @@
+"""Events that came: each is handled once, however often it is delivered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+
+KEPT = timedelta(days=90)
+"""Replays of events come as long as the gateway retains their bodies."""
+
+
+class SeenEvent(models.Model):
+    """The `dedupe_key` of an event that was handled."""
+
+    dedupe_key = models.CharField(max_length=255, primary_key=True)
+    seen_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    objects: ClassVar[models.Manager[SeenEvent]] = models.Manager()
+
+    class Meta:
+        app_label = "whabuzz"
+
+    def __str__(self) -> str:
+        return self.dedupe_key
+
+    @classmethod
+    def prune(cls, older_than: timedelta = KEPT) -> int:
+        """Delete old keys, for a daily task. Returns how many."""
+        return cls.objects.filter(seen_at__lt=timezone.now() - older_than).delete()[0]

@@ -1,0 +1,54 @@
+"""The view of the endpoint: it verifies a delivery, answers the ping, and hands each event to the handlers once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from whabuzz import types
+from whabuzz.django.models import SeenEvent
+from whabuzz.django.signals import event_received
+from whabuzz.errors import InvalidSignature
+from whabuzz.webhooks import WebhookVerifier
+
+
+def secrets() -> list[str]:
+    """`WHABUZZ_WEBHOOK_SECRET`: the endpoint's secret, or several while one is being rotated."""
+    given = getattr(settings, "WHABUZZ_WEBHOOK_SECRET", None)
+    if not given:
+        raise ImproperlyConfigured("WHABUZZ_WEBHOOK_SECRET must hold the endpoint's secret, whsec_….")
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _webhook(request: HttpRequest) -> HttpResponse:
+    """A delivery: 200 once its event is handled, 401 when the gateway did not sign it."""
+    try:
+        event = WebhookVerifier(secrets()).verify(request.body, request.headers)
+    except InvalidSignature as error:
+        return HttpResponse(str(error), status=401, content_type="text/plain")
+    if event["type"] == "webhook.verify":
+        return HttpResponse(event["challenge"], content_type="text/plain")
+    _handle(event)
+    return HttpResponse("ok", content_type="text/plain")
+
+
+def _handle(event: types.Event) -> None:
+    """Hand an event to the handlers, unless it came before."""
+    with transaction.atomic():
+        try:
+            # Of two deliveries at once the second waits here for the first one's end.
+            with transaction.atomic():
+                SeenEvent.objects.create(dedupe_key=event["dedupe_key"])
+        except IntegrityError:
+            return
+        event_received.send(sender=None, event=event)
+
+
+webhook: Callable[..., Any] = csrf_exempt(require_POST(_webhook))
