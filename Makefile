@@ -120,7 +120,7 @@ sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the
 	cd sdks && ../$(BIN)/python -m generator
 	@$(MAKE) --no-print-directory site/.packages
 
-clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go and Java clients that OpenAPI Generator makes, and the calls of the guides; run Meta's Java SDK (needs Go, Java and Maven)
+clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go, Java and PHP clients that generators make, and the calls of the guides; run Meta's Java SDK (needs Go, Java, Maven, PHP)
 	cd sdks && ../$(BIN)/python -m generator.other_clients
 	$(BIN)/pytest -n 0 tests/e2e/java_calls.py tests/documentation/compiled_calls.py
 

@@ -72,6 +72,7 @@ def good_names(result: Json, **_: Any) -> Json:
         names[name]: schema for name, schema in (result["components"]["schemas"] | enumerations).items()
     }
     result["components"]["schemas"] = dict(sorted(renamed.items()))
+    _name_for_go(result["components"]["schemas"])
     used = {
         tag for path in result["paths"].values() for operation in path.values() for tag in operation["tags"]
     }
@@ -86,6 +87,18 @@ def _names(former: set[str]) -> dict[str, str]:
         new = RENAMED.get(name) or _by_rule(name)
         names[name] = name if new in former or new in names.values() else new
     return names
+
+
+def _name_for_go(schemas: Json) -> None:
+    """Name schemas otherwise in Go where a member of another has the name: oapi-codegen calls it `MessageStatus` too."""
+    members = {
+        owner + "".join(part.capitalize() for part in member.split("_"))
+        for owner, schema in schemas.items()
+        for member, value in schema.get("properties", {}).items()
+        if "$ref" not in value
+    }
+    for name in members & schemas.keys():
+        schemas[name]["x-go-name"] = f"{name}Object"
 
 
 def _by_rule(name: str) -> str:

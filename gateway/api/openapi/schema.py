@@ -332,7 +332,7 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: what may be any JSON may be null; drf-spectacular offers null once more, so it matched twice."""
+    """Postprocessing: what may be null already may be it once; drf-spectacular offers null once more."""
     plain: dict[str, Any] = _without_second_null(result)
     return plain
 
@@ -344,4 +344,6 @@ def _without_second_null(node: Any) -> Any:
         return node
     if node.get("oneOf") == [{}, {"type": "null"}]:
         node = {name: value for name, value in node.items() if name != "oneOf"}
+    if isinstance(kinds := node.get("type"), list):
+        node = {**node, "type": list(dict.fromkeys(kinds))}
     return {name: _without_second_null(value) for name, value in node.items()}
