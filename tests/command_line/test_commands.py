@@ -227,7 +227,7 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
         names = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line.strip()]
         return [found for name in names for found in walk(*path, name)]
 
-    assert len(walk()) == 68
+    assert len(walk()) == 70
 
 
 def test_operations_of_a_resource_are_commands(

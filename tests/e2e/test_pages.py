@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e.conftest import Stack
 from tests.e2e.reading import Reader
+from tests.fixtures import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -34,7 +35,12 @@ def test_a_platform_creates_a_tenant_and_acts_on_it_as_documented(stack: Stack, 
     reader.environment["TENANT_ID"] = made["id"]
     found = stack.api("GET", "/v1/tenants?external_ref=shop-17", key=key).json()["data"]
     assert [tenant["id"] for tenant in found] == [made["id"]]
-    assert reader.run("X-Service-Tenant")["data"] == []
+    tenant = {"X-Service-Tenant": made["id"]}
+    wait_until(
+        lambda: stack.api("GET", "/v1/numbers", key=key, **tenant).json()["data"], "its test world is made"
+    )
+    [number] = reader.run("X-Service-Tenant")["data"]
+    assert number["connection_state"] == "connected"
     reader.commands.append(create)
     assert reader.answer("/v1/tenants")["error"]["code"] == "invalid_request"
     assert reader.commands == []

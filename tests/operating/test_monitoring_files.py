@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 import gateway.urls  # noqa: F401 - what a web process imports registers the metrics
+import messaging.sending.journal_replay  # noqa: F401 - started by name in a web process
 from gateway.monitoring import metrics
 from tests.pages import ROOT, headings
 

@@ -90,7 +90,7 @@ def _names(former: set[str]) -> dict[str, str]:
 
 
 def _name_for_go(schemas: Json) -> None:
-    """Name schemas otherwise in Go where a member of another has the name: oapi-codegen calls it `MessageStatus` too."""
+    """Name a schema otherwise in Go where oapi-codegen makes the same name of the member of another."""
     members = {
         owner + "".join(part.capitalize() for part in member.split("_"))
         for owner, schema in schemas.items()

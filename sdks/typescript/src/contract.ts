@@ -6408,7 +6408,7 @@ export interface components {
                     name?: string;
                     /** @description The text. */
                     body?: string;
-                    /** @description What the customer answered */
+                    /** @description What the customer answered, as JSON in a string. */
                     response_json?: string;
                     /** @description The object in `response_json`, added by the service; missing where it holds none. */
                     response?: {
