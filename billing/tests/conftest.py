@@ -1,14 +1,17 @@
 """Billing is on, the provider is the simulator's payments part, and the calendar is where a test puts it."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 from django.test import Client
 from pytest_django import Settings
 
+from billing import ledger
 from billing.buyers import profiles
-from billing.models import BillingProfile, Invoice
+from billing.models import BillingProfile, Invoice, LedgerPosting
 from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
 from tenants.lifecycle import IST
@@ -38,6 +41,26 @@ def ist(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> date
 @pytest.fixture(autouse=True)
 def _billing_is_on(settings: Settings) -> None:
     settings.BILLING_ENABLED = True
+
+
+def assert_balanced() -> None:
+    """Every entry sums to zero, and each invoice says what its postings say."""
+    entries = LedgerPosting.objects.values("entry").annotate(total=Sum("amount_paise"))
+    assert {row["total"] for row in entries} <= {0}
+    for row in Invoice.objects.all():
+        assert row.amount_due_paise == ledger.open_paise(row)
+
+
+@pytest.fixture(autouse=True)
+def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever came first in a test that commits, its books balance."""
+    marker = request.node.get_closest_marker("django_db")
+    races = marker is not None and marker.kwargs.get("transaction")
+    if races:
+        request.getfixturevalue("transactional_db")
+    yield
+    if races:
+        assert_balanced()
 
 
 @pytest.fixture

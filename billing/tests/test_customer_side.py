@@ -13,8 +13,8 @@ from billing.invoices import credit_notes, printed_fields
 from billing.mails import messages
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
-from billing.tests.test_ledger import assert_balanced, transfer
+from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
+from billing.tests.test_ledger import transfer
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, RateLimited
 from tenants.models import OutboundMail, Tenant

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Sum
 from pytest_django import Settings
 
 from billing import accounting, ledger
@@ -24,7 +23,7 @@ from billing.models import (
 )
 from billing.payments import bank_transfers, payment_links, refunds, settlement, settlements
 from billing.payments.provider import Payment
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_money import at_once
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
@@ -47,14 +46,6 @@ def invoice(payer: Tenant) -> Invoice:
 def accounts() -> dict[str, int]:
     """What stands on each account that is not empty."""
     return {name: paise for name, paise in accounting.trial_balance(ist(2040, 1, 1)).items() if paise}
-
-
-def assert_balanced() -> None:
-    """Every entry sums to zero, and each invoice says what its postings say."""
-    entries = LedgerPosting.objects.values("entry").annotate(total=Sum("amount_paise"))
-    assert {row["total"] for row in entries} <= {0}
-    for row in Invoice.objects.all():
-        assert row.amount_due_paise == ledger.open_paise(row)
 
 
 def transfer(invoice: Invoice, paise: int, reference: str = "UTR1") -> PaymentAttempt:

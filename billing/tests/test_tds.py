@@ -12,8 +12,8 @@ from billing.invoices import credit_notes, issuing, printed_fields
 from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
-from billing.tests.test_ledger import accounts, assert_balanced, transfer
+from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
+from billing.tests.test_ledger import accounts, transfer
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import OutboundMail, Tenant
