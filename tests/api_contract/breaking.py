@@ -162,6 +162,9 @@ class _Comparison:
         for union in ("oneOf", "anyOf"):
             if union in schema:
                 return {"variants": schema[union]}
+        kinds = schema.get("type")
+        if isinstance(kinds, list) and len(set(kinds) - {"null"}) > 1:
+            return {"variants": [{"type": kind} for kind in kinds]}
         if "allOf" not in schema:
             return schema
         parts = [self._whole(document, part) for part in schema["allOf"]]

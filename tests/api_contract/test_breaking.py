@@ -49,6 +49,7 @@ BASE: Json = {
                 "end": {"anyOf": [{"type": "string"}, {"type": "null"}]},
                 "of": {"oneOf": [{"type": "string"}, {"$ref": "#/schemas/Other"}]},
                 "self": {"$ref": "#/schemas/Thing"},
+                "size": {"type": ["integer", "string"]},
             },
         },
         "Other": {"type": "object", "properties": {"x": {"type": "integer"}}},
@@ -104,6 +105,10 @@ BREAKING: dict[str, tuple[Callable[[Json], Any], str]] = {
         ".id: type",
     ),
     "a variant goes": (lambda d: thing(d)["properties"]["of"]["oneOf"].pop(), "variant Other removed"),
+    "a kind of value goes": (
+        lambda d: thing(d)["properties"]["size"].update(type="integer"),
+        "variant string removed",
+    ),
     "a member of a variant changes": (
         lambda d: d["schemas"]["Other"]["properties"]["x"].update(type="string"),
         ".x: type",
@@ -119,6 +124,9 @@ HARMLESS: dict[str, Callable[[Json], Any]] = {
     "a value": lambda d: asked(d)["properties"]["kind"]["enum"].append("c"),
     "a variant": lambda d: thing(d)["properties"]["of"]["oneOf"].append({"type": "boolean"}),
     "a wider bound": lambda d: asked(d)["properties"]["name"].update(maxLength=500),
+    "several types as a union": lambda d: thing(d)["properties"].update(
+        size={"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    ),
     "a request asks for less": lambda d: asked(d)["required"].clear(),
 }
 

@@ -20,6 +20,7 @@ MAY = {
     # It names settings that are gone to who runs a gateway.
     "changelog": {"DELIVERY_CONCURRENCY"},
     "reminders": {"Celery"},
+    "django": {"Celery", "manage.py"},
     "frameworks": {"Celery"},
     "answering": {"make run"},
     "sandbox": {"make run"},
