@@ -103,15 +103,12 @@ class Room:
     full_tenants: AbstractSet[UUID] = frozenset()
     """Tenants whose bodies fill their part of the memory."""
     calls: Mapping[UUID, int] = field(default_factory=dict)
-    """Calls of each endpoint in their lane."""
+    """Calls of each endpoint and each tenant in their lane."""
+    calls_in_all: int = 0
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
         """How many more deliveries of an endpoint may be claimed, whatever its tenant has."""
         return self.caps.get(endpoint_id, self.per_endpoint) - self.taken.get(endpoint_id, 0)
-
-    def of_calls(self, endpoint_id: UUID) -> int:
-        """How many more calls of an endpoint may be claimed, beyond all shares."""
-        return CALLS_OF_ENDPOINT - self.calls.get(endpoint_id, 0)
 
     def of_tenant(self, tenant_id: UUID) -> int:
         """How many more deliveries of a tenant may be claimed while others want theirs."""
@@ -144,6 +141,22 @@ class Room:
             if self._is_quick(endpoint_id) and not probing and more > 0:
                 shares[endpoint_id] = shares.get(endpoint_id, 0) + more
                 spare -= more
+        return shares
+
+    def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
+        """How many calls of each (endpoint, tenant) may be claimed beyond all shares: what their lane has left."""
+        left, shares = MOST_CALLS - self.calls_in_all, {}
+        of_tenants: Counter[UUID] = Counter()
+        for endpoint_id, tenant_id in ready:
+            rows = min(
+                CALLS_OF_ENDPOINT - self.calls.get(endpoint_id, 0),
+                CALLS_OF_TENANT - self.calls.get(tenant_id, 0) - of_tenants[tenant_id],
+                left,
+            )
+            if rows > 0:
+                shares[endpoint_id] = rows
+                of_tenants[tenant_id] += rows
+                left -= rows
         return shares
 
     def unserved(
@@ -180,6 +193,10 @@ FIRST_CAP = 16
 """The first cap of an endpoint that has not answered yet."""
 CALLS_OF_ENDPOINT = 8
 """Calls of an endpoint at once in their lane, beside all caps. More wait like everything else."""
+MOST_CALLS = 256
+"""Calls at once in their lane, of all endpoints."""
+CALLS_OF_TENANT = 64
+"""Calls of a tenant at once in their lane, a quarter of it: endpoints of one that hang leave others theirs."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
 """Slow requests that may be under way, as a multiple of the capacity: each costs its body and its socket, no work."""
@@ -222,6 +239,8 @@ class InFlightCaps:
         self._most_slow = capacity * SLOW_FACTOR
         self.slow = 0
         """Slow requests under way. They are not counted in the capacity."""
+        self.calls = 0
+        """Calls under way in their lane. They are not counted in the capacity either."""
         self._of_tenant = of_tenant
         self._bodies = bodies
         self._endpoints: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(FIRST_CAP))
@@ -255,6 +274,18 @@ class InFlightCaps:
         self.slow -= 1
         endpoint.slow -= 1
 
+    def takes_call(self, endpoint: InFlight, tenant: InFlight) -> bool:
+        """Whether the lane of calls takes one more of an endpoint and its tenant."""
+        return (
+            self.calls < MOST_CALLS and endpoint.calls < CALLS_OF_ENDPOINT and tenant.calls < CALLS_OF_TENANT
+        )
+
+    def count_call(self, endpoint: InFlight, tenant: InFlight, *, change: int) -> None:
+        """Count a call that begins (1) or has ended (-1) in the lane."""
+        self.calls += change
+        endpoint.calls += change
+        tenant.calls += change
+
     def _cap(self, endpoint: InFlight) -> int:
         """The cap of an endpoint now: while too many requests are slow, those that have one get nothing more."""
         return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
@@ -278,7 +309,13 @@ class InFlightCaps:
             per_tenant=self._of_tenant,
             taken_by_tenant={tenant_id: each.taken for tenant_id, each in self._tenants.items()},
             full_tenants=frozenset(self._bodies.full_tenants),
-            calls={endpoint_id: each.calls for endpoint_id, each in self._endpoints.items() if each.calls},
+            calls={
+                id_: each.calls
+                for counts in (self._endpoints, self._tenants)
+                for id_, each in counts.items()
+                if each.calls
+            },
+            calls_in_all=self.calls,
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:

@@ -289,13 +289,12 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     paced = {each.endpoint_id for each in ready if each.is_paced}
     locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
     of_share = Counter(endpoint_id for _, endpoint_id, _ in locked)
-    backlogged = {
-        endpoint_id: most
-        for endpoint_id in generations
-        if of_share[endpoint_id] >= shares.get(endpoint_id, 0)
-        and endpoint_id not in ordered | probing
-        and (most := room.of_calls(endpoint_id)) > 0
-    }
+    backlogged = room.call_shares(
+        (each.endpoint_id, each.tenant_id)
+        for each in ready
+        if of_share[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
+        and each.endpoint_id not in ordered | probing
+    )
     if backlogged:
         taken = uuids(delivery_id for delivery_id, _, _ in locked)
         calls = yield _LOCK_URGENT, [uuids(backlogged), list(backlogged.values()), taken]

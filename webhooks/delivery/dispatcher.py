@@ -261,7 +261,7 @@ class _Dispatcher:
         """Begin the calls among what was handed over, whatever room there is; returns the others."""
         began = set()
         for each in handed_over:
-            if not each.is_urgent or self.egress.is_on or not self.senders.takes_call(self._caps_of(each)[0]):
+            if not each.is_urgent or self.egress.is_on or not self.caps.takes_call(*self._caps_of(each)):
                 continue
             self._begin(taken := self.claimer.take_call(each))
             began |= {call.id for call in taken}
@@ -318,7 +318,7 @@ class _Dispatcher:
         if (wait := delivery.send_at - time.monotonic()) > 0:
             self.paced[delivery.id] = delivery
             self.loop.call_later(wait, self._begin_slot, delivery.id)
-        elif delivery.is_urgent and self.senders.takes_call(endpoint):
+        elif delivery.is_urgent and self.caps.takes_call(endpoint, tenant):
             self.senders.send_call(delivery, endpoint, tenant)
         else:
             self.senders.put(delivery, endpoint, tenant)

@@ -21,7 +21,7 @@ from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
 from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule
-from webhooks.delivery.caps import CALLS_OF_ENDPOINT, SLOW_MS, BodyMemory, InFlight, InFlightCaps
+from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
 from webhooks.events.envelope import Envelope
@@ -133,8 +133,6 @@ log = structlog.get_logger(__name__)
 SLOW_SECONDS = SLOW_MS / 1000
 """A request that is not answered within this time is slow."""
 FEW_SENDERS = 24
-MOST_CALLS = 256
-"""Requests of the lane of calls at once, of all endpoints."""
 ADAPT_SECONDS = 0.02
 """How often the number of senders follows what they wait for, while deliveries wait for a sender."""
 BUSY_CPU = 0.8
@@ -195,10 +193,6 @@ class Senders:
         """All that `put` and `send_call` were given and that has not ended."""
         return self.open + self._caps.slow + len(self._calls)
 
-    def takes_call(self, endpoint: InFlight) -> bool:
-        """Whether the lane of calls takes one more of an endpoint."""
-        return len(self._calls) < MOST_CALLS and endpoint.calls < CALLS_OF_ENDPOINT
-
     def start(self) -> None:
         """Begin to send."""
         for _ in range(self._places):
@@ -214,7 +208,7 @@ class Senders:
 
     def send_call(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
         """Send a call's delivery now, beside all senders and whatever waits for them."""
-        endpoint.calls += 1
+        self._caps.count_call(endpoint, tenant, change=1)
         task = self._loop.create_task(self._send_call(Sending(delivery, endpoint, tenant)))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
@@ -226,7 +220,7 @@ class Senders:
             # The lease runs out and the delivery is claimed again.
             log.exception("delivery_crashed")
         finally:
-            sending.endpoint.calls -= 1
+            self._caps.count_call(sending.endpoint, sending.tenant, change=-1)
             self._on_end(sending)
 
     def take_back(self) -> list[Claimed]:

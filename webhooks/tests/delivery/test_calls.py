@@ -15,6 +15,7 @@ from webhooks.delivery import caps, dispatcher
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.delivery.conftest import HangingRequests
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -126,6 +127,48 @@ def test_calls_that_hang_take_a_bounded_number_of_requests(
             )
         hanging.end()
         receiver.wait_for(caps.FIRST_CAP + 2 * caps.CALLS_OF_ENDPOINT + 1)
+
+
+def test_a_tenant_whose_calls_hang_leaves_others_their_part_of_the_lane(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    hanging: HangingRequests,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a lane of four, of which a tenant may have three."""
+    monkeypatch.setattr(caps, "MOST_CALLS", 4)
+    monkeypatch.setattr(caps, "CALLS_OF_TENANT", 3)
+    other = Tenant.objects.create(name="Other", status=Tenant.Status.ACTIVE)
+    endpoint_of(other, url=receiver.url)
+    backlog(other, caps.FIRST_CAP)
+    with LoopThread(dispatcher):
+        receiver.wait_for(caps.FIRST_CAP)
+        for number in range(4):
+            call(tenant, str(number))
+        receiver.wait_for(caps.FIRST_CAP + 4)
+        call(other, "of the other")
+        wait_for_call(receiver, "of the other")
+        hanging.end()
+
+
+def test_the_lane_has_an_end(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    hanging: HangingRequests,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a place in it a call waits like a message."""
+    monkeypatch.setattr(caps, "MOST_CALLS", 0)
+    backlog(tenant, caps.FIRST_CAP)
+    with LoopThread(dispatcher):
+        receiver.wait_for(caps.FIRST_CAP)
+        call(tenant)
+        with receiver.arrived:
+            assert not receiver.arrived.wait_for(lambda: arrived(receiver), 1.5)
+        hanging.end()
+        wait_for_call(receiver)
 
 
 def test_an_ordered_endpoint_gets_a_call_in_its_customers_order(

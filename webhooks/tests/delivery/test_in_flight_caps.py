@@ -2,7 +2,10 @@
 
 from uuid import UUID, uuid4
 
+import pytest
+
 from gateway.clock import now
+from webhooks.delivery import caps as limits
 from webhooks.delivery.caps import FIRST_CAP, BodyMemory, InFlightCaps
 from webhooks.delivery_rows import StoredTarget
 from webhooks.events.publish import HandedOver
@@ -45,3 +48,32 @@ def test_one_tenant_gets_its_cap_over_all_its_endpoints_and_the_others_go_on() -
     assert tenant.has_more
     tenant.taken = 2
     assert caps.within_caps(of_one) == of_one[:1], "what is under way counts"
+
+
+def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lane of 12: 4 for an endpoint, 6 for a tenant. What one holds there counts for its next claim too."""
+    for name, value in (("MOST_CALLS", 12), ("CALLS_OF_TENANT", 6), ("CALLS_OF_ENDPOINT", 4)):
+        monkeypatch.setattr(limits, name, value)
+    caps = InFlightCaps(capacity=400, of_tenant=100, bodies=BodyMemory())
+    first, second, third = uuid4(), uuid4(), uuid4()
+    pairs = [(uuid4(), tenant_id) for tenant_id in (first, first, second, second, third)]
+    counts = [caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id) for endpoint_id, tenant_id in pairs]
+
+    def held() -> list[int]:
+        """How many calls of each endpoint the lane takes, one after another."""
+        taken = [0] * len(pairs)
+        for place, count in enumerate(counts):
+            while caps.takes_call(*count):
+                caps.count_call(*count, change=1)
+                taken[place] += 1
+        return taken
+
+    asked = caps.room(100).call_shares(pairs)
+    assert [asked.get(endpoint_id, 0) for endpoint_id, _ in pairs] == held() == [4, 2, 4, 2, 0]
+    assert caps.room(100).call_shares(pairs) == {}
+    for place in (0, 3, 3):
+        caps.count_call(*counts[place], change=-1)
+    assert caps.room(100).call_shares(pairs[1:2]) == {pairs[1][0]: 1}, "its tenant has one place left"
+    assert caps.room(100).call_shares(pairs) == {pairs[0][0]: 1, pairs[3][0]: 2}
