@@ -40,6 +40,8 @@ MOST_ENDPOINTS = 1_000
 
 MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
 """Deliveries that one event reports: counted, and named."""
+MOST_ROUNDS = 20
+"""Of a run: what is left is reported by the next one."""
 MAIL_WINDOW = timedelta(hours=24)
 """Within this time an endpoint's deliveries that were given up make one mail."""
 
@@ -88,17 +90,22 @@ def notify_changes() -> int:
 def report_exhausted() -> int:
     """Notify tenants of the deliveries that were given up. Called every half minute by beat. Returns how many.
 
-    One endpoint's failure stops no other.
+    One endpoint's failure stops no other, and one that gives up more than can be reported keeps none waiting: each has
+    one event in a round.
     """
     reported = 0
-    for endpoint_id in ExhaustedDelivery.objects.values_list("endpoint_id", flat=True).distinct():
-        try:
-            while some := _report_exhausted(endpoint_id):
-                reported += some
-        except Exception as error:
-            if concerns_all(error):
-                raise
-            log.exception("exhausted_not_reported", endpoint_id=str(endpoint_id))
+    for _ in range(MOST_ROUNDS):
+        some = 0
+        for endpoint_id in ExhaustedDelivery.objects.values_list("endpoint_id", flat=True).distinct():
+            try:
+                some += _report_exhausted(endpoint_id)
+            except Exception as error:
+                if concerns_all(error):
+                    raise
+                log.exception("exhausted_not_reported", endpoint_id=str(endpoint_id))
+        if not some:
+            break
+        reported += some
     return reported
 
 

@@ -1,5 +1,6 @@
 """Operational events: the other endpoints and the tenant's mailbox hear of each change of state once."""
 
+import json
 import threading
 from datetime import timedelta
 from typing import Any
@@ -371,6 +372,22 @@ class TestExhausted:
                 dispatcher.run()
                 report_exhausted()
             assert len(mails()) == 2
+
+    def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
+        self, api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that gives up more than an event can report keeps no other waiting."""
+        receiver.answer = lambda request: web.Response(status=503)
+        endpoints = {str(make(api, receiver, name).pk) for name in ("a", "b")}
+        for key in ("k1", "k2"):
+            publish_one(tenant, key)
+        dispatcher.run()
+        monkeypatch.setattr(notices, "MOST_EXHAUSTED", 1)
+        monkeypatch.setattr(notices, "MOST_ROUNDS", 1)
+        assert [report_exhausted() for _ in range(3)] == [2, 2, 0]
+        found = list(Event.objects.filter(type=EXHAUSTED).order_by("id").values_list("id", flat=True))
+        bodies = [body for body in envelope.load(found).values() if body is not None]
+        assert {json.loads(body.data)["endpoint_id"] for body in bodies[:2]} == endpoints
 
     def test_nothing_is_told_of_a_deleted_endpoint(
         self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint
