@@ -157,3 +157,19 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
         assert all(refusal(connection).startswith(b"HTTP/1.1 429 ") for connection in refused)
         # However many connections ask for refusals, they get two a second here.
         assert time.monotonic() - began >= 1.0
+
+
+def test_few_connections_wait_for_a_refusal(start: Callable[..., Proxy]) -> None:
+    """Here one request is let in and one waits for its refusal, which comes a minute later; the others get theirs."""
+    smaller = {
+        "limit_conn of_address 400;": "limit_conn of_address 1;",
+        "rate=100r/s;": "rate=1r/m;",
+        "burst=2000;": "burst=1;",
+        "worker_processes auto;": "worker_processes 1;",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
+        port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
+        asking = [stack.enter_context(secured(port)) for _ in range(5)]
+        for connection in asking:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert [bool(refusal(connection)) for connection in asking].count(True) == 3
