@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 from generator import collections, operations, python_code, typescript_code
-from generator.synchronous import synchronous
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = ROOT / "docs/openapi.json"
@@ -52,7 +51,7 @@ def generate(target: Path) -> None:
     (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
     (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))
     (target / PYTHON / "stream.py").write_text(
-        synchronous((ROOT / "sdks" / PYTHON / "async_stream.py").read_text())
+        python_code.synchronous((ROOT / "sdks" / PYTHON / "async_stream.py").read_text())
     )
     for command in (("check", "--fix-only"), ("format",)):
         run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)

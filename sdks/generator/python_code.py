@@ -1,6 +1,7 @@
 """The resources of the Python SDK, synchronous and asynchronous, from the operations of the contract."""
 
 import keyword
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -171,3 +172,26 @@ def type_of(schema: Json) -> str:
     if kind == "string" and schema.get("format") == "date-time":
         return "str | datetime"
     return _PLAIN.get(str(kind), "dict[str, Any]")
+
+
+# --- The synchronous twin of a module, from its asynchronous source: words are replaced, nothing else.
+_WORDS = {
+    "async def": "def",
+    "async for": "for",
+    "async with": "with",
+    "await ": "",
+    "asyncio.sleep": "time.sleep",
+    "import asyncio\n": "import time\n",
+    "__aiter__": "__iter__",
+    "aiter_sse": "iter_sse",
+    "aread": "read",
+    "Awaitable[None]": "None",
+}
+_CLASSES = re.compile(r"\bAsync(?=[A-Z])")
+
+
+def synchronous(source: str) -> str:
+    """The module without asyncio."""
+    for word, plain in _WORDS.items():
+        source = source.replace(word, plain)
+    return _CLASSES.sub("", source)

@@ -4789,7 +4789,7 @@ export interface components {
             ordered?: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
             keep_answers?: boolean;
-            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             readonly retry_schedule: number[] | null;
@@ -5301,7 +5301,7 @@ export interface components {
             ordered?: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
             keep_answers?: boolean;
-            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             readonly retry_schedule: number[] | null;
@@ -5362,7 +5362,7 @@ export interface components {
             ordered?: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
             keep_answers?: boolean;
-            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
@@ -5547,7 +5547,7 @@ export interface components {
             ordered?: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
             keep_answers?: boolean;
-            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
@@ -5657,7 +5657,7 @@ export interface components {
             ordered?: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
             keep_answers?: boolean;
-            /** @description A mail is sent when so many deliveries were given up within 24 hours; null is no mail. */
+            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             readonly retry_schedule: number[] | null;

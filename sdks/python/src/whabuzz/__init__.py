@@ -1,6 +1,6 @@
 """Client of the messaging gateway: send WhatsApp messages, read events, verify webhooks."""
 
-from whabuzz.calls import API_VERSION
+from whabuzz.calls import API_VERSION, Streamed
 from whabuzz.client import AsyncWhabuzz, Whabuzz
 from whabuzz.errors import (
     APIError,
@@ -13,11 +13,11 @@ from whabuzz.errors import (
     NotFound,
     RateLimited,
     ServerError,
+    StreamEnded,
     Unauthorized,
     Unprocessable,
     WhabuzzError,
 )
-from whabuzz.streamed import Streamed, StreamEnded
 from whabuzz.transport import Page
 from whabuzz.webhooks import WebhookVerifier
 

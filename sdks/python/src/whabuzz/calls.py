@@ -150,3 +150,22 @@ def _backoff(tries: int) -> float:
     """Half a second, doubling to eight, with jitter."""
     longest: float = min(8.0, 0.5 * 2.0 ** (tries - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains by guessing it
+
+
+# --- The event stream: what both clients share of it.
+SILENCE_SECONDS = 40.0
+"""The service sends a sign of life every 15 seconds: after this long the connection is taken for dead."""
+LONGEST_PAUSE_SECONDS = 30.0
+ENDINGS = {
+    "replaced": "Another program listens with this key now, and one key has one stream.",
+    "unauthorized": "The key or the business is no longer active.",
+}
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """An event: its place in the stream, its bytes as webhooks deliver them, and what they say."""
+
+    place: str
+    body: bytes
+    event: dict[str, Any]

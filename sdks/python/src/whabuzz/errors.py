@@ -25,6 +25,10 @@ class BatchDiffers(WhabuzzError):
     """A `client_ref` belongs to a batch of other messages: those of this call were not sent."""
 
 
+class StreamEnded(WhabuzzError):
+    """The service ended the event stream for good."""
+
+
 class APIError(WhabuzzError):
     """The API answered with an error. The class says the status, `code` says which error it is."""
 

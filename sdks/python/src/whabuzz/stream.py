@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 import httpx
 from httpx_sse import EventSource, SSEError
 
-from whabuzz.calls import API_VERSION
-from whabuzz.errors import APIError, error_of
-from whabuzz.streamed import ENDINGS, LONGEST_PAUSE_SECONDS, SILENCE_SECONDS, Streamed, StreamEnded
+from whabuzz.calls import API_VERSION, ENDINGS, LONGEST_PAUSE_SECONDS, SILENCE_SECONDS, Streamed
+from whabuzz.errors import APIError, StreamEnded, error_of
 from whabuzz.transport import text_or_json
 
 

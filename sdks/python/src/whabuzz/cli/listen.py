@@ -12,9 +12,9 @@ from typing import Any
 import click
 import httpx
 
+from whabuzz.calls import Streamed
 from whabuzz.cli.session import Session, columns, json_option, pass_session
 from whabuzz.stream import EventStream
-from whabuzz.streamed import Streamed
 from whabuzz.webhooks import signed_headers
 
 ANSWER_SECONDS = 15.0

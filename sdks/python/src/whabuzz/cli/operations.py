@@ -1,6 +1,6 @@
 """Groups of commands that are the operations of a resource, one command each: `whabuzz webhooks create --url …`.
 
-They are derived from the methods of the client. What is written for people by hand keeps its name and goes before.
+They are derived from the methods of the client. A hand-written command of the same name takes precedence.
 """
 
 from __future__ import annotations
