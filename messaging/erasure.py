@@ -207,12 +207,12 @@ def _media_in(value: Any) -> Iterator[str]:
         yield from _media_in(each)
 
 
-def _cancel_scheduled(tenant_id: UUID, names: Names) -> int:
-    """Cancel the messages to a customer that wait for their time."""
+def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
+    """Cancel the messages that wait for their time: those to a customer, or all of a tenant."""
     cancelled = 0
     waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED)
     for message in waiting.iterator():
-        if names.is_recipient(orjson.loads(bytes(message.body))):
+        if names is None or names.is_recipient(orjson.loads(bytes(message.body))):
             try:
                 schedule.cancel(message)
                 cancelled += 1
@@ -253,19 +253,14 @@ def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[s
 
     Delete the contents of events if asked. Returns how many of each ended.
     """
-    ended = {"batches": 0, "scheduled messages": 0}
+    batches = 0
     for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):
         try:
             lifecycle.cancel(tenant_id=tenant_id, environment=batch.environment, batch_id=batch.public_id)
-            ended["batches"] += 1
+            batches += 1
         except Conflict:
             continue  # it ended meanwhile
-    for message in ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED):
-        try:
-            schedule.cancel(message)
-            ended["scheduled messages"] += 1
-        except Conflict:
-            continue  # its time came meanwhile
+    ended = {"batches": batches, "scheduled messages": _cancel_scheduled(tenant_id, None)}
     if delete_data:
         ended["events"] = expunge(tenant_id=tenant_id)
     return ended
