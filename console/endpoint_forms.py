@@ -129,7 +129,7 @@ class EndpointForm(forms.Form):
         label="Keep the beginnings of answers to successful attempts", required=False
     )
     exhausted_mail_threshold = forms.IntegerField(
-        label="Mail when so many deliveries were given up in a day",
+        label="Send mail when this many deliveries are given up in a day",
         required=False,
         min_value=1,
         max_value=HIGHEST_THRESHOLD,
@@ -153,7 +153,7 @@ class EndpointForm(forms.Form):
     oauth2_client_secret = _text("OAuth2 client secret", f"Stored encrypted and shown as {MASK}.")
     oauth2_scope = _text("OAuth2 scope", "Empty: none.")
     asymmetric_signature = forms.BooleanField(
-        label="Sign with a key pair too: whoever has the public key can check, and forge nothing",
+        label="Also sign with a key pair: anyone with the public key can verify, nobody can forge",
         required=False,
     )
     uid = forms.CharField(

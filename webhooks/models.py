@@ -142,7 +142,7 @@ class Endpoint(models.Model):
     keep_answers = models.BooleanField(default=False, db_default=False)
     """Whether the beginnings of answers to successful attempts are stored too (`delivery/attempts.py`)."""
     exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
-    """A mail leaves when so many deliveries were given up within a day; null: none."""
+    """Mail is sent when this many deliveries were given up within a day; null: never."""
     exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
     exhausted_since = models.DateTimeField(null=True, blank=True)
     """Deliveries that were given up in the current 24 hours, and when those began (`endpoints/notices.py`)."""

@@ -34,8 +34,8 @@ def in_turns(
 ) -> tuple[Side, ...]:
     """POST `count` new requests to each URL, in turns, after a `WARM_UP`th of them.
 
-    What else the machine does meets all of them. Every other round goes backwards: what a load leaves to be done later
-    falls to each of them.
+    What else the machine does meets all of them. Every other round runs in reverse order, so that work which a load
+    defers falls to each of them.
     """
     sides = tuple(Side() for _ in loads)
     for url, made in loads:

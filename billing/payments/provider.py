@@ -229,7 +229,7 @@ PAGES_A_DAY = 3
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
-    """Raises RateLimited when so many of these rows were made in the last day; `what` names them."""
+    """Raise RateLimited when a day's limit of these rows was made in the last 24 hours; `what` names them."""
     today = made.filter(created_at__gt=at - _DAY).order_by("created_at").values_list("created_at", flat=True)
     if len(today) >= PAGES_A_DAY:
         raise RateLimited(
