@@ -194,7 +194,7 @@ for (const dialog of document.querySelectorAll("dialog[open]")) {
 // A press anywhere on a row opens its page, but for what can be pressed itself and for text that is being selected.
 document.addEventListener("click", (event) => {
   const link = event.target.closest(".rows tbody tr")?.querySelector("td:first-child > a");
-  if (!link || event.target.closest("a, button, input, select, label, summary") || !getSelection().isCollapsed) return;
+  if (!link || event.target.closest("a, button, input, select, label, summary, .badge[title]") || !getSelection().isCollapsed) return;
   if (event.ctrlKey || event.metaKey) open(link.href);
   else link.click();
 });
