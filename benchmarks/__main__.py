@@ -24,6 +24,7 @@ NAMES = (
     "delivery",
     "lone",
     "ordered",
+    "filters",
     "latency",
     "steady",
     "crash",
