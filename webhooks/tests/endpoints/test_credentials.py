@@ -5,6 +5,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import UUID
 
 import pytest
 from aiohttp import web
@@ -12,13 +13,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.db import connection
 
+from gateway.outbound.client import Answer, Outbound, once
 from tenants.models import AuditEntry, Tenant
 from tests.certificates import self_signed
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver, running
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint
-from webhooks.requests.credentials import OAuth2, Tls, unpacked
+from webhooks.requests.credentials import EndpointCaller, OAuth2, Tls, readable, unpacked
 from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.endpoints.test_lifecycle import verifies
@@ -81,13 +83,16 @@ def test_every_request_carries_a_token_that_is_kept_until_it_is_refused(
     api.post(f"/v1/webhook-deliveries/{Delivery.objects.all()[0].public_id}/replay")
     assert bearers(receiver)[1:] == ["Bearer t2"] * 3 + ["Bearer t3", "Bearer t4"]
 
-    tokens.hook_status = 401
-    publish_one(tenant, "k4")
-    dispatcher.run()
-    Delivery.objects.filter(status="failed").update(next_attempt_at="2026-01-01T00:00:00Z")
-    tokens.hook_status = 200
-    dispatcher.run()
-    assert bearers(receiver)[-2:] == ["Bearer t5", "Bearer t6"]
+    stored = readable(Endpoint.objects.get())
+
+    async def kept_until_401(outbound: Outbound) -> Answer:
+        caller = EndpointCaller(outbound)
+        for tokens.hook_status in (200, 401, 200):
+            answer = await caller.call(UUID(endpoint["id"]), stored, receiver.url, b"{}", {})
+        return answer
+
+    assert once(kept_until_401, allow_private=True).ok
+    assert bearers(receiver)[-3:] == ["Bearer t5", "Bearer t5", "Bearer t6"]
 
 
 @pytest.mark.parametrize(
