@@ -15,7 +15,7 @@ from webhooks.forms import RecoverForm
 from webhooks.models import Endpoint, steps_of
 from webhooks.requests import credentials, signed_request
 from webhooks.requests.credentials import MASK
-from webhooks.serializers import HIGHEST_RATE, HIGHEST_THRESHOLD, LONGEST_TIMEOUT
+from webhooks.serializers import HIGHEST_RATE, HIGHEST_THRESHOLD, LONGEST_QUIET, LONGEST_TIMEOUT, LONGEST_WAIT
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
@@ -141,6 +141,27 @@ class EndpointForm(forms.Form):
         required=False,
         help_text="From each failed attempt to the next, such as 5, 30, 120. Empty: 12 attempts in about 76 hours.",
     )
+    batch_events = forms.IntegerField(
+        label="Events in one request, at most",
+        required=False,
+        min_value=2,
+        max_value=signed_request.MOST_EVENTS,
+        help_text="Empty: each event has its own.",
+    )
+    batch_milliseconds = forms.IntegerField(
+        label="Milliseconds that a request waits for them",
+        required=False,
+        min_value=1,
+        max_value=LONGEST_WAIT,
+        help_text="Empty: 200.",
+    )
+    quiet_seconds = forms.IntegerField(
+        label="Seconds to collect a customer's messages",
+        required=False,
+        min_value=1,
+        max_value=LONGEST_QUIET,
+        help_text="They come in one request then, in their order. Empty: each comes at once.",
+    )
     tls_client_certificate = PemField(
         "Client certificate", "PEM, with its chain, for servers that ask for one."
     )
@@ -176,6 +197,9 @@ class EndpointForm(forms.Form):
         "headers",
         "timeout_seconds",
         "rate_per_second",
+        "batch_events",
+        "batch_milliseconds",
+        "quiet_seconds",
         "retry_schedule",
         "exhausted_mail_threshold",
         "uid",
@@ -185,6 +209,7 @@ class EndpointForm(forms.Form):
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tls": credentials.Tls._fields,
         "oauth2": credentials.OAuth2._fields,
+        "batch": ("events", "milliseconds"),
     }
     """Members of the API whose parts are fields of their own."""
 
@@ -194,7 +219,7 @@ class EndpointForm(forms.Form):
 
     def authentication(self) -> list[forms.BoundField]:
         """What its requests authenticate with."""
-        return [self[f"{group}_{name}"] for group, names in self.GROUPS.items() for name in names]
+        return [self[f"{group}_{name}"] for group in ("tls", "oauth2") for name in self.GROUPS[group]]
 
     def changes(self) -> dict[str, Any]:
         """Those members of the body whose fields were changed."""

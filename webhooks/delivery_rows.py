@@ -27,6 +27,9 @@ class StoredTarget(NamedTuple):
     """This and what follows: not in signals of the former version."""
     credentials: str | None = None
     retry_schedule: str | None = None
+    batch_events: int | None = None
+    batch_milliseconds: int | None = None
+    quiet_seconds: int | None = None
 
 
 TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)

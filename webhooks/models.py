@@ -106,6 +106,11 @@ class Endpoint(models.Model):
     """JSON of what its requests authenticate with beside them (`requests/credentials.py`)."""
     retry_schedule = models.CharField(max_length=140, null=True, blank=True)
     """Seconds from each failed attempt to the next, with a space between; null is WEBHOOK_RETRY_SCHEDULE."""
+    batch_events = models.PositiveSmallIntegerField(null=True, blank=True)
+    batch_milliseconds = models.PositiveSmallIntegerField(null=True, blank=True)
+    """Up to so many events come in one request, which waits so long for them; null: each has its own."""
+    quiet_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
+    """The messages of a customer are collected for so long from the first on; null: not at all."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
     """For one delivery attempt in all; null is 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)

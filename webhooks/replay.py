@@ -91,7 +91,7 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
 def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> Outcome:
     at = now()
     target = signed_request.target_of(endpoint, at=at)
-    body = signed_request.body_of(event, target)
+    body = signed_request.body_of([event], target)
     with delivery_span(
         event,
         delivery_id=replay.id,

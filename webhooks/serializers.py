@@ -22,6 +22,8 @@ MOST_METADATA, LONGEST_NAME = 50, 40
 LONGEST_TIMEOUT = 30
 HIGHEST_RATE = 1_000
 HIGHEST_THRESHOLD = 1_000_000
+LONGEST_WAIT, LONGEST_QUIET = 1_000, 60
+"""How many milliseconds a request may wait for more events, and how many seconds a customer's messages for others."""
 MOST_STEPS, LONGEST_STEP, LONGEST_SCHEDULE = 19, 86_400, 604_800
 """Of a retry schedule: steps, so that an attempt log shows every attempt; seconds of one, and of all."""
 
@@ -150,6 +152,21 @@ class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class BatchSettings(serializers.Serializer[dict[str, Any]]):
+    """Several events in one request."""
+
+    events = serializers.IntegerField(
+        min_value=2, max_value=signed_request.MOST_EVENTS, help_text="Events in one request, at most."
+    )
+    milliseconds = serializers.IntegerField(
+        required=False,
+        default=200,
+        min_value=1,
+        max_value=LONGEST_WAIT,
+        help_text="How long the first event waits for others, in milliseconds.",
+    )
+
+
 class RetryScheduleField(serializers.ListField):
     """Seconds from each failed attempt to the next."""
 
@@ -188,6 +205,10 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     tls = TlsSettings(required=False, allow_null=True)
     oauth2 = OAuth2Settings(required=False, allow_null=True)
     asymmetric_signature = serializers.BooleanField(required=False)
+    batch = BatchSettings(required=False, allow_null=True)
+    quiet_seconds = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=LONGEST_QUIET
+    )
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
@@ -310,6 +331,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
     oauth2 = serializers.SerializerMethodField()
     asymmetric_signature = serializers.SerializerMethodField()
     public_key = serializers.SerializerMethodField()
+    batch = serializers.SerializerMethodField()
 
     class Meta:
         model = Endpoint
@@ -338,6 +360,8 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "oauth2",
             "asymmetric_signature",
             "public_key",
+            "batch",
+            "quiet_seconds",
             "status",
             "verified_at",
             "secret_prefix",
@@ -353,6 +377,12 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
     @extend_schema_field(RetryScheduleField())
     def get_retry_schedule(self, endpoint: Endpoint) -> list[int] | None:
         return steps_of(endpoint.retry_schedule) if endpoint.retry_schedule else None
+
+    @extend_schema_field(BatchSettings(allow_null=True))
+    def get_batch(self, endpoint: Endpoint) -> dict[str, int | None] | None:
+        if endpoint.batch_events is None:
+            return None
+        return {"events": endpoint.batch_events, "milliseconds": endpoint.batch_milliseconds}
 
     @extend_schema_field(TlsSettings(allow_null=True))
     def get_tls(self, endpoint: Endpoint) -> dict[str, str | None] | None:

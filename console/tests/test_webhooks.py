@@ -213,6 +213,7 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
         "oauth2_client_secret": "s3cret",
         "asymmetric_signature": "on",
         "retry_schedule": "5, 30",
+        "batch_events": "50",
     }
     browser.post("/console/webhooks", {**basic, **given})
     row = Endpoint.objects.get()
@@ -221,12 +222,14 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
     assert (stored.tls, row.retry_schedule) == (credentials.Tls(ca=ca.strip()), "5 30")
     page = text(browser, f"/console/webhooks/{row.id}")
     assert stored.public_key is not None
-    for shown in (stored.public_key, f"{receiver.url}/token", "5, 30 s"):
+    assert (row.batch_events, row.batch_milliseconds) == (50, 200)
+    for shown in (stored.public_key, f"{receiver.url}/token", "5, 30 s", "up to 50 events in a request"):
         assert shown in page
     path = f"/console/webhooks/{row.id}/change"
     assert "s3cret" not in text(browser, path)
     pings = len(receiver.pings)
     kept = {**basic, **given, "oauth2_client_secret": "***", "tls_ca": "", "retry_schedule": ""}
+    kept["batch_milliseconds"] = "200"
     assert browser.post(path, kept).status_code == 302
     row.refresh_from_db()
     changed = credentials.unpacked(row.credentials)
@@ -250,6 +253,8 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
         ({"metadata": "a: 1\na: 2"}, "is there twice"),
         ({"phone_number_ids": "+91"}, "digits only"),
         ({"timeout_seconds": "31"}, "less than or equal to 30"),
+        ({"batch_milliseconds": "9"}, "This field is required."),
+        ({"batch_events": "5", "ordered": "on"}, "gets one event after another"),
         ({"format": "meta"}, "the handshake shows it"),
         ({"verify_token": "t"}, "Only endpoints with"),
     ],

@@ -48,22 +48,29 @@ PUT_OFF_SECONDS = 10.0
 
 def put_off(attempts: int) -> Decision:
     """A delivery that the egress proxy kept from its receiver: it is tried later, and no attempt is counted."""
-    delay = PUT_OFF_SECONDS * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
-    return Decision("failed" if attempts else "pending", delay)
+    return Decision("failed" if attempts else "pending", PUT_OFF_SECONDS * spread())
 
 
 _DELIVERED = Decision("delivered")
 
 
-def decide(answer: Answer, *, attempt: int, steps: Sequence[float]) -> Decision:
-    """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead."""
+def spread() -> float:
+    """The factor of a delay that spreads load."""
+    return random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
+
+
+def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: float | None = None) -> Decision:
+    """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead.
+
+    Deliveries with one `factor` are tried again together.
+    """
     if answer.ok:
         return _DELIVERED
     if answer.status == GONE:
         return Decision("dead", gone=True)
     if attempt > len(steps):
         return Decision("dead")
-    delay = steps[attempt - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, no secret
+    delay = steps[attempt - 1] * (factor or spread())
     if answer.status in HONOURS_RETRY_AFTER and answer.retry_after is not None:
         delay = max(delay, min(answer.retry_after, max(steps)))
     return Decision("failed", delay)

@@ -300,7 +300,10 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
         calls = yield _LOCK_URGENT, [uuids(backlogged), list(backlogged.values()), taken]
         locked = [*calls, *locked]
     in_order = yield from ordering.locking(
-        {each: rows for each, rows in shares.items() if each in ordered}, room.total, paced | probing
+        {each: rows for each, rows in shares.items() if each in ordered},
+        room.total,
+        single=paced | probing,
+        collecting={each.endpoint_id for each in ready if each.stored.quiet_seconds is not None},
     )
     locked += in_order.heads
     rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)

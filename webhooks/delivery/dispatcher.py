@@ -24,6 +24,7 @@ from webhooks import wake_up
 from webhooks.delivery.caps import RESERVE, BodyMemory, EgressPause, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.claimer import Claimer, DeliveryRate, WakeUpListener
+from webhooks.delivery.event_batches import EventBatches, fitting
 from webhooks.delivery.ordering import LINE_SECONDS, Lines
 from webhooks.delivery.recorder import Recorder
 from webhooks.delivery.senders import Attempts, Senders, Sending
@@ -101,6 +102,7 @@ class _Dispatcher:
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.paced: dict[UUID, Claimed] = {}
         """Deliveries that wait for their slots; they take no sender."""
+        self.batches = EventBatches(self._put)
         self.lines = Lines()
         self.broken_off: list[Claimed] = []
         """What waited in a line that does not go on, to be released."""
@@ -205,7 +207,7 @@ class _Dispatcher:
                 await self.claimer.release(broken_off)
             if (seconds := await self.claimer.take_over_from_dead()) is not None:
                 self.loop.call_later(seconds, self.woken.set)
-            was_idle = not (self.senders.in_flight or self.paced)
+            was_idle = not (self.senders.in_flight or self.paced or self.batches)
             handed_over, self.handed_over = self.handed_over, []
             deliveries = await self._claim(handed_over)
             if deliveries is None:
@@ -308,6 +310,16 @@ class _Dispatcher:
         """Have deliveries sent, each now, when its slot begins, or when the one before it in its line has arrived."""
         for delivery in deliveries:
             self.bodies.add(delivery.tenant_id, delivery.size)
+        collected = [each for each in deliveries if each.target.collects]
+        for line in self.lines.together(collected) if collected else ():
+            together, others = line[: fitting(line)], line[fitting(line) :]
+            self._break_off(others)
+            endpoint, tenant = self._caps_of(line[0])
+            endpoint.taken += len(together)
+            tenant.taken += len(together)
+            self._put(together)
+        if collected:
+            deliveries = [each for each in deliveries if not each.target.collects]
         for delivery in self.lines.heads(deliveries):
             self._begin_one(delivery)
 
@@ -320,13 +332,18 @@ class _Dispatcher:
             self.loop.call_later(wait, self._begin_slot, delivery.id)
         elif delivery.is_urgent and self.caps.takes_call(endpoint, tenant):
             self.senders.send_call(delivery, endpoint, tenant)
+        elif delivery.target.batch is None:
+            self.senders.put((delivery,), endpoint, tenant)
         else:
-            self.senders.put(delivery, endpoint, tenant)
+            self.batches.add(delivery)
         self.idle_since = time.monotonic()
 
     def _begin_slot(self, delivery_id: UUID) -> None:
         if (delivery := self.paced.pop(delivery_id, None)) is not None:
-            self.senders.put(delivery, *self._caps_of(delivery))
+            self.batches.add(delivery)
+
+    def _put(self, deliveries: list[Claimed]) -> None:
+        self.senders.put(deliveries, *self._caps_of(deliveries[0]))
 
     def _caps_of(self, delivery: Claimed | HandedOver) -> tuple[InFlight, InFlight]:
         return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
@@ -379,6 +396,7 @@ class _Dispatcher:
         waiting: list[Claimed | HandedOver] = [
             *self.handed_over,
             *self.paced.values(),
+            *self.batches.take_back(),
             *self.lines.break_all(),
             *self.broken_off,
         ]
@@ -390,16 +408,17 @@ class _Dispatcher:
             await self.claimer.release(waiting)
 
     async def _send(self, sending: Sending) -> None:
-        delivery, endpoint = sending.delivery, sending.endpoint
+        delivery, endpoint = sending.deliveries[0], sending.endpoint
         # One that waited too long for its sender is left to its lease, which could end while it is under way.
         if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
-            outcome = await self.attempts.attempt(delivery, endpoint.answers)
-            if outcome.answer is not None and not sending.is_slow:
-                self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
-            if delivery.customer_key is not None:
-                sending.line_goes_on = outcome.is_success and self._may_go_on(delivery)
-                outcome = msgspec.structs.replace(outcome, is_awaited=not sending.line_goes_on)
-            self.recorder.add(outcome)
+            for outcome in await self.attempts.attempt(sending.deliveries, endpoint.answers):
+                has_weight = not outcome.shares_answer or outcome.is_success
+                if outcome.answer is not None and has_weight and not sending.is_slow:
+                    self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+                if delivery.customer_key is not None:
+                    sending.line_goes_on = outcome.is_success and self._may_go_on(delivery)
+                    outcome = msgspec.structs.replace(outcome, is_awaited=not sending.line_goes_on)
+                self.recorder.add(outcome)
 
     def _may_go_on(self, delivery: Claimed) -> bool:
         """Whether the next delivery of a line may be sent, and not released."""
@@ -410,23 +429,28 @@ class _Dispatcher:
         )
 
     def _end(self, sending: Sending) -> None:
-        self.delivery_rate.ended += 1
-        self.bodies.remove(sending.delivery.tenant_id, sending.delivery.size)
-        if self.lines.has_next(sending.delivery):
-            self._end_in_line(sending)
-        for share in (sending.endpoint, sending.tenant):
-            if share.release():
-                self._look_after_swarm()
+        for delivery in sending.deliveries:
+            self.delivery_rate.ended += 1
+            self.bodies.remove(delivery.tenant_id, delivery.size)
+            if self.lines.has_next(delivery):
+                self._end_in_line(delivery, goes_on=sending.line_goes_on)
+            for share in (sending.endpoint, sending.tenant):
+                if share.release():
+                    self._look_after_swarm()
         self._free()
 
-    def _end_in_line(self, sending: Sending) -> None:
-        if sending.line_goes_on:
-            self._begin_one(self.lines.take_next(sending.delivery))
+    def _end_in_line(self, head: Claimed, *, goes_on: bool) -> None:
+        if goes_on:
+            self._begin_one(self.lines.take_next(head))
             return
-        for delivery in self.lines.break_off(sending.delivery):
+        self._break_off(self.lines.break_off(head))
+        self.woken.set()
+
+    def _break_off(self, deliveries: Sequence[Claimed]) -> None:
+        """Have claimed deliveries released, at the next claim."""
+        for delivery in deliveries:
             self.bodies.remove(delivery.tenant_id, delivery.size)
             self.broken_off.append(delivery)
-        self.woken.set()
 
     def _free(self) -> None:
         """A request has ended, or takes no room any more."""

@@ -162,7 +162,10 @@ CROSS JOIN LATERAL (
 _LOCK = """
 SELECT id, leased_until IS NOT NULL FROM webhook_deliveries
 WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
-  AND status IN ('pending', 'failed') AND next_attempt_at <= now()
+  AND status IN ('pending', 'failed')
+  AND (next_attempt_at <= now() OR (
+      endpoint_id = ANY(%(collecting)s::uuid[]) AND status = 'pending' AND attempts = 0 AND leased_until IS NULL
+  ))
 FOR UPDATE SKIP LOCKED
 """
 """A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it ran out."""
@@ -175,10 +178,13 @@ class Locked(NamedTuple):
     behind: Mapping[UUID, list[Row]]
 
 
-def locking(shares: Mapping[UUID, int], rows: int, single: Collection[UUID]) -> Statements[Locked]:
+def locking(
+    shares: Mapping[UUID, int], rows: int, *, single: Collection[UUID], collecting: Collection[UUID]
+) -> Statements[Locked]:
     """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
 
-    All lines have about `rows` rows; those of the endpoints `single` have one each.
+    All lines have about `rows` rows; those of the endpoints `single` have one each. At endpoints that are `collecting`
+    a customer's messages, what is behind a due head is due with it.
     """
     if not shares:
         return Locked([], {})
@@ -213,7 +219,7 @@ def locking(shares: Mapping[UUID, int], rows: int, single: Collection[UUID]) -> 
     if not wanted:
         return Locked([], {})
     ids = [delivery_id for _, line in wanted for delivery_id in line]
-    locked = yield _LOCK, {"ids": uuids(ids), **id_range(ids)}
+    locked = yield _LOCK, {"ids": uuids(ids), "collecting": uuids(collecting), **id_range(ids)}
     rescued: dict[UUID, bool] = {row[0]: row[1] for row in locked}
     heads: list[Row] = []
     behind: dict[UUID, list[Row]] = {}
@@ -266,6 +272,14 @@ class Lines:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[UUID, int], deque[Any]] = {}
+
+    def together(self, deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
+        """Those of each customer, in their order: they are sent in one request."""
+        lines: defaultdict[tuple[UUID, int | UUID], list[Delivery]] = defaultdict(list)
+        for delivery in deliveries:
+            key = delivery.id if delivery.customer_key is None else delivery.customer_key
+            lines[delivery.endpoint_id, key].append(delivery)
+        return [sorted(line, key=lambda each: (each.event_id, each.id)) for line in lines.values()]
 
     def heads(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Those that may be sent now; the others wait in their lines."""

@@ -46,6 +46,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Whether its customer's next event waits until this is recorded."""
     is_single: bool = False
     """Whether it is a single replay, whose caller is answered with its end."""
+    shares_answer: bool = False
+    """Whether another delivery of its request counts for the endpoint."""
 
     @property
     def is_success(self) -> bool:
@@ -194,6 +196,7 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
         results = [
             AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
             for outcome in outcomes
+            if not outcome.shares_answer
         ]
         counters = attempts.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, counters))

@@ -12,7 +12,7 @@ after a crash. So there are few senders then, and more as soon as the process wa
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -20,7 +20,7 @@ import structlog
 from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
-from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule
+from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule, spread
 from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
@@ -46,86 +46,109 @@ class Attempts:
         """The bodies that are assembled."""
         self._body_freed = asyncio.Event()
 
-    async def attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
-        """Send a delivery, once the memory for its body is free. `answers` bounds what is kept of its endpoint's."""
-        tenant_id, size = delivery.tenant_id, delivery.size
+    async def attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
+        """Send deliveries to one endpoint in one request, once the memory for its body is free.
+
+        `answers` bounds what is kept of the endpoint's.
+        """
+        tenant_id, size = deliveries[0].tenant_id, deliveries[0].size
+        for each in deliveries[1:]:
+            size += each.size
         while not self._bodies.fits(tenant_id, size):
             self._body_freed.clear()
             await self._body_freed.wait()
         self._bodies.add(tenant_id, size)
         try:
-            return await self._attempt(delivery, answers)
+            return await self._attempt(deliveries, answers)
         finally:
             self._bodies.remove(tenant_id, size)
             self._body_freed.set()
 
-    async def _attempt(self, delivery: Claimed, answers: AnswerAllowance) -> Outcome:
-        if delivery.envelope is None:
-            return Outcome(
-                delivery_id=delivery.id,
-                endpoint_id=delivery.endpoint_id,
-                attempts_before=delivery.attempts,
-                decision=Decision("dead"),
-                error="payload_expired",
-            )
-        timestamp = delivery.claimed_at.timestamp() + time.monotonic() - delivery.claimed_monotonic
-        answer = await self._post(delivery, delivery.envelope, int(timestamp))
+    async def _attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        sent: list[Claimed] = []
+        events: list[Envelope] = []
+        for each in deliveries:
+            if each.envelope is None:
+                outcomes.append(_without_answer(each, Decision("dead"), "payload_expired"))
+            else:
+                sent.append(each)
+                events.append(each.envelope)
+        if not sent:
+            return outcomes
+        first = sent[0]
+        timestamp = first.claimed_at.timestamp() + time.monotonic() - first.claimed_monotonic
+        answer = await self._post(first, events, int(timestamp))
         self._on_answer(answer)
         if not answer.concerns_receiver:
-            return Outcome(
-                delivery_id=delivery.id,
-                endpoint_id=delivery.endpoint_id,
-                attempts_before=delivery.attempts,
-                decision=put_off(delivery.attempts),
-                error=answer.error,
-            )
-        if delivery.attempts == 0:
-            self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+            return outcomes + [_without_answer(each, put_off(each.attempts), answer.error) for each in sent]
         at = isoformat_of(int(timestamp * 1000))
-        return Outcome(
-            delivery_id=delivery.id,
-            endpoint_id=delivery.endpoint_id,
-            attempts_before=delivery.attempts,
-            decision=decide(
-                answer, attempt=delivery.attempts + 1, steps=delivery.target.steps or self._schedule
-            ),
-            answer=answer,
-            log_entry=log_entry(answer, at),
-            kept=answers.kept(answer, at, keeps_success=delivery.target.keeps_answers),
-            probe=delivery.probe,
-            circuit_generation=delivery.circuit_generation,
-        )
+        factor = spread() if len(sent) > 1 else None
+        for delivery in sent:
+            if delivery.attempts == 0 and not delivery.target.takes_several:
+                self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+            outcomes.append(
+                Outcome(
+                    delivery_id=delivery.id,
+                    endpoint_id=delivery.endpoint_id,
+                    attempts_before=delivery.attempts,
+                    decision=decide(
+                        answer,
+                        attempt=delivery.attempts + 1,
+                        steps=delivery.target.steps or self._schedule,
+                        factor=factor,
+                    ),
+                    answer=answer,
+                    log_entry=log_entry(answer, at),
+                    kept=answers.kept(answer, at, keeps_success=delivery.target.keeps_answers),
+                    probe=delivery.probe,
+                    circuit_generation=delivery.circuit_generation,
+                    shares_answer=delivery is not first,
+                )
+            )
+        return outcomes
 
-    async def _post(self, delivery: Claimed, event: Envelope, timestamp: int) -> Answer:
-        """Sign a delivery's request as of a Unix time, and send it."""
-        body = body_of(event, delivery.target)
+    async def _post(self, first: Claimed, events: Sequence[Envelope], timestamp: int) -> Answer:
+        """Sign a request as of a Unix time, and send it. Its headers and its span are those of the first delivery."""
+        event = events[0]
+        body = body_of(events, first.target)
         with delivery_span(
             event,
-            delivery_id=delivery.id,
-            endpoint_id=delivery.endpoint_id,
-            tenant_id=delivery.tenant_id,
-            event_type=delivery.event_type,
-            attempt=delivery.attempts + 1,
+            delivery_id=first.id,
+            endpoint_id=first.endpoint_id,
+            tenant_id=first.tenant_id,
+            event_type=first.event_type,
+            attempt=first.attempts + 1,
         ) as span:
             answer = await self._caller.call(
-                delivery.target.endpoint_id,
-                delivery.target.credentials,
-                delivery.target.url,
+                first.target.endpoint_id,
+                first.target.credentials,
+                first.target.url,
                 body,
                 delivery_headers(
-                    delivery.target,
-                    delivery_id=delivery.id,
+                    first.target,
+                    delivery_id=first.id,
                     message_id=event.id,
-                    event_type=delivery.event_type,
-                    attempt=delivery.attempts + 1,
+                    event_type=first.event_type,
+                    attempt=first.attempts + 1,
                     timestamp=timestamp,
                     body=body,
                     traceparent=span.traceparent,
                 ),
-                total_timeout=delivery.target.timeout,
+                total_timeout=first.target.timeout,
             )
             note_answer(span, answer)
         return answer
+
+
+def _without_answer(delivery: Claimed, decision: Decision, error: str | None) -> Outcome:
+    return Outcome(
+        delivery_id=delivery.id,
+        endpoint_id=delivery.endpoint_id,
+        attempts_before=delivery.attempts,
+        decision=decision,
+        error=error,
+    )
 
 
 log = structlog.get_logger(__name__)
@@ -143,9 +166,10 @@ LATE_SECONDS = 2 * ADAPT_SECONDS
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """A claimed delivery that waits for a sender or is under way, and where it counts."""
+    """Claimed deliveries that wait for a sender or are under way, in one request, and where they count."""
 
-    delivery: Claimed
+    deliveries: Sequence[Claimed]
+    """Those of one request, to one endpoint."""
     endpoint: InFlight
     tenant: InFlight
     since: float = 0.0
@@ -173,7 +197,7 @@ class Senders:
         self._caps = caps
         self._send, self._on_end, self._on_room = send, on_end, on_room
         self.open = 0
-        """Deliveries that wait for a sender or are under way, without those that are slow."""
+        """Requests that wait for a sender or are under way, without those that are slow."""
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[Sending] = asyncio.Queue()
         self._quick: dict[Sending, None] = {}
@@ -198,10 +222,10 @@ class Senders:
         for _ in range(self._places):
             self._add_sender()
 
-    def put(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
-        """Have the next free sender send a delivery."""
+    def put(self, deliveries: Sequence[Claimed], endpoint: InFlight, tenant: InFlight) -> None:
+        """Have the next free sender send deliveries in one request."""
         self.open += 1
-        self._waiting.put_nowait(Sending(delivery, endpoint, tenant))
+        self._waiting.put_nowait(Sending(deliveries, endpoint, tenant))
         if self._adapt_timer is None and self.open > self._places:
             self._measured_at, self._cpu_seconds = self._loop.time(), time.thread_time()
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
@@ -209,7 +233,7 @@ class Senders:
     def send_call(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
         """Send a call's delivery now, beside all senders and whatever waits for them."""
         self._caps.count_call(endpoint, tenant, change=1)
-        task = self._loop.create_task(self._send_call(Sending(delivery, endpoint, tenant)))
+        task = self._loop.create_task(self._send_call(Sending([delivery], endpoint, tenant)))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
@@ -225,9 +249,9 @@ class Senders:
 
     def take_back(self) -> list[Claimed]:
         """The deliveries that no sender has taken; they are not sent any more."""
-        waiting = []
+        waiting: list[Claimed] = []
         while not self._waiting.empty():
-            waiting.append(self._waiting.get_nowait().delivery)
+            waiting += self._waiting.get_nowait().deliveries
             self.open -= 1
             self._waiting.task_done()
         return waiting

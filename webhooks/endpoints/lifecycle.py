@@ -49,6 +49,7 @@ SETTABLE = (
     "keep_answers",
     "exhausted_mail_threshold",
     "retry_schedule",
+    "quiet_seconds",
 )
 """Columns that a caller gives at creation and may change."""
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature"})
@@ -96,6 +97,7 @@ def create(
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
     given = _as_stored(given, None)
+    _require_batches(Endpoint(**given))
     is_inbox = given.get("kind") == Endpoint.Kind.INBOX
     if is_inbox:
         given |= {"url": _inbox_url(), "event_types": [], "status": ACTIVE, "verified_at": now()}
@@ -171,6 +173,7 @@ def change(
     url, status = changes.get("url", seen.url), changes.get("status")
     as_wanted = copy(seen)
     _set(as_wanted, changes)
+    _require_batches(as_wanted)
     is_pinged = (
         url != seen.url
         or "verify_token" in changes
@@ -287,7 +290,7 @@ def _uid_of_its_own() -> Iterator[None]:
 def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
     """Give an endpoint the values that a change names."""
     changes = _as_stored(changes, endpoint)
-    for field in (*SETTABLE, "filter_path", "credentials"):
+    for field in (*SETTABLE, "filter_path", "credentials", "batch_events", "batch_milliseconds"):
         if field in changes:
             setattr(endpoint, field, changes[field])
 
@@ -304,6 +307,10 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
             **{name: value for name, value in given.items() if name not in CREDENTIALS},
             "credentials": packed,
         }
+    if "batch" in given:
+        batch = given["batch"] or {}
+        columns = {f"batch_{name}": batch.get(name) for name in ("events", "milliseconds")}
+        given = {**{name: value for name, value in given.items() if name != "batch"}, **columns}
     if steps := given.get("retry_schedule"):
         given = {**given, "retry_schedule": " ".join(map(str, steps))}
     if "filter" in given:
@@ -342,6 +349,24 @@ def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False
         raise InvalidRequest.of(verify_token="Only endpoints with `format: meta` have one.")
     if format_ == Endpoint.Format.META and not given.get("verify_token", not is_new):
         raise InvalidRequest.of(verify_token="Required: the handshake shows it to the receiver.")
+
+
+def _require_batches(endpoint: Endpoint) -> None:
+    """Raise InvalidRequest where lists of events do not go with another setting."""
+    batches, collects = endpoint.batch_events is not None, endpoint.quiet_seconds is not None
+    problems = {}
+    if collects and not endpoint.ordered:
+        problems["quiet_seconds"] = (
+            "Needs `ordered`: what is collected are a customer's events in their order."
+        )
+    if collects and endpoint.rate_per_second is not None:
+        problems["rate_per_second"] = "Does not go with `quiet_seconds`, which sends several events at once."
+    if batches and endpoint.ordered:
+        problems["batch"] = "An `ordered` endpoint gets one event after another."
+    if (batches or collects) and endpoint.format == Endpoint.Format.META:
+        problems["format"] = "Meta's own form has one event in each request."
+    if problems:
+        raise InvalidRequest.of(**problems)
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

@@ -58,7 +58,8 @@ URGENT_KEY = -(2**63)
 URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
 """In the place of a customer's key, at an endpoint that is not ordered: a delivery that overtakes its others. Ordered
 endpoints keep each customer's order. A customer's hash is this number once in 2^64."""
-IS_URGENT = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}' AND NOT e.ordered"
+IS_CALL = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}'"
+IS_URGENT = f"{IS_CALL} AND NOT e.ordered"
 """SQL on the endpoint `e` and a fresh event."""
 
 

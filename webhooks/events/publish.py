@@ -37,6 +37,7 @@ from webhooks.events.envelope import (
     CALL_PREFIX,
     COLUMNS,
     CUSTOMER_KEY,
+    IS_CALL,
     IS_URGENT,
     URGENT_KEY_SQL,
     WANTED,
@@ -294,6 +295,7 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
+# A call waits for no messages that are collected: it has no place in its customer's line.
 # With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over: all of
 # them, or only those of calls.
 _DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
@@ -327,8 +329,16 @@ WITH draft AS (
                                     customer_key)
     SELECT (substr(fresh.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid,
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
-           coalesce(lease.until, now()), lease.until, CASE WHEN lease.until IS NOT NULL THEN %(holder)s::bigint END,
-           '[]', false, CASE WHEN lease.is_urgent THEN {URGENT_KEY_SQL} ELSE {CUSTOMER_KEY.format(event="fresh")} END
+           coalesce(
+               lease.until,
+               CASE WHEN fresh.type = 'message.inbound' THEN now() + make_interval(secs => e.quiet_seconds) END,
+               now()
+           ),
+           lease.until, CASE WHEN lease.until IS NOT NULL THEN %(holder)s::bigint END,
+           '[]', false,
+           CASE WHEN lease.is_urgent THEN {URGENT_KEY_SQL}
+                WHEN e.quiet_seconds IS NOT NULL AND {IS_CALL.format(event="fresh")} THEN NULL
+                ELSE {CUSTOMER_KEY.format(event="fresh")} END
     FROM fresh JOIN webhooks_endpoint e ON e.tenant_id = fresh.tenant_id AND e.environment = fresh.environment
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(lease)s::float8 > 0 AND (%(hands_over)s OR {IS_URGENT.format(event="fresh")})

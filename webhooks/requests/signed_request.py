@@ -4,15 +4,17 @@ An endpoint's custom headers may each be a credential, so their values are encry
 caller who reads an endpoint and writes it back sends the mask, which keeps the stored value.
 """
 
+import hashlib
 import hmac
 import re
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
@@ -216,6 +218,17 @@ class UnreadableSecret(Conflict):
     )
 
 
+class BatchShape(NamedTuple):
+    """How many events a request may hold, and how many seconds it waits for them."""
+
+    events: int
+    seconds: float
+
+
+def _shape(events: int | None, milliseconds: int | None) -> BatchShape | None:
+    return BatchShape(events, (milliseconds or 0) / 1000) if events is not None else None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target of a delivery. The keys that sign it are the newest, and the one before during an overlap."""
@@ -234,6 +247,11 @@ class Target:
     credentials: Credentials = NONE
     steps: tuple[float, ...] | None = None
     """Seconds from each failed attempt to the next; None is as for every endpoint."""
+    batch: BatchShape | None = None
+    collects: bool = False
+    """Whether the messages of a customer are collected for a while."""
+    takes_several: bool = False
+    """Whether its requests hold a list of events, also of one."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
@@ -264,6 +282,8 @@ def _target_of_row(
         stored.timeout_seconds or TOTAL_TIMEOUT,
         stored.keep_answers,
         stored.retry_schedule,
+        _shape(stored.batch_events, stored.batch_milliseconds),
+        stored.quiet_seconds is not None,
     )
 
 
@@ -281,6 +301,8 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
         endpoint.timeout_seconds or TOTAL_TIMEOUT,
         endpoint.keep_answers,
         endpoint.retry_schedule,
+        _shape(endpoint.batch_events, endpoint.batch_milliseconds),
+        endpoint.quiet_seconds is not None,
     )
 
 
@@ -304,6 +326,8 @@ def _target(
     timeout: float,
     keeps_answers: bool,
     retry_schedule: str | None,
+    batch: BatchShape | None,
+    collects: bool,
 ) -> Target:
     """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
     try:
@@ -319,12 +343,34 @@ def _target(
     hub_key = secret.encode() if format_ == Endpoint.Format.META else None
     steps = tuple(steps_of(retry_schedule)) if retry_schedule else None
     return Target(
-        endpoint_id, url, tuple(keys), hub_key, own_headers, timeout, keeps_answers, credentials, steps
+        endpoint_id,
+        url,
+        tuple(keys),
+        hub_key,
+        own_headers,
+        timeout,
+        keeps_answers,
+        credentials,
+        steps,
+        batch,
+        collects,
+        batch is not None or collects,
     )
 
 
-def body_of(event: Envelope, to: Target) -> bytes:
-    """Return the body of an event: its envelope, or the notification in Meta's form."""
+MOST_EVENTS = 100
+BATCH_TYPE = "events"
+BATCH_ID = "evs_"
+
+
+def body_of(events: Sequence[Envelope], to: Target) -> bytes:
+    """The body of a request: an event's envelope, or its notification in Meta's form, or several envelopes."""
+    if to.takes_several:
+        return b'{"type":"%b","events":[%b]}' % (
+            BATCH_TYPE.encode(),
+            b",".join(event.body() for event in events),
+        )
+    (event,) = events
     return event.body() if to.hub_key is None else cloud_api_form.notification(event)
 
 
@@ -372,8 +418,12 @@ def delivery_headers(
 ) -> dict[str, str]:
     """The headers of an attempt; `message_id` is the event's public id, the same at every attempt and replay.
 
-    `traceparent` is the attempt's span, while traces are on; it is not part of what is signed.
+    `traceparent` is the attempt's span, while traces are on; it is not part of what is signed. A request with a list of
+    events has the id of its body, the same when the same events come again, and no trace.
     """
+    if to.takes_several:
+        digest = hashlib.blake2b(body, digest_size=16, usedforsecurity=False).digest()
+        message_id, event_type, traceparent = ids.encode(BATCH_ID, UUID(bytes=digest)), BATCH_TYPE, None
     return {
         **headers(
             keys=to.keys,

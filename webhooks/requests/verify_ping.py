@@ -173,14 +173,15 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
     target = signed_request.target_of(endpoint, at=at)
     if target.hub_key is not None:
         event = _in_upstream_form(event)
-    body = orjson.dumps(event)
+    is_batch = target.takes_several
+    body = orjson.dumps({"type": signed_request.BATCH_TYPE, "events": [event]} if is_batch else event)
     headers = signed_request.headers(
         keys=target.keys,
         hub_key=target.hub_key,
         message_id=public_id,
         timestamp=int(at.timestamp()),
         body=body,
-        event_type=event_type,
+        event_type=signed_request.BATCH_TYPE if is_batch else event_type,
         custom=target.headers,
         signing_key=target.credentials.signing_key,
     )

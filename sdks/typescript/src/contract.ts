@@ -4087,6 +4087,16 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description Several events in one request. */
+        BatchSettings: {
+            /** @description Events in one request, at most. */
+            events: number;
+            /**
+             * @description How long the first event waits for others, in milliseconds.
+             * @default 200
+             */
+            milliseconds?: number;
+        };
         BatchStickerMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
             from?: string;
@@ -4801,6 +4811,10 @@ export interface components {
             readonly asymmetric_signature: boolean;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
+            /** @description Several events in one request; null is one event in each. */
+            readonly batch: components["schemas"]["BatchSettings"] | null;
+            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            quiet_seconds?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5313,6 +5327,10 @@ export interface components {
             readonly asymmetric_signature: boolean;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
+            /** @description Several events in one request; null is one event in each. */
+            readonly batch: components["schemas"]["BatchSettings"] | null;
+            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            quiet_seconds?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -5372,6 +5390,10 @@ export interface components {
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature?: boolean;
+            /** @description Several events in one request; null is one event in each. */
+            batch?: components["schemas"]["BatchSettings"] | null;
+            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            quiet_seconds?: number | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5557,6 +5579,10 @@ export interface components {
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature?: boolean;
+            /** @description Several events in one request; null is one event in each. */
+            batch?: components["schemas"]["BatchSettings"] | null;
+            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            quiet_seconds?: number | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5669,6 +5695,10 @@ export interface components {
             readonly asymmetric_signature: boolean;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
+            /** @description Several events in one request; null is one event in each. */
+            readonly batch: components["schemas"]["BatchSettings"] | null;
+            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            quiet_seconds?: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
@@ -20064,6 +20094,11 @@ export interface operations {
                      *           },
                      *           "asymmetric_signature": true,
                      *           "public_key": "text",
+                     *           "batch": {
+                     *             "events": 2,
+                     *             "milliseconds": 200
+                     *           },
+                     *           "quiet_seconds": 1,
                      *           "status": "pending",
                      *           "verified_at": "2026-11-01T07:06:41.120Z",
                      *           "secret_prefix": "whsec_MfKQ",
@@ -20137,6 +20172,10 @@ export interface operations {
                  *         "token_url": "text"
                  *       },
                  *       "asymmetric_signature": true,
+                 *       "batch": {
+                 *         "events": 2
+                 *       },
+                 *       "quiet_seconds": 1,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20210,6 +20249,11 @@ export interface operations {
                      *       },
                      *       "asymmetric_signature": true,
                      *       "public_key": "text",
+                     *       "batch": {
+                     *         "events": 2,
+                     *         "milliseconds": 200
+                     *       },
+                     *       "quiet_seconds": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -20307,6 +20351,11 @@ export interface operations {
                      *       },
                      *       "asymmetric_signature": true,
                      *       "public_key": "text",
+                     *       "batch": {
+                     *         "events": 2,
+                     *         "milliseconds": 200
+                     *       },
+                     *       "quiet_seconds": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20445,6 +20494,10 @@ export interface operations {
                  *         "token_url": "text"
                  *       },
                  *       "asymmetric_signature": true,
+                 *       "batch": {
+                 *         "events": 2
+                 *       },
+                 *       "quiet_seconds": 1,
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20516,6 +20569,11 @@ export interface operations {
                      *       },
                      *       "asymmetric_signature": true,
                      *       "public_key": "text",
+                     *       "batch": {
+                     *         "events": 2,
+                     *         "milliseconds": 200
+                     *       },
+                     *       "quiet_seconds": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",
@@ -20759,6 +20817,11 @@ export interface operations {
                      *       },
                      *       "asymmetric_signature": true,
                      *       "public_key": "text",
+                     *       "batch": {
+                     *         "events": 2,
+                     *         "milliseconds": 200
+                     *       },
+                     *       "quiet_seconds": 1,
                      *       "status": "pending",
                      *       "verified_at": "2026-11-01T07:06:41.120Z",
                      *       "secret_prefix": "whsec_MfKQ",

@@ -49,6 +49,17 @@ export class WebhookVerifier {
     }
     throw new InvalidSignature("No signature was made with this secret.");
   }
+
+  /**
+   * The events of a delivery to an endpoint that takes several in one request; of a ping, the ping.
+   *
+   * Throws InvalidSignature.
+   */
+  async verifyAll(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event[] | [Schemas["VerifyPing"]]> {
+    const verified = (await this.verify(body, headers)) as { type: string };
+    if (verified.type === "events") return (verified as unknown as { events: Event[] }).events;
+    return [verified] as Event[] | [Schemas["VerifyPing"]];
+  }
 }
 
 function parsed(raw: Uint8Array): Event {

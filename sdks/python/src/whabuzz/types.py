@@ -321,6 +321,15 @@ class BatchPlace(TypedDict):
     idx: int
 
 
+class BatchSettings(TypedDict):
+    """
+    Several events in one request.
+    """
+
+    events: int
+    milliseconds: NotRequired[int]
+
+
 class BatchTimeRequest(TypedDict, closed=True):
     send_at: NotRequired[str | None]
 
@@ -3224,6 +3233,8 @@ class CreatedEndpoint(TypedDict):
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
     public_key: str | None
+    batch: BatchSettings | None
+    quiet_seconds: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret: str
@@ -3329,6 +3340,8 @@ class Endpoint(TypedDict):
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
     public_key: str | None
+    batch: BatchSettings | None
+    quiet_seconds: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret_prefix: str
@@ -3356,6 +3369,8 @@ class EndpointChangeRequest(TypedDict, closed=True):
     tls: NotRequired[TlsSettings | None]
     oauth2: NotRequired[OAuth2Settings | None]
     asymmetric_signature: NotRequired[bool]
+    batch: NotRequired[BatchSettings | None]
+    quiet_seconds: NotRequired[int | None]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
@@ -3430,6 +3445,8 @@ class EndpointRequest(TypedDict, closed=True):
     tls: NotRequired[TlsSettings | None]
     oauth2: NotRequired[OAuth2Settings | None]
     asymmetric_signature: NotRequired[bool]
+    batch: NotRequired[BatchSettings | None]
+    quiet_seconds: NotRequired[int | None]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
@@ -3503,6 +3520,8 @@ class EndpointWithHealth(TypedDict):
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
     public_key: str | None
+    batch: BatchSettings | None
+    quiet_seconds: NotRequired[int | None]
     status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
     verified_at: NotRequired[str | None]
     secret_prefix: str

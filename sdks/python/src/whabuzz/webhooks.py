@@ -55,6 +55,16 @@ class WebhookVerifier:
             raise InvalidSignature("The body is not JSON.") from None
         return cast("types.Event | types.VerifyPing", event)
 
+    def verify_all(
+        self, body: bytes | str, headers: Mapping[str, str]
+    ) -> list[types.Event] | list[types.VerifyPing]:
+        """The events of a delivery to an endpoint that takes several in one request; of a ping, the ping.
+
+        Raises InvalidSignature.
+        """
+        verified: Any = self.verify(body, headers)
+        return verified["events"] if verified["type"] == "events" else [verified]
+
 
 def signed_headers(secret: str, *, id_: str, body: bytes) -> dict[str, str]:
     """The headers that sign a body now, as the service signs a delivery."""

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from whabuzz import types
 from whabuzz.django.models import SeenEvent
 from whabuzz.django.signals import event_received
 from whabuzz.errors import InvalidSignature
@@ -28,18 +27,19 @@ def secrets() -> list[str]:
 
 
 def _webhook(request: HttpRequest) -> HttpResponse:
-    """A delivery: 200 once its event is handled, 401 when the gateway did not sign it."""
+    """A delivery: 200 once its events are handled, 401 when the gateway did not sign it."""
     try:
-        event = WebhookVerifier(secrets()).verify(request.body, request.headers)
+        received: list[Any] = WebhookVerifier(secrets()).verify_all(request.body, request.headers)
     except InvalidSignature as error:
         return HttpResponse(str(error), status=401, content_type="text/plain")
-    if event["type"] == "webhook.verify":
-        return HttpResponse(event["challenge"], content_type="text/plain")
-    _handle(event)
+    if received[0]["type"] == "webhook.verify":
+        return HttpResponse(received[0]["challenge"], content_type="text/plain")
+    for event in received:
+        _handle(event)
     return HttpResponse("ok", content_type="text/plain")
 
 
-def _handle(event: types.Event) -> None:
+def _handle(event: Any) -> None:
     """Hand an event to the handlers, unless it came before."""
     with transaction.atomic():
         try:

@@ -1,0 +1,23 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    # Catalogue changes alone, behind a lock time-out.
+    atomic = False
+
+    dependencies = [
+        ("webhooks", "0029_endpoint_credentials"),
+    ]
+
+    operations = [
+        migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
+        *(
+            migrations.AddField(
+                model_name="endpoint",
+                name=name,
+                field=models.PositiveSmallIntegerField(blank=True, null=True),
+            )
+            for name in ("batch_events", "batch_milliseconds", "quiet_seconds")
+        ),
+        migrations.RunSQL("RESET lock_timeout", migrations.RunSQL.noop),
+    ]
