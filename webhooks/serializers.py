@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
+from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
@@ -44,6 +45,7 @@ class EventTypesField(EachOnceField):
         super().__init__(allow_empty=False, max_length=len(EVENT_TYPES) + 1, **kwargs)
 
 
+@extend_schema_field({"type": "string", "maxLength": MAX_URL_LENGTH})
 class UrlField(serializers.CharField):
     """A URL that the service may POST to (decision "Webhooks to customers")."""
 
@@ -58,6 +60,7 @@ class UrlField(serializers.CharField):
             raise serializers.ValidationError(str(error)) from None
 
 
+@extend_schema_field({"type": "string", "pattern": "^whsec_", "maxLength": 94})
 class SecretField(serializers.CharField):
     """A signing secret of the caller's: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
 

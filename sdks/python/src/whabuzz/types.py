@@ -3185,6 +3185,9 @@ class ContactCard(TypedDict):
 
 
 ContactCards: TypeAlias = list[ContactCard]
+"""
+Up to 257 cards.
+"""
 
 
 ContactsMessage = TypedDict(
