@@ -1,9 +1,10 @@
 # One image for every role and the simulator: the command says which (docker-compose.yml, docs/operations.md).
 # `make containers` builds it and runs it with a container engine.
 FROM python:3.11-slim-bookworm AS build
-COPY requirements.txt /
+COPY requirements.txt requirements-destinations.txt /
 RUN python -m venv --without-pip /venv && \
-    python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes -r /requirements.txt
+    python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes \
+    -r /requirements.txt -r /requirements-destinations.txt
 
 # What installs packages stays out of the image, and so do debug symbols, tests, other languages than English, and static
 # files, which are collected below.

@@ -127,7 +127,7 @@ clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go, Java and PHP cl
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
-	@for name in requirements requirements-run requirements-dev $(LIBRARIES)/requirements; do \
+	@for name in requirements requirements-run requirements-destinations requirements-dev $(LIBRARIES)/requirements; do \
 		$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $$name.in -o $$name.txt || exit 1; \
 	done
@@ -146,8 +146,8 @@ $(BIN)/.made:
 # uv reads its own variables; the sources that pip is told by its own are handed on.
 UV_SOURCES = $(addprefix --default-index ,$(PIP_INDEX_URL)) $(addprefix --find-links ,$(PIP_FIND_LINKS))
 
-$(BIN)/.to-run: requirements.txt requirements-run.txt $(BIN)/.made
-	@$(call install,requirements.txt requirements-run.txt)
+$(BIN)/.to-run: requirements.txt requirements-run.txt requirements-destinations.txt $(BIN)/.made
+	@$(call install,requirements.txt requirements-run.txt requirements-destinations.txt)
 
 site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py sdks/generator/*.py) $(BIN)/.to-run
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:sdks $(BIN)/mkdocs build --quiet --clean && touch $@

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from console.lists import IdsField
 from gateway.clock import now
+from webhooks.endpoints import lifecycle
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
 from webhooks.models import Endpoint, steps_of
@@ -177,6 +178,12 @@ class EndpointForm(forms.Form):
         label="Also sign with a key pair: anyone with the public key can verify, nobody can forge",
         required=False,
     )
+    destination = LinesField(
+        label="Settings of the queue or bucket",
+        required=False,
+        help_text="“name: value” in each line, as <a href='/docs/destinations/'>the guide</a> lists them. Secrets are "
+        f"stored encrypted and shown as {MASK}, which keeps them.",
+    )
     uid = forms.CharField(
         label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."
     )
@@ -245,13 +252,25 @@ class EndpointForm(forms.Form):
         for group, names in self.GROUPS.items():
             values = {name: body.pop(f"{group}_{name}") for name in names}
             body[group] = {name: value for name, value in values.items() if value} or None
-        if not body["verify_token"]:
-            del body["verify_token"]
+        for name in ("verify_token", "destination"):
+            if not body[name]:
+                del body[name]
         return body
 
 
 class NewEndpointForm(EndpointForm):
-    """An endpoint to create; its format stays for good."""
+    """An endpoint to create; its kind and its format stay for good."""
+
+    kind = forms.ChoiceField(
+        label="Where events go",
+        choices=[
+            (Endpoint.Kind.WEBHOOK, "To a URL of yours"),
+            (Endpoint.Kind.SQS, "To an SQS queue"),
+            (Endpoint.Kind.S3, "To an S3 bucket, as an archive"),
+        ],
+        initial=Endpoint.Kind.WEBHOOK,
+        required=False,
+    )
 
     format = forms.ChoiceField(
         label="Format",
@@ -265,9 +284,21 @@ class NewEndpointForm(EndpointForm):
 
     ADVANCED = ("format", *EndpointForm.ADVANCED)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Of a webhook the API asks for it.
+        self.fields["url"].required = False
+
     def body(self) -> dict[str, Any]:
         body = super().body()
         body["format"] = body["format"] or Endpoint.Format.ENVELOPE
+        body["kind"] = body["kind"] or Endpoint.Kind.WEBHOOK
+        if not body["url"]:
+            del body["url"]
+        if body["kind"] != Endpoint.Kind.WEBHOOK:
+            # The form shows them for any kind: what is left empty is not meant.
+            unmeant = [name for name in lifecycle.OF_WEBHOOKS if not body.get(name) or name == "format"]
+            body = {name: value for name, value in body.items() if name not in unmeant}
         return body
 
 
@@ -277,6 +308,9 @@ def initial_of(endpoint: Endpoint) -> dict[str, Any]:
     groups = {"tls": credentials.shown(stored.tls) or {}, "oauth2": credentials.shown(stored.oauth2) or {}}
     elsewhere: dict[str, Any] = {
         f"{group}_{name}": value for group, found in groups.items() for name, value in found.items()
+    }
+    elsewhere["destination"] = {
+        name: text for name, text in (credentials.shown(stored.destination) or {}).items() if text
     }
     elsewhere["asymmetric_signature"] = stored.seed is not None
     elsewhere["retry_schedule"] = steps_of(endpoint.retry_schedule) if endpoint.retry_schedule else []

@@ -58,7 +58,7 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         if form.is_valid() and (created := _create(request, visit, form)) is not None:
             return created
     rows = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id")
-    rows = rows.filter(kind=Endpoint.Kind.WEBHOOK)
+    rows = rows.exclude(kind=Endpoint.Kind.INBOX)
     return render(
         request,
         "console/webhooks/list.html",
@@ -79,6 +79,8 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     """
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=initial_of(found))
+    # Of a destination it is made of its settings.
+    form.fields["url"].disabled = found.kind != Endpoint.Kind.WEBHOOK
     if request.method == "POST" and form.is_valid():
         require_open(visit)
         if "preview" in request.POST:
@@ -201,7 +203,7 @@ def _acting(visit: Visit) -> dict[str, Any]:
 def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
     with or_404():
         found = lifecycle.find(**_scope(visit), endpoint_id=endpoint_id)
-    if found.kind != Endpoint.Kind.WEBHOOK:
+    if found.kind == Endpoint.Kind.INBOX:
         raise Http404("This is no webhook endpoint.")
     return found
 

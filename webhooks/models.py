@@ -72,6 +72,8 @@ class Endpoint(models.Model):
     class Kind(models.TextChoices):
         WEBHOOK = "webhook"
         INBOX = "inbox"
+        SQS = "sqs"
+        S3 = "s3"
 
     class Format(models.TextChoices):
         ENVELOPE = "envelope"
@@ -81,9 +83,10 @@ class Endpoint(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
     environment = _environment()
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK, db_default=Kind.WEBHOOK)
-    """Where events go. An inbox is the console's conversations: it reads the event log, so it has no deliveries, and no
-    event types either."""
+    """Where events go: to a server, or to what `webhooks/destinations/` has. An inbox is the conversations: it
+    reads the event log, so it has no deliveries, and no event types either."""
     url = models.CharField(max_length=2048)
+    """The server's; of a destination, where its settings lead to."""
     format = models.CharField(
         max_length=8, choices=Format.choices, default=Format.ENVELOPE, db_default=Format.ENVELOPE
     )

@@ -12,6 +12,7 @@ from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
 from webhooks.endpoints import health
+from webhooks.endpoints.lifecycle import members_problem
 from webhooks.events import filters
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint, steps_of
@@ -170,6 +171,31 @@ class BatchSettings(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class DestinationSettings(serializers.Serializer[dict[str, Any]]):
+    """Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md)."""
+
+    def get_fields(self) -> dict[str, Any]:
+        # Their rules are those of the kind (`webhooks/destinations/`).
+        return {
+            name: serializers.CharField(
+                required=False, allow_null=True, max_length=2048, help_text=f"{help_text}."
+            )
+            for name, help_text in DESTINATION_MEMBERS.items()
+        }
+
+
+DESTINATION_MEMBERS = {
+    "queue_url": "`sqs`: the queue's URL",
+    "region": "`sqs`, `s3`: the AWS region, such as `ap-south-1`",
+    "access_key_id": "`sqs`, `s3`: id of the access key",
+    "secret_access_key": "`sqs`, `s3`: its secret; never shown again",
+    "endpoint_url": "`sqs`, `s3`: the https URL of a compatible service; null is AWS",
+    "bucket": "`s3`: name of the bucket",
+    "prefix": "`s3`: what the names of objects begin with",
+}
+"""What each member of a destination's settings is."""
+
+
 class RetryScheduleField(serializers.ListField):
     """Seconds from each failed attempt to the next."""
 
@@ -212,6 +238,7 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     quiet_seconds = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=LONGEST_QUIET
     )
+    destination = DestinationSettings(required=False)
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
     metadata = MetadataField(required=False)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
@@ -222,7 +249,8 @@ class EndpointIn(EndpointSettings):
     kind = serializers.ChoiceField(
         required=False,
         choices=Endpoint.Kind.choices,
-        help_text="Where events go: to a server of yours, `webhook`, or to the console's conversations, `inbox`.",
+        help_text="Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a "
+        "queue, topic, exchange or bucket, which `destination` describes.",
     )
     url = UrlField(required=False, help_text="The server's address; required for a `webhook`.")
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
@@ -232,12 +260,13 @@ class EndpointIn(EndpointSettings):
     status = serializers.ChoiceField(required=False, choices=[Endpoint.Status.PENDING])
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        given = set(self.initial_data)
-        if attrs.get("kind") == Endpoint.Kind.INBOX:
-            if foreign := given - {"kind", "description", "metadata"}:
-                raise serializers.ValidationError(dict.fromkeys(sorted(foreign), "An inbox has none."))
-        elif "url" not in attrs:
-            raise serializers.ValidationError({"url": "This field is required."})
+        kind = attrs.get("kind", Endpoint.Kind.WEBHOOK)
+        needed = {Endpoint.Kind.WEBHOOK: "url", Endpoint.Kind.INBOX: "kind"}.get(kind, "destination")
+        problems = members_problem(kind, set(self.initial_data))
+        if needed not in attrs:
+            problems[needed] = "This field is required."
+        if problems:
+            raise serializers.ValidationError(problems)
         return attrs
 
 
@@ -333,6 +362,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
     tls = serializers.SerializerMethodField()
     oauth2 = serializers.SerializerMethodField()
     asymmetric_signature = serializers.SerializerMethodField()
+    destination = serializers.SerializerMethodField()
     public_key = serializers.SerializerMethodField()
     batch = serializers.SerializerMethodField()
 
@@ -362,6 +392,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
             "tls",
             "oauth2",
             "asymmetric_signature",
+            "destination",
             "public_key",
             "batch",
             "quiet_seconds",
@@ -394,6 +425,10 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
     @extend_schema_field(OAuth2Settings(allow_null=True))
     def get_oauth2(self, endpoint: Endpoint) -> dict[str, str | None] | None:
         return credentials.shown(credentials.readable(endpoint).oauth2)
+
+    @extend_schema_field(DestinationSettings(allow_null=True))
+    def get_destination(self, endpoint: Endpoint) -> dict[str, str | None] | None:
+        return credentials.shown(credentials.readable(endpoint).destination)
 
     def get_asymmetric_signature(self, endpoint: Endpoint) -> bool:
         return credentials.readable(endpoint).seed is not None

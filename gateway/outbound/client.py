@@ -287,6 +287,21 @@ class Outbound:
         """GET a URL that `validate_url` accepted; otherwise as `post`."""
         return await self._request("GET", url, None, headers, connect_timeout, total_timeout, read_limit, tls)
 
+    async def put(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        total_timeout: float = TOTAL_TIMEOUT,
+        read_limit: int = READ_LIMIT,
+    ) -> Answer:
+        """PUT `body`; otherwise as `post`."""
+        return await self._request(
+            "PUT", url, body, headers, connect_timeout, total_timeout, read_limit, None
+        )
+
     async def _request(
         self,
         method: str,
@@ -337,19 +352,24 @@ class Outbound:
         self, origin: Origin, tls: ssl.SSLContext, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
         until = min(self._loop.time() + seconds, deadline)
+        sock = await self.open_socket(origin.host, origin.port, attempt, until=until)
         async with asyncio.timeout_at(until):
-            addresses = await self._names.addresses(origin.host, origin.port)
+            return await connect(sock, origin, tls)
+
+    async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
+        """A socket to a host, through the guard and the proxy: for what speaks another protocol than HTTP.
+
+        `until` is a moment of the loop's clock. Raises what `Attempt.answer` has words for.
+        """
+        async with asyncio.timeout_at(until):
+            addresses = await self._names.addresses(host, port)
             if self._proxy is None:
-                sock = await start_connection(
+                return await start_connection(
                     addresses,
                     happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
                     socket_factory=partial(self._open_socket, attempt),
                 )
-        if self._proxy is not None:
-            public = self._public(attempt, addresses)
-            sock = await open_tunnel(self._proxy, public, until=until)
-        async with asyncio.timeout_at(until):
-            return await connect(sock, origin, tls)
+        return await open_tunnel(self._proxy, self._public(attempt, addresses), until=until)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
         self._check_address(attempt, address)

@@ -16,6 +16,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
+from webhooks.destinations.interface import TOO_LARGE
 from webhooks.models import Delivery, within_retention
 
 # --- Retry schedule: what follows an attempt. WEBHOOK_RETRY_SCHEDULE with n steps allows n + 1 attempts.
@@ -68,7 +69,7 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
         return _DELIVERED
     if answer.status == GONE:
         return Decision("dead", gone=True)
-    if attempt > len(steps):
+    if attempt > len(steps) or answer.error == TOO_LARGE:
         return Decision("dead")
     delay = steps[attempt - 1] * (factor or spread())
     if answer.status in HONOURS_RETRY_AFTER and answer.retry_after is not None:
@@ -253,7 +254,7 @@ def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, A
 
     Of a success it is the beginning of its body, with `keeps_success`. None for another one, and where no answer came.
     """
-    if answer.status is None or (answer.ok and not keeps_success):
+    if not (answer.status or answer.body) or (answer.ok and not keeps_success):
         return None
     if answer.ok:
         beginning = answer.body[:EXCERPT_CHARACTERS].decode("utf-8", "replace")

@@ -186,6 +186,7 @@ class _Dispatcher:
                 self._listen()
                 await self._release()
                 await self.senders.finish()
+                await self.attempts.close()
         finally:
             wake_up.attach(None)
             self.recorder.finish()

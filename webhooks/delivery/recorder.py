@@ -22,6 +22,7 @@ from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
 from webhooks.delivery import attempts, monitoring
 from webhooks.delivery.attempts import KEPT_ANSWERS, KEPT_ATTEMPTS, AttemptResult, Decision, EndpointCounters
+from webhooks.destinations.interface import TOO_LARGE
 from webhooks.endpoints import lifecycle
 
 log = structlog.get_logger(__name__)
@@ -185,7 +186,8 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
     """
     by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        if outcome.answer is not None:
+        # What is too large for a destination says nothing of it.
+        if outcome.answer is not None and outcome.last_error != TOO_LARGE:
             by_endpoint[outcome.endpoint_id].append(outcome)
     if not by_endpoint:
         return {}

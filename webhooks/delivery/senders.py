@@ -46,6 +46,10 @@ class Attempts:
         """The bodies that are assembled."""
         self._body_freed = asyncio.Event()
 
+    async def close(self) -> None:
+        """Close what destinations have open."""
+        await self._caller.aclose()
+
     async def attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
         """Send deliveries to one endpoint in one request, once the memory for its body is free.
 
@@ -135,6 +139,7 @@ class Attempts:
                     body=body,
                     traceparent=span.traceparent,
                 ),
+                order_key=None if first.customer_key is None else str(first.customer_key),
                 total_timeout=first.target.timeout,
             )
             note_answer(span, answer)

@@ -5,6 +5,7 @@ as it was when it was pinged (decision "Webhooks to customers").
 """
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
@@ -52,8 +53,10 @@ SETTABLE = (
     "quiet_seconds",
 )
 """Columns that a caller gives at creation and may change."""
-CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature"})
+CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
 """Members that are given beside them, stored together in a column of their own."""
+OF_WEBHOOKS = frozenset({"url", "format", "verify_token", "headers", "tls", "oauth2"})
+"""Members that only endpoints over HTTPS have."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
@@ -170,10 +173,13 @@ def change(
     if changes.pop("format", seen.format) != seen.format:
         raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
     _require_format(seen.format, changes)
-    url, status = changes.get("url", seen.url), changes.get("status")
+    if seen.kind != Endpoint.Kind.INBOX and (problem := members_problem(seen.kind, set(changes))):
+        raise InvalidRequest.of(**problem)
+    status = changes.get("status")
     as_wanted = copy(seen)
     _set(as_wanted, changes)
     _require_batches(as_wanted)
+    url = as_wanted.url
     is_pinged = (
         url != seen.url
         or "verify_token" in changes
@@ -302,10 +308,11 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
         given = _with_headers(given, stored)
     if given.keys() & CREDENTIALS:
         former = credentials.readable(endpoint) if endpoint is not None else credentials.NONE
-        packed = credentials.packed(credentials.changed(former, given))
+        found = credentials.changed(former, given, endpoint.kind if endpoint else given.get("kind", ""))
         given = {
             **{name: value for name, value in given.items() if name not in CREDENTIALS},
-            "credentials": packed,
+            "credentials": credentials.packed(found),
+            **({"url": credentials.address(found.destination)} if "destination" in given else {}),
         }
     if "batch" in given:
         batch = given["batch"] or {}
@@ -367,6 +374,15 @@ def _require_batches(endpoint: Endpoint) -> None:
         problems["format"] = "Meta's own form has one event in each request."
     if problems:
         raise InvalidRequest.of(**problems)
+
+
+def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
+    """What a body must not have for an endpoint of a kind, by member."""
+    if kind == Endpoint.Kind.INBOX:
+        return dict.fromkeys(sorted(given - {"kind", "description", "metadata"}), "An inbox has none.")
+    if kind == Endpoint.Kind.WEBHOOK:
+        return {"destination": "Only other kinds than `webhook` have one."} if "destination" in given else {}
+    return dict.fromkeys(sorted(given & OF_WEBHOOKS), f"Only webhooks have it: this one is `{kind}`.")
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

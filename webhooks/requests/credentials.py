@@ -14,7 +14,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Unpack
@@ -29,10 +29,12 @@ from django.conf import settings
 from gateway.api.errors import InvalidRequest
 from gateway.http1 import new_tls_context
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
+from webhooks.destinations.connections import KINDS, Connections, kind_of
+from webhooks.destinations.interface import Message
 from webhooks.models import Endpoint
 
 MASK = "***"
-SECRET_MEMBERS = frozenset({"client_key", "client_secret"})
+SECRET_MEMBERS = frozenset({"client_key", "client_secret", "secret_access_key", "sasl_password", "password"})
 LONGEST_PEM = 10_000
 TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
 """How long a token is used: where its answer does not say, at most, and how long before its end no more."""
@@ -67,6 +69,8 @@ class Credentials:
     oauth2: OAuth2 | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
     """Of the Ed25519 key that signs beside the secret."""
+    destination: Any = field(default=None, repr=False)
+    """Settings of one of `KINDS`, for an endpoint that is no webhook."""
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey | None:
@@ -92,8 +96,13 @@ def packed(credentials: Credentials) -> str | None:
             "tls": credentials.tls._asdict() if credentials.tls else None,
             "oauth2": credentials.oauth2._asdict() if credentials.oauth2 else None,
             "seed": credentials.seed.hex() if credentials.seed else None,
+            **({"destination": _packed_destination(to)} if (to := credentials.destination) else {}),
         }
     ).decode()
+
+
+def _packed_destination(settings: Any) -> dict[str, Any]:
+    return {"kind": kind_of(settings), **settings._asdict()}
 
 
 def unpacked(stored: str | None) -> Credentials:
@@ -101,10 +110,12 @@ def unpacked(stored: str | None) -> Credentials:
     if not stored:
         return NONE
     found: dict[str, Any] = orjson.loads(stored)
+    to: dict[str, Any] | None = found.get("destination")
     return Credentials(
         Tls(**found["tls"]) if found["tls"] else None,
         OAuth2(**found["oauth2"]) if found["oauth2"] else None,
         bytes.fromhex(found["seed"]) if found["seed"] else None,
+        KINDS[to.pop("kind")].SETTINGS(**to) if to else None,
     )
 
 
@@ -116,13 +127,13 @@ def readable(endpoint: Endpoint) -> Credentials:
         return NONE
 
 
-def connection(endpoint: Endpoint) -> tuple[Tls | None, OAuth2 | None]:
+def connection(endpoint: Endpoint) -> tuple[Any, ...]:
     """What the receiver asks for before it takes a request: a change of it needs a passed ping."""
     found = readable(endpoint)
-    return found.tls, found.oauth2
+    return found.tls, found.oauth2, found.destination
 
 
-def shown(group: Tls | OAuth2 | None) -> dict[str, str | None] | None:
+def shown(group: Any) -> dict[str, str | None] | None:
     """The members of a group as answers have them."""
     if group is None:
         return None
@@ -131,9 +142,12 @@ def shown(group: Tls | OAuth2 | None) -> dict[str, str | None] | None:
     }
 
 
-def changed(stored: Credentials, given: Mapping[str, Any]) -> Credentials:
-    """The credentials after a change of `tls`, `oauth2` or `asymmetric_signature`. Raises InvalidRequest."""
-    tls, oauth2, seed = stored.tls, stored.oauth2, stored.seed
+def changed(stored: Credentials, given: Mapping[str, Any], kind: str) -> Credentials:
+    """The credentials of an endpoint after a change of `tls`, `oauth2`, `asymmetric_signature` or `destination`.
+
+    Raises InvalidRequest.
+    """
+    tls, oauth2, seed, to = stored.tls, stored.oauth2, stored.seed, stored.destination
     if "tls" in given:
         tls = Tls(**_unmasked("tls", given["tls"], tls)) if given["tls"] is not None else None
         if tls is not None and (problem := _problem(tls)):
@@ -142,10 +156,39 @@ def changed(stored: Credentials, given: Mapping[str, Any]) -> Credentials:
         oauth2 = OAuth2(**_unmasked("oauth2", given["oauth2"], oauth2)) if given["oauth2"] else None
     if "asymmetric_signature" in given:
         seed = (seed or os.urandom(32)) if given["asymmetric_signature"] else None
-    return Credentials(tls, oauth2, seed)
+    if "destination" in given:
+        to = _destination(kind, _unmasked("destination", given["destination"], to))
+    return Credentials(tls, oauth2, seed, to)
 
 
-def _unmasked(member: str, given: Mapping[str, Any], stored: Tls | OAuth2 | None) -> dict[str, Any]:
+def _destination(kind: str, given: dict[str, Any]) -> Any:
+    """The settings of a destination as a caller gives them. Raises InvalidRequest."""
+    destination = KINDS[kind]
+    members = destination.SETTINGS._fields
+    required = [name for name in members if name not in destination.SETTINGS._field_defaults]
+    problem = None
+    if foreign := given.keys() - set(members):
+        problem = f"A destination `{kind}` has no `{min(foreign)}`."
+    elif missing := [name for name in required if not given.get(name)]:
+        problem = f"A destination `{kind}` needs `{missing[0]}`."
+    elif not destination.has_client():
+        problem = (
+            f"This service has no client for `{kind}`: it is installed with requirements-destinations.txt."
+        )
+    if problem is None:
+        found = destination.SETTINGS(**{name: value for name, value in given.items() if value is not None})
+        problem = destination.problem(found)
+    if problem is not None:
+        raise InvalidRequest.of(destination=problem)
+    return found
+
+
+def address(destination: Any) -> str:
+    """Where the settings of a destination lead to."""
+    return KINDS[kind_of(destination)].address(destination)
+
+
+def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, Any]:
     """What a caller gives, with the stored value behind each mask."""
     former = stored._asdict() if stored else {}
     for name, value in given.items():
@@ -199,6 +242,11 @@ class EndpointCaller:
         self._outbound = outbound
         self._tokens: dict[tuple[UUID, OAuth2], _Token] = {}
         self._fetching: dict[tuple[UUID, OAuth2], asyncio.Task[_Token | None]] = {}
+        self._connections = Connections(outbound)
+
+    async def aclose(self) -> None:
+        """Close what destinations have open."""
+        await self._connections.close()
 
     async def call(
         self,
@@ -207,12 +255,17 @@ class EndpointCaller:
         url: str,
         body: bytes | None,
         headers: Mapping[str, str],
+        order_key: str | None = None,
         **limits: Unpack[Limits],
     ) -> Answer:
         """POST to an endpoint, or GET without a body. The error is `token_error` when there is no token.
 
-        The time-out is that of everything: the token's request as well.
+        The time-out is that of everything: the token's request as well. A destination gets the body and the headers
+        as a message, in order with those of the same `order_key`.
         """
+        if credentials.destination is not None and body is not None:
+            message = Message(body, headers, order_key, limits.get("total_timeout", TOTAL_TIMEOUT))
+            return await self._connections.send(endpoint_id, credentials.destination, message)
         if credentials.tls is None and credentials.oauth2 is None:
             return await self._send(url, body, headers, limits)
         began = time.monotonic()
@@ -297,9 +350,9 @@ def call_once(
     **limits: Unpack[Limits],
 ) -> Answer:
     """`EndpointCaller.call` for synchronous callers, with a token and connections of its own."""
-    return once(
-        lambda outbound: EndpointCaller(outbound).call(
-            endpoint_id, credentials, url, body, headers, **limits
-        ),
-        settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-    )
+
+    async def call(outbound: Outbound) -> Answer:
+        async with aclosing(EndpointCaller(outbound)) as caller:
+            return await caller.call(endpoint_id, credentials, url, body, headers, **limits)
+
+    return once(call, settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS)

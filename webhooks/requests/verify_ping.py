@@ -61,7 +61,7 @@ def passed(endpoint: Endpoint) -> Ping:
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
-            hint=_NOT_PUBLIC if answer.error == "blocked_address" else None,
+            hint=_hint(endpoint, answer),
             details={
                 "endpoint_id": endpoint.id,
                 "http_status": answer.http_status,
@@ -71,6 +71,15 @@ def passed(endpoint: Endpoint) -> Ping:
             },
         )
     return answer
+
+
+def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
+    if endpoint.kind != Endpoint.Kind.WEBHOOK:
+        return (
+            "The destination did not take the verify message: `error` and `body_excerpt` say why. Repair its settings "
+            "or permissions, then POST /v1/webhooks/{endpoint_id}/verify."
+        )
+    return _NOT_PUBLIC if answer.error == "blocked_address" else None
 
 
 def handshake(endpoint: Endpoint) -> Ping:
@@ -99,7 +108,10 @@ def handshake(endpoint: Endpoint) -> Ping:
 
 
 def ping(endpoint: Endpoint) -> Ping:
-    """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds."""
+    """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds.
+
+    A destination gets it as a message, and passes by taking it.
+    """
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
     target = signed_request.target_of(endpoint, at=now())
@@ -119,7 +131,8 @@ def ping(endpoint: Endpoint) -> Ping:
         ),
         total_timeout=VERIFY_SECONDS,
     )
-    return _ping_of(answer, _carries(answer, challenge))
+    # A destination says nothing but that it has stored the message.
+    return _ping_of(answer, target.credentials.destination is not None or _carries(answer, challenge))
 
 
 def _ping_of(answer: Answer, has_challenge: bool) -> Ping:

@@ -4757,10 +4757,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox";
+            kind?: "webhook" | "inbox" | "sqs" | "s3";
             /** @description An address. */
             url: string;
             /**
@@ -4810,6 +4810,8 @@ export interface components {
             readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             readonly asymmetric_signature: boolean;
+            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            readonly destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
@@ -5110,6 +5112,23 @@ export interface components {
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             readonly replay_of: string | null;
         };
+        /** @description Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md). */
+        DestinationSettings: {
+            /** @description `sqs`: the queue's URL. */
+            queue_url?: string | null;
+            /** @description `sqs`, `s3`: the AWS region, such as `ap-south-1`. */
+            region?: string | null;
+            /** @description `sqs`, `s3`: id of the access key. */
+            access_key_id?: string | null;
+            /** @description `sqs`, `s3`: its secret; never shown again. */
+            secret_access_key?: string | null;
+            /** @description `sqs`, `s3`: the https URL of a compatible service; null is AWS. */
+            endpoint_url?: string | null;
+            /** @description `s3`: name of the bucket. */
+            bucket?: string | null;
+            /** @description `s3`: what the names of objects begin with. */
+            prefix?: string | null;
+        };
         DeviceCodeRequest: {
             /** @description The code that the log-in began with. */
             device_code: string;
@@ -5273,10 +5292,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox";
+            kind?: "webhook" | "inbox" | "sqs" | "s3";
             /** @description Where deliveries go. */
             url: string;
             /**
@@ -5326,6 +5345,8 @@ export interface components {
             readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             readonly asymmetric_signature: boolean;
+            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            readonly destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
@@ -5395,6 +5416,8 @@ export interface components {
             batch?: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
             quiet_seconds?: number | null;
+            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5584,6 +5607,8 @@ export interface components {
             batch?: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
             quiet_seconds?: number | null;
+            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
             /** @description Of which of your numbers it is. */
@@ -5598,10 +5623,10 @@ export interface components {
             /** @description The token that Meta's own check of a callback carries. */
             verify_token?: string;
             /**
-             * @description Where events go: to a server of yours, `webhook`, or to the console's conversations, `inbox`. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox";
+            kind?: "webhook" | "inbox" | "sqs" | "s3";
             /** @description The server's address; required for a `webhook`. */
             url?: string;
             /**
@@ -5641,10 +5666,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox";
+            kind?: "webhook" | "inbox" | "sqs" | "s3";
             /** @description An address. */
             url: string;
             /**
@@ -5694,6 +5719,8 @@ export interface components {
             readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             readonly asymmetric_signature: boolean;
+            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            readonly destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
             readonly public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
@@ -20094,6 +20121,15 @@ export interface operations {
                      *             "scope": "text"
                      *           },
                      *           "asymmetric_signature": true,
+                     *           "destination": {
+                     *             "queue_url": "text",
+                     *             "region": "text",
+                     *             "access_key_id": "text",
+                     *             "secret_access_key": "text",
+                     *             "endpoint_url": "text",
+                     *             "bucket": "text",
+                     *             "prefix": "wb_live_AbCdEfGh"
+                     *           },
                      *           "public_key": "text",
                      *           "batch": {
                      *             "events": 2,
@@ -20177,6 +20213,15 @@ export interface operations {
                  *         "events": 2
                  *       },
                  *       "quiet_seconds": 1,
+                 *       "destination": {
+                 *         "queue_url": "text",
+                 *         "region": "text",
+                 *         "access_key_id": "text",
+                 *         "secret_access_key": "text",
+                 *         "endpoint_url": "text",
+                 *         "bucket": "text",
+                 *         "prefix": "wb_live_AbCdEfGh"
+                 *       },
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20249,6 +20294,15 @@ export interface operations {
                      *         "scope": "text"
                      *       },
                      *       "asymmetric_signature": true,
+                     *       "destination": {
+                     *         "queue_url": "text",
+                     *         "region": "text",
+                     *         "access_key_id": "text",
+                     *         "secret_access_key": "text",
+                     *         "endpoint_url": "text",
+                     *         "bucket": "text",
+                     *         "prefix": "wb_live_AbCdEfGh"
+                     *       },
                      *       "public_key": "text",
                      *       "batch": {
                      *         "events": 2,
@@ -20351,6 +20405,15 @@ export interface operations {
                      *         "scope": "text"
                      *       },
                      *       "asymmetric_signature": true,
+                     *       "destination": {
+                     *         "queue_url": "text",
+                     *         "region": "text",
+                     *         "access_key_id": "text",
+                     *         "secret_access_key": "text",
+                     *         "endpoint_url": "text",
+                     *         "bucket": "text",
+                     *         "prefix": "wb_live_AbCdEfGh"
+                     *       },
                      *       "public_key": "text",
                      *       "batch": {
                      *         "events": 2,
@@ -20499,6 +20562,15 @@ export interface operations {
                  *         "events": 2
                  *       },
                  *       "quiet_seconds": 1,
+                 *       "destination": {
+                 *         "queue_url": "text",
+                 *         "region": "text",
+                 *         "access_key_id": "text",
+                 *         "secret_access_key": "text",
+                 *         "endpoint_url": "text",
+                 *         "bucket": "text",
+                 *         "prefix": "wb_live_AbCdEfGh"
+                 *       },
                  *       "uid": "text",
                  *       "metadata": {},
                  *       "format": "envelope",
@@ -20569,6 +20641,15 @@ export interface operations {
                      *         "scope": "text"
                      *       },
                      *       "asymmetric_signature": true,
+                     *       "destination": {
+                     *         "queue_url": "text",
+                     *         "region": "text",
+                     *         "access_key_id": "text",
+                     *         "secret_access_key": "text",
+                     *         "endpoint_url": "text",
+                     *         "bucket": "text",
+                     *         "prefix": "wb_live_AbCdEfGh"
+                     *       },
                      *       "public_key": "text",
                      *       "batch": {
                      *         "events": 2,
@@ -20817,6 +20898,15 @@ export interface operations {
                      *         "scope": "text"
                      *       },
                      *       "asymmetric_signature": true,
+                     *       "destination": {
+                     *         "queue_url": "text",
+                     *         "region": "text",
+                     *         "access_key_id": "text",
+                     *         "secret_access_key": "text",
+                     *         "endpoint_url": "text",
+                     *         "bucket": "text",
+                     *         "prefix": "wb_live_AbCdEfGh"
+                     *       },
                      *       "public_key": "text",
                      *       "batch": {
                      *         "events": 2,

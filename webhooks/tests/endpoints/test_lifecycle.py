@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 FIELDS = [
     "id", "environment", "kind", "url", "format", "description", "event_types", "waba_ids", "phone_number_ids",
     "statuses", "filter", "uid", "metadata", "headers", "timeout_seconds", "rate_per_second", "ordered", "keep_answers",
-    "exhausted_mail_threshold", "retry_schedule", "tls", "oauth2", "asymmetric_signature", "public_key",
+    "exhausted_mail_threshold", "retry_schedule", "tls", "oauth2", "asymmetric_signature", "destination", "public_key",
     "batch", "quiet_seconds",
     "status", "verified_at", "secret_prefix", "previous_secret_expires_at", "last_success_at", "consecutive_failures",
 ]  # fmt: skip

@@ -614,6 +614,20 @@ class DeliveryWithLog(TypedDict):
     replay_of: str | None
 
 
+class DestinationSettings(TypedDict):
+    """
+    Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md).
+    """
+
+    queue_url: NotRequired[str | None]
+    region: NotRequired[str | None]
+    access_key_id: NotRequired[str | None]
+    secret_access_key: NotRequired[str | None]
+    endpoint_url: NotRequired[str | None]
+    bucket: NotRequired[str | None]
+    prefix: NotRequired[str | None]
+
+
 class DeviceCodeRequest(TypedDict, closed=True):
     device_code: str
 
@@ -3214,7 +3228,7 @@ class CreatedEndpoint(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -3235,6 +3249,7 @@ class CreatedEndpoint(TypedDict):
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
+    destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
     quiet_seconds: NotRequired[int | None]
@@ -3321,7 +3336,7 @@ class EchoedMessageData(TypedDict):
 class Endpoint(TypedDict):
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -3342,6 +3357,7 @@ class Endpoint(TypedDict):
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
+    destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
     quiet_seconds: NotRequired[int | None]
@@ -3374,6 +3390,7 @@ class EndpointChangeRequest(TypedDict, closed=True):
     asymmetric_signature: NotRequired[bool]
     batch: NotRequired[BatchSettings | None]
     quiet_seconds: NotRequired[int | None]
+    destination: NotRequired[DestinationSettings]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
@@ -3450,11 +3467,12 @@ class EndpointRequest(TypedDict, closed=True):
     asymmetric_signature: NotRequired[bool]
     batch: NotRequired[BatchSettings | None]
     quiet_seconds: NotRequired[int | None]
+    destination: NotRequired[DestinationSettings]
     uid: NotRequired[str | None]
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
     verify_token: NotRequired[str]
-    kind: NotRequired[Literal["webhook", "inbox"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
     url: NotRequired[str]
     description: NotRequired[str]
     event_types: NotRequired[
@@ -3501,7 +3519,7 @@ class EndpointWithHealth(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -3522,6 +3540,7 @@ class EndpointWithHealth(TypedDict):
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
     asymmetric_signature: bool
+    destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
     quiet_seconds: NotRequired[int | None]

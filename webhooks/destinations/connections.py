@@ -1,0 +1,91 @@
+"""The destinations by their kinds, and those that an event loop has open: one for each endpoint and its settings.
+
+Several messages for one that is not open wait for the same opening. One that fails is closed and opened again, so a
+broker that went away costs no more than its attempts.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from gateway.outbound.client import Answer, Outbound
+from webhooks.destinations.interface import NO_CLIENT, REFUSED, TOO_LARGE, Destination, Message, failed
+from webhooks.destinations.s3 import S3
+from webhooks.destinations.sqs import Sqs
+
+KINDS: Mapping[str, type[Destination[Any]]] = {"sqs": Sqs, "s3": S3}
+MOST_OPEN = 500
+"""Destinations that a dispatcher keeps open; beyond it, the one that was opened first is closed."""
+CLOSE_SECONDS = 2.0
+_KEEPS_OPEN = frozenset({None, REFUSED, TOO_LARGE})
+_HEADERS = ("webhook-", "x-service-", "traceparent")
+"""Prefixes of the headers that destinations get: the others are HTTP's."""
+
+
+def kind_of(settings: tuple[Any, ...]) -> str:
+    """The kind of an endpoint's settings."""
+    return next(kind for kind, each in KINDS.items() if isinstance(settings, each.SETTINGS))
+
+
+class Connections:
+    """The open destinations of one event loop."""
+
+    def __init__(self, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._open: dict[tuple[UUID, Any], tuple[Destination[Any], asyncio.Task[None]]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def send(self, endpoint_id: UUID, settings: tuple[Any, ...], message: Message) -> Answer:
+        """Send a message to an endpoint's destination within its time. Whatever happens is an `Answer`."""
+        began, at = time.monotonic(), (endpoint_id, settings)
+        if at not in self._open:
+            kind = KINDS[kind_of(settings)]
+            if not kind.has_client():
+                return failed(NO_CLIENT, began)
+            if len(self._open) >= MOST_OPEN:
+                self._drop(next(iter(self._open)))
+            made = kind(settings, self._outbound)
+            opening = asyncio.create_task(_opened(made, message.seconds))
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._open[at] = made, opening
+        destination, opening = entry = self._open[at]
+        named = {name: text for name, text in message.headers.items() if name.lower().startswith(_HEADERS)}
+        try:
+            async with asyncio.timeout(message.seconds):
+                # One that gives up does not end it for the others.
+                await asyncio.shield(opening)
+                left = message.seconds - (time.monotonic() - began)
+                answer = await destination.send(message._replace(headers=named, seconds=left))
+        except Exception as error:  # noqa: BLE001 - clients raise errors of their own
+            answer = destination.failure(error, began)
+        if answer.error not in _KEEPS_OPEN and self._open.get(at) is entry:
+            self._drop(at)
+        return answer
+
+    def _drop(self, at: tuple[UUID, Any]) -> None:
+        destination, opening = self._open.pop(at)
+        opening.cancel()
+        closing = asyncio.create_task(_closed(destination))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close them all."""
+        for at in list(self._open):
+            self._drop(at)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+async def _opened(destination: Destination[Any], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        await destination.open()
+
+
+async def _closed(destination: Destination[Any]) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await destination.close()

@@ -1,0 +1,64 @@
+"""Amazon S3 and stores that speak its protocol: an archive of objects with an event in each line, as JSON.
+
+An object's name has the hour and an id of its own, so no object is ever overwritten; an attempt that is made again
+after a lost answer leaves its events twice. Buckets are addressed in the path.
+"""
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from gateway import ids
+from gateway.clock import now
+from gateway.outbound.client import Answer
+from webhooks.destinations.aws_signature import AwsKeys, signed
+from webhooks.destinations.interface import Destination, Message, text_problem, url_problem
+
+
+class S3Settings(NamedTuple):
+    """A bucket, where in it, and the access key that may put objects there."""
+
+    bucket: str
+    region: str
+    access_key_id: str
+    secret_access_key: str
+    prefix: str = ""
+    endpoint_url: str | None = None
+
+
+class S3(Destination[S3Settings]):
+    """A bucket."""
+
+    SETTINGS = S3Settings
+
+    @classmethod
+    def problem(cls, given: S3Settings) -> str | None:
+        return (
+            url_problem(given.endpoint_url)
+            or text_problem(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket=given.bucket)
+            or text_problem(r"[a-z0-9-]{1,40}", region=given.region)
+            or text_problem(r"[!-~]{1,128}", access_key_id=given.access_key_id)
+            # No path that leads upward.
+            or text_problem(r"(?!.*\.\.)(?:[A-Za-z0-9_.=-][A-Za-z0-9_.=/-]{0,199})?", prefix=given.prefix)
+        )
+
+    @classmethod
+    def address(cls, given: S3Settings) -> str:
+        return f"s3://{given.bucket}/{given.prefix}"
+
+    async def send(self, message: Message) -> Answer:
+        found, at = self._settings, now()
+        origin = (found.endpoint_url or f"https://s3.{found.region}.amazonaws.com").rstrip("/")
+        name = f"{at:%Y/%m/%d/%H}/{at:%Y%m%dT%H%M%S}-{ids.uuid7()}.jsonl"
+        path = "/".join(filter(None, (found.bucket, found.prefix.rstrip("/"), name)))
+        url = f"{origin}/{quote(path)}"
+        keys = AwsKeys(found.access_key_id, found.secret_access_key, found.region, "s3")
+        headers = {
+            "Content-Type": "application/x-ndjson",
+            **{f"x-amz-meta-{header.lower()}": value for header, value in message.headers.items()},
+        }
+        return await self._outbound.put(
+            url,
+            message.body,
+            signed("PUT", url, headers, message.body, keys=keys, at=at),
+            total_timeout=message.seconds,
+        )

@@ -1,0 +1,208 @@
+"""Events to queues, topics, exchanges and buckets: the same envelope and headers, retries and guards as over HTTPS."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import botocore.auth
+import orjson
+import pytest
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from gateway.clock import now
+from tenants.models import AuditEntry, Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Received
+from webhooks.delivery import dispatcher
+from webhooks.destinations.aws_signature import AwsKeys, signed
+from webhooks.models import Delivery, Endpoint
+from webhooks.tests.delivering import publish_one
+from webhooks.tests.destinations import KEYS, Aws, aws
+from webhooks.tests.endpoints.test_lifecycle import verifies
+
+pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["aws"]
+
+
+def make(api: Api, given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    answer = api.post("/v1/webhooks", {**given, **more})
+    assert answer.status_code == 201, answer.content
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def last(endpoint: dict[str, Any]) -> Delivery:
+    return Delivery.objects.filter(endpoint_id=endpoint["id"]).latest("id")
+
+
+def as_request(message: dict[str, Any]) -> Received:
+    headers = {name: each["StringValue"] for name, each in message["MessageAttributes"].items()}
+    return Received("", headers, message["Body"].encode(), 0.0)
+
+
+def test_a_queue_gets_the_envelope_signed_and_its_ping_first(api: Api, tenant: Tenant, aws: Aws) -> None:
+    queue = aws.queue("plain")
+    endpoint = make(api, queue, asymmetric_signature=True)
+    assert (endpoint["status"], endpoint["url"]) == ("active", queue["destination"]["queue_url"])
+    (ping,) = aws.received(queue)
+    assert orjson.loads(ping["Body"])["type"] == "webhook.verify"
+    event_id = publish_one(tenant)
+    dispatcher.run()
+    (message,) = aws.received(queue)
+    got = as_request(message)
+    event = api.get("/v1/events").json()["data"][0]
+    assert orjson.loads(got.body) == api.get(f"/v1/events/{event['id']}").json()["event"]
+    assert verifies(endpoint["secret"], got)
+    assert got.headers["webhook-id"] == event["id"]
+    assert got.headers["X-Service-Event-Type"] == "message.inbound"
+    delivery = last(endpoint)
+    assert (delivery.event_id, delivery.status, delivery.last_http_status) == (event_id, "delivered", 200)
+    assert delivery.attempt_log[0]["error"] is None
+    example = api.post(f"/v1/webhooks/{endpoint['id']}/test", {"event_type": "message.status"}).json()
+    assert example["delivered"]
+    assert api.post(f"/v1/webhook-deliveries/{delivery.public_id}/replay").json()["status"] == "delivered"
+    kinds = sorted(as_request(each).headers["X-Service-Event-Type"] for each in aws.received(queue))
+    assert kinds == ["message.inbound", "message.status"]
+
+
+def test_a_fifo_queue_keeps_the_order_of_a_customer(api: Api, tenant: Tenant, aws: Aws) -> None:
+    queue = aws.queue("ordered.fifo", FifoQueue="true")
+    make(api, queue, ordered=True)
+    aws.received(queue)
+    for n in range(3):
+        publish_one(tenant, f"a{n}", wa_id="919800000001", phone_number_id="1")
+    publish_one(tenant, "b0", wa_id="919800000002", phone_number_id="1")
+    dispatcher.run()
+    got = aws.received(queue)
+    groups: dict[str, list[str]] = {}
+    for message in got:
+        key = orjson.loads(message["Body"])["dedupe_key"]
+        groups.setdefault(message["Attributes"]["MessageGroupId"], []).append(key)
+    assert sorted(groups.values()) == [["a0", "a1", "a2"], ["b0"]]
+    assert {each["Attributes"]["MessageDeduplicationId"] for each in got} == {
+        orjson.loads(each["Body"])["id"] for each in got
+    }
+
+
+def test_what_a_queue_is_too_small_for_is_given_up_and_says_nothing_of_the_queue(
+    api: Api, tenant: Tenant, aws: Aws
+) -> None:
+    endpoint = make(api, aws.queue("small", MaximumMessageSize="2048"))
+    publish_one(tenant, "k1", data=orjson.dumps({"text": "x" * 3_000}))
+    publish_one(tenant, "k2", data=orjson.dumps({"text": "x" * 1_100_000}))
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", "last_error")) == {("dead", "event_too_large")}
+    entries = api.get(f"/v1/webhook-deliveries/{last(endpoint).public_id}").json()["attempt_log"]
+    assert [each["error"] for each in entries] == ["event_too_large"]
+    assert Endpoint.objects.get(pk=endpoint["id"]).consecutive_failures == 0
+
+
+def test_a_queue_that_is_gone_is_tried_again_by_the_schedule(api: Api, tenant: Tenant, aws: Aws) -> None:
+    queue = aws.queue("going")
+    endpoint = make(api, queue)
+    aws.sqs.delete_queue(QueueUrl=queue["destination"]["queue_url"])
+    publish_one(tenant)
+    dispatcher.run()
+    delivery = last(endpoint)
+    assert (delivery.status, delivery.last_error, delivery.attempts) == ("failed", "http_4xx", 1)
+    shown = api.get(f"/v1/webhook-deliveries/{delivery.public_id}").json()["attempt_log"]
+    assert "NonExistentQueue" in shown[0]["response_body"] or "DoesNotExist" in shown[0]["response_body"]
+    assert api.get(f"/v1/webhooks/{endpoint['id']}").json()["health"]["state"] == "failing"
+    aws.queue("going")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    assert last(endpoint).status == "delivered"
+
+
+def test_secrets_are_kept_behind_their_masks_and_written_nowhere(
+    api: Api, tenant: Tenant, aws: Aws, other_api: Api
+) -> None:
+    queue = aws.queue("masked")
+    endpoint = make(api, queue)
+    path = f"/v1/webhooks/{endpoint['id']}"
+    shown = api.get(path).json()
+    assert shown["destination"] == {
+        **queue["destination"],
+        "endpoint_url": None,
+        "secret_access_key": "***",
+    }
+    other = aws.queue("masked2")["destination"]["queue_url"]
+    changed = api.patch(path, {"destination": {**shown["destination"], "queue_url": other}})
+    assert (changed.status_code, changed.json()["url"]) == (200, other)
+    assert KEYS["secret_access_key"] not in str([*AuditEntry.objects.values()])
+    assert KEYS["secret_access_key"].encode() not in changed.content
+    stored = Endpoint.objects.get(pk=endpoint["id"])
+    assert KEYS["secret_access_key"] in (stored.credentials or "")
+    assert_error(other_api.get(path), 404, "not_found")
+    gone = {**shown["destination"], "queue_url": f"{other}-gone"}
+    assert_error(api.patch(path, {"destination": gone}), 422, "webhook_verify_failed")
+    assert api.get(path).json()["url"] == other
+
+
+SQS = {**KEYS, "queue_url": "https://sqs.ap-south-1.amazonaws.com/1/q"}
+
+
+@pytest.mark.parametrize(
+    ("given", "member"),
+    [
+        ({"kind": "sqs"}, "destination"),
+        ({"kind": "sqs", "destination": SQS, "url": "https://example.com"}, "url"),
+        ({"kind": "sqs", "destination": SQS, "headers": {"A": "b"}}, "headers"),
+        ({"kind": "sqs", "destination": {**SQS, "bucket": "b"}}, "destination"),
+        ({"kind": "sqs", "destination": {**SQS, "region": None}}, "destination"),
+        ({"kind": "sqs", "destination": {**SQS, "region": "a b"}}, "destination"),
+        ({"kind": "sqs", "destination": {**SQS, "queue_url": "ftp://example.com/1/q"}}, "destination"),
+        ({"kind": "sqs", "destination": {**SQS, "secret_access_key": "***"}}, "destination"),
+        ({"kind": "s3", "destination": {**KEYS, "bucket": "a/../b"}}, "destination"),
+        ({"kind": "s3", "destination": {**KEYS, "bucket": "abc", "prefix": "a/../b"}}, "destination"),
+        ({"url": "https://example.com", "destination": SQS}, "destination"),
+    ],
+)
+def test_settings_of_another_kind_or_form_are_refused(api: Api, given: dict[str, Any], member: str) -> None:
+    answer = api.post("/v1/webhooks", given)
+    assert member in assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert not Endpoint.objects.exists()
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "127.0.0.1:9", "[::1]:9"])
+@pytest.mark.parametrize("kind", ["sqs", "s3"])
+def test_no_destination_leads_to_an_address_that_is_not_public(
+    other_api: Api, settings: Any, kind: str, host: str
+) -> None:
+    settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
+    where = {
+        "sqs": {"queue_url": f"http://{host}/1/q"},
+        "s3": {"bucket": "abc", "endpoint_url": f"http://{host}"},
+    }
+    answer = other_api.post("/v1/webhooks", {"kind": kind, "destination": {**KEYS, **where[kind]}})
+    details = assert_error(answer, 422, "webhook_verify_failed")["details"]
+    assert (details["error"], details["http_status"]) == ("blocked_address", None)
+    assert Endpoint.objects.get().status == "pending"
+
+
+@pytest.mark.parametrize("service", ["sqs", "s3"])
+def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 11, 26, 12, 0, 1, tzinfo=UTC)
+    url, body = "https://s3.ap-south-1.amazonaws.com/shop/dt%3D1/a.jsonl", b'{"a": 1}\n'
+    headers = {"Content-Type": "application/x-ndjson", "x-amz-meta-webhook-id": "evt_1  2"}
+    keys = AwsKeys(KEYS["access_key_id"], KEYS["secret_access_key"], KEYS["region"], service)
+    ours = signed("PUT", url, headers, body, keys=keys, at=at)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: at)
+    signer = botocore.auth.S3SigV4Auth if service == "s3" else botocore.auth.SigV4Auth
+    if service == "sqs":
+        url = "https://sqs.ap-south-1.amazonaws.com/"
+        ours = signed("PUT", url, headers, body, keys=keys, at=at)
+    request = AWSRequest("PUT", url, dict(headers), body)
+    request.headers["X-Amz-Content-SHA256"] = ours["X-Amz-Content-SHA256"]
+    signer(Credentials(keys.access_key_id, keys.secret_access_key), service, keys.region).add_auth(request)
+    assert request.headers["Authorization"] == ours["Authorization"]
+
+
+def test_an_archive_holds_each_event_in_a_line(api: Api, tenant: Tenant, aws: Aws) -> None:
+    endpoint = make(api, aws.bucket("archive", prefix="shop=1/"))
+    assert endpoint["url"] == "s3://archive/shop=1/"
+    publish_one(tenant)
+    dispatcher.run()
+    assert last(endpoint).status == "delivered"
+    names = list(aws.objects("archive"))
+    assert all(name.startswith(f"shop=1/{now():%Y/%m/%d}/") for name in names)
