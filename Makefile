@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy format openapi sdks clients lock bench fuzz faults soak flows mutants chart containers sbom shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -58,6 +58,7 @@ INSTALLED := site/.built site/.packages tests/node/node_modules/.installed $(LIB
 installed: $(INSTALLED)
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory proxy
+	@$(MAKE) --no-print-directory broker
 
 pytest: $(BIN)/.for-development $(INSTALLED) ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -67,6 +68,9 @@ browser: ## Make sure that Chromium is there for the browser tests
 
 proxy: ## Make sure that nginx is there for the test of docker-compose.yml
 	@$(call program,nginx /usr/sbin/nginx,nginx-light)
+
+broker: ## Make sure that RabbitMQ is there for the tests of event destinations
+	@$(call program,rabbitmq-server /usr/sbin/rabbitmq-server,rabbitmq-server)
 
 bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, without NAME all)
 	$(BIN)/python -m benchmarks $(NAME)

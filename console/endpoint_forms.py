@@ -267,6 +267,8 @@ class NewEndpointForm(EndpointForm):
             (Endpoint.Kind.WEBHOOK, "To a URL of yours"),
             (Endpoint.Kind.SQS, "To an SQS queue"),
             (Endpoint.Kind.S3, "To an S3 bucket, as an archive"),
+            (Endpoint.Kind.KAFKA, "To a Kafka topic"),
+            (Endpoint.Kind.RABBITMQ, "To a RabbitMQ exchange"),
         ],
         initial=Endpoint.Kind.WEBHOOK,
         required=False,

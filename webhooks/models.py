@@ -74,6 +74,8 @@ class Endpoint(models.Model):
         INBOX = "inbox"
         SQS = "sqs"
         S3 = "s3"
+        KAFKA = "kafka"
+        RABBITMQ = "rabbitmq"
 
     class Format(models.TextChoices):
         ENVELOPE = "envelope"

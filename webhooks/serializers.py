@@ -192,6 +192,17 @@ DESTINATION_MEMBERS = {
     "endpoint_url": "`sqs`, `s3`: the https URL of a compatible service; null is AWS",
     "bucket": "`s3`: name of the bucket",
     "prefix": "`s3`: what the names of objects begin with",
+    "bootstrap_servers": "`kafka`: brokers, as `host:port` with commas between",
+    "topic": "`kafka`: the topic",
+    "security_protocol": "`kafka`: `SASL_SSL`, the default, or `SSL`",
+    "sasl_mechanism": "`kafka`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, the default",
+    "sasl_username": "`kafka`: name of the user",
+    "sasl_password": "`kafka`: the user's password; never shown again",
+    "url": "`rabbitmq`: the server and virtual host, `amqps://host/vhost`",
+    "exchange": "`rabbitmq`: the exchange; null is the default one",
+    "routing_key": "`rabbitmq`: the routing key; null is the event's type",
+    "username": "`rabbitmq`: name of the user",
+    "password": "`rabbitmq`: the user's password; never shown again",
 }
 """What each member of a destination's settings is."""
 

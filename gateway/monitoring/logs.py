@@ -79,6 +79,9 @@ def configure(config: Mapping[str, Any]) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # Its warning of a broken head holds the whole address, which may be that of a customer's file.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
+    # What befalls tenants' brokers is in the attempts; users and hosts of theirs are no matter of this log.
+    for client in ("aiokafka", "aiormq"):
+        logging.getLogger(client).setLevel(logging.CRITICAL)
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
 
 

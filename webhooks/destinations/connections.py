@@ -13,10 +13,17 @@ from uuid import UUID
 
 from gateway.outbound.client import Answer, Outbound
 from webhooks.destinations.interface import NO_CLIENT, REFUSED, TOO_LARGE, Destination, Message, failed
+from webhooks.destinations.kafka import Kafka
+from webhooks.destinations.rabbitmq import RabbitMq
 from webhooks.destinations.s3 import S3
 from webhooks.destinations.sqs import Sqs
 
-KINDS: Mapping[str, type[Destination[Any]]] = {"sqs": Sqs, "s3": S3}
+KINDS: Mapping[str, type[Destination[Any]]] = {
+    "sqs": Sqs,
+    "s3": S3,
+    "kafka": Kafka,
+    "rabbitmq": RabbitMq,
+}
 MOST_OPEN = 500
 """Destinations that a dispatcher keeps open; beyond it, the one that was opened first is closed."""
 CLOSE_SECONDS = 2.0
@@ -61,7 +68,9 @@ class Connections:
                 answer = await destination.send(message._replace(headers=named, seconds=left))
         except Exception as error:  # noqa: BLE001 - clients raise errors of their own
             answer = destination.failure(error, began)
-        if answer.error not in _KEEPS_OPEN and self._open.get(at) is entry:
+        is_open = opening.done() and not opening.cancelled() and opening.exception() is None
+        keeps = is_open and answer.error in _KEEPS_OPEN and destination.is_usable
+        if not keeps and self._open.get(at) is entry:
             self._drop(at)
         return answer
 

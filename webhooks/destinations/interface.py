@@ -4,12 +4,14 @@
 in `send` is an error of the answer, so retries, circuit, health and ledger need nothing of their own.
 """
 
+import asyncio
 import importlib.util
 import re
+import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
@@ -69,6 +71,11 @@ class Destination(ABC, Generic[Settings]):
     async def close(self) -> None:
         """End what was opened."""
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether an open one takes the next message too."""
+        return True
+
     def failure(self, error: Exception, began: float) -> Answer:
         """The answer to a message, or to opening, that ended with an error."""
         return Attempt(started=began).answer(error)
@@ -77,6 +84,37 @@ class Destination(ABC, Generic[Settings]):
     def has_client(cls) -> bool:
         """Whether the package that it needs is installed."""
         return cls.CLIENT is None or importlib.util.find_spec(cls.CLIENT) is not None
+
+
+class BrokerDestination(Destination[Settings]):
+    """A destination with a protocol of its own, whose client opens its sockets here."""
+
+    SECONDS: ClassVar[float] = 10.0
+    """For one socket, and for what the client asks a broker."""
+    _socket_error: str | None = None
+    """Why the newest socket could not be opened; None when it was."""
+
+    async def socket(self, host: str, port: int) -> socket.socket:
+        """A socket through the guard of addresses and the egress proxy. Raises OSError."""
+        until = asyncio.get_running_loop().time() + self.SECONDS
+        with self.noting() as attempt:
+            return await self._outbound.open_socket(host.strip("[]"), port, attempt, until=until)
+
+    @contextmanager
+    def noting(self) -> Iterator[Attempt]:
+        """Note why a connection fails: clients report it in words of their own, or try again until a time-out."""
+        attempt = Attempt()
+        try:
+            yield attempt
+        except Exception as error:
+            self._socket_error = attempt.answer(error).error
+            raise OSError(self._socket_error) from error
+        self._socket_error = None
+
+    def failure(self, error: Exception, began: float) -> Answer:
+        if self._socket_error is not None:
+            return failed(self._socket_error, began)
+        return super().failure(error, began)
 
 
 def url_problem(url: str | None) -> str | None:
@@ -95,6 +133,6 @@ def text_problem(pattern: str, **texts: str | None) -> str | None:
     return None
 
 
-def failed(error: str, began: float, text: str = "") -> Answer:
-    """The answer of a destination that speaks no HTTP, or that was not asked."""
+def failed(error: str | None, began: float, text: str = "") -> Answer:
+    """The answer of a destination that speaks no HTTP, or that was not asked; without an error, its success."""
     return Answer(None, error, round((time.monotonic() - began) * 1000), text.encode(), None)

@@ -16,6 +16,8 @@ class Migration(migrations.Migration):
                     ("inbox", "Inbox"),
                     ("sqs", "Sqs"),
                     ("s3", "S3"),
+                    ("kafka", "Kafka"),
+                    ("rabbitmq", "Rabbitmq"),
                 ],
                 db_default="webhook",
                 default="webhook",

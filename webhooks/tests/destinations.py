@@ -1,13 +1,22 @@
-"""Servers of destinations for tests: SQS and S3 over HTTP, by moto."""
+"""Servers of destinations for tests: SQS and S3 by moto, the Kafka brokers inside librdkafka, Debian's RabbitMQ."""
 
+import asyncio
+import contextlib
 import logging
+import os
 import socket
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import aiormq
 import boto3
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from moto.server import ThreadedMotoServer
+
+from gateway.local_run.process_group import ProcessGroup
+from tests.fixtures import wait_until
 
 KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "s3cret/of+the-shop", "region": "ap-south-1"}
 
@@ -74,3 +83,119 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+class KafkaBrokers:
+    """Two brokers, and what arrives at them."""
+
+    def __init__(self) -> None:
+        self._brokers = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "mocked", "log_level": 0})
+        found = self._brokers.list_topics(timeout=10).brokers.values()
+        self.ports = [each.port for each in found]
+        self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def topic(self, name: str, **more: str) -> dict[str, Any]:
+        """A topic, as the body of an endpoint that writes to it."""
+        given = {"bootstrap_servers": self.servers, "topic": name, "security_protocol": "PLAINTEXT"}
+        return {"kind": "kafka", "destination": {**given, **more}}
+
+    def records(self, name: str, count: int) -> list[Any]:
+        """The first records of a topic."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "test", "auto.offset.reset": "earliest"}
+        )
+        partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
+        consumer.assign([TopicPartition(name, number, 0) for number in partitions])
+        found: list[Any] = consumer.consume(count, timeout=10)
+        consumer.close()
+        assert [each.error() for each in found] == [None] * count
+        return found
+
+
+@pytest.fixture(scope="module")
+def kafka() -> KafkaBrokers:
+    """Brokers for the tests of a file; they end with their producer."""
+    return KafkaBrokers()
+
+
+class Rabbit:
+    """A server, and a consumer's connection to it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def exchange(self, name: str, **more: str) -> dict[str, Any]:
+        """An exchange, as the body of an endpoint that writes to it."""
+        given = {"url": f"amqp://127.0.0.1:{self.port}/", "username": "guest", "password": "guest"}
+        return {"kind": "rabbitmq", "destination": {**given, "exchange": name, **more}}
+
+    def bind(self, name: str, keys: str = "#") -> None:
+        """A durable topic exchange with a queue of its own name."""
+
+        async def declare(channel: Any) -> None:
+            await channel.exchange_declare(name, exchange_type="topic")
+            await channel.queue_declare(name)
+            await channel.queue_bind(name, name, keys)
+
+        self._run(declare)
+
+    def received(self, name: str) -> list[Any]:
+        """The messages of a queue, which leave it."""
+        found: list[Any] = []
+
+        async def take(channel: Any) -> None:
+            while (message := await channel.basic_get(name, no_ack=True)).body:
+                found.append(message)
+
+        self._run(take)
+        return found
+
+    def _run(self, use: Callable[[Any], Awaitable[None]]) -> None:
+        async def run() -> None:
+            async with aiormq.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/") as connection:
+                await use(await connection.channel())
+
+        asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    """A server for the tests of a file, with its own port mapper: nothing of it outlives them."""
+    where, port = tmp_path_factory.mktemp("rabbitmq"), free_port()
+    environment = {
+        **os.environ,
+        "HOME": str(where),
+        "ERL_EPMD_PORT": str(free_port()),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"test{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(where / "data"),
+        "RABBITMQ_LOG_BASE": str(where / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(where / "plugins"),
+    }
+    group = ProcessGroup(grace_seconds=2)
+    started = [
+        subprocess.Popen(
+            [command],
+            env=environment,
+            process_group=group.id,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for command in ("/usr/bin/epmd", "/usr/lib/rabbitmq/bin/rabbitmq-server")
+    ]
+    server = Rabbit(port)
+    wait_until(lambda: _answers(port), "RabbitMQ does not answer", seconds=60)
+    yield server
+    for process in started:
+        process.terminate()
+        process.wait()
+    group.close()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

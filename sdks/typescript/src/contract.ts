@@ -4757,10 +4757,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3";
+            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description An address. */
             url: string;
             /**
@@ -5128,6 +5128,28 @@ export interface components {
             bucket?: string | null;
             /** @description `s3`: what the names of objects begin with. */
             prefix?: string | null;
+            /** @description `kafka`: brokers, as `host:port` with commas between. */
+            bootstrap_servers?: string | null;
+            /** @description `kafka`: the topic. */
+            topic?: string | null;
+            /** @description `kafka`: `SASL_SSL`, the default, or `SSL`. */
+            security_protocol?: string | null;
+            /** @description `kafka`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, the default. */
+            sasl_mechanism?: string | null;
+            /** @description `kafka`: name of the user. */
+            sasl_username?: string | null;
+            /** @description `kafka`: the user's password; never shown again. */
+            sasl_password?: string | null;
+            /** @description `rabbitmq`: the server and virtual host, `amqps://host/vhost`. */
+            url?: string | null;
+            /** @description `rabbitmq`: the exchange; null is the default one. */
+            exchange?: string | null;
+            /** @description `rabbitmq`: the routing key; null is the event's type. */
+            routing_key?: string | null;
+            /** @description `rabbitmq`: name of the user. */
+            username?: string | null;
+            /** @description `rabbitmq`: the user's password; never shown again. */
+            password?: string | null;
         };
         DeviceCodeRequest: {
             /** @description The code that the log-in began with. */
@@ -5292,10 +5314,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3";
+            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description Where deliveries go. */
             url: string;
             /**
@@ -5623,10 +5645,10 @@ export interface components {
             /** @description The token that Meta's own check of a callback carries. */
             verify_token?: string;
             /**
-             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
+             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3";
+            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description The server's address; required for a `webhook`. */
             url?: string;
             /**
@@ -5666,10 +5688,10 @@ export interface components {
              */
             environment?: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3.
+             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3";
+            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description An address. */
             url: string;
             /**
@@ -20128,7 +20150,18 @@ export interface operations {
                      *             "secret_access_key": "text",
                      *             "endpoint_url": "text",
                      *             "bucket": "text",
-                     *             "prefix": "wb_live_AbCdEfGh"
+                     *             "prefix": "wb_live_AbCdEfGh",
+                     *             "bootstrap_servers": "text",
+                     *             "topic": "text",
+                     *             "security_protocol": "text",
+                     *             "sasl_mechanism": "text",
+                     *             "sasl_username": "text",
+                     *             "sasl_password": "text",
+                     *             "url": "https://shop.example/hook",
+                     *             "exchange": "text",
+                     *             "routing_key": "text",
+                     *             "username": "text",
+                     *             "password": "text"
                      *           },
                      *           "public_key": "text",
                      *           "batch": {
@@ -20220,7 +20253,18 @@ export interface operations {
                  *         "secret_access_key": "text",
                  *         "endpoint_url": "text",
                  *         "bucket": "text",
-                 *         "prefix": "wb_live_AbCdEfGh"
+                 *         "prefix": "wb_live_AbCdEfGh",
+                 *         "bootstrap_servers": "text",
+                 *         "topic": "text",
+                 *         "security_protocol": "text",
+                 *         "sasl_mechanism": "text",
+                 *         "sasl_username": "text",
+                 *         "sasl_password": "text",
+                 *         "url": "https://shop.example/hook",
+                 *         "exchange": "text",
+                 *         "routing_key": "text",
+                 *         "username": "text",
+                 *         "password": "text"
                  *       },
                  *       "uid": "text",
                  *       "metadata": {},
@@ -20301,7 +20345,18 @@ export interface operations {
                      *         "secret_access_key": "text",
                      *         "endpoint_url": "text",
                      *         "bucket": "text",
-                     *         "prefix": "wb_live_AbCdEfGh"
+                     *         "prefix": "wb_live_AbCdEfGh",
+                     *         "bootstrap_servers": "text",
+                     *         "topic": "text",
+                     *         "security_protocol": "text",
+                     *         "sasl_mechanism": "text",
+                     *         "sasl_username": "text",
+                     *         "sasl_password": "text",
+                     *         "url": "https://shop.example/hook",
+                     *         "exchange": "text",
+                     *         "routing_key": "text",
+                     *         "username": "text",
+                     *         "password": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -20412,7 +20467,18 @@ export interface operations {
                      *         "secret_access_key": "text",
                      *         "endpoint_url": "text",
                      *         "bucket": "text",
-                     *         "prefix": "wb_live_AbCdEfGh"
+                     *         "prefix": "wb_live_AbCdEfGh",
+                     *         "bootstrap_servers": "text",
+                     *         "topic": "text",
+                     *         "security_protocol": "text",
+                     *         "sasl_mechanism": "text",
+                     *         "sasl_username": "text",
+                     *         "sasl_password": "text",
+                     *         "url": "https://shop.example/hook",
+                     *         "exchange": "text",
+                     *         "routing_key": "text",
+                     *         "username": "text",
+                     *         "password": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -20569,7 +20635,18 @@ export interface operations {
                  *         "secret_access_key": "text",
                  *         "endpoint_url": "text",
                  *         "bucket": "text",
-                 *         "prefix": "wb_live_AbCdEfGh"
+                 *         "prefix": "wb_live_AbCdEfGh",
+                 *         "bootstrap_servers": "text",
+                 *         "topic": "text",
+                 *         "security_protocol": "text",
+                 *         "sasl_mechanism": "text",
+                 *         "sasl_username": "text",
+                 *         "sasl_password": "text",
+                 *         "url": "https://shop.example/hook",
+                 *         "exchange": "text",
+                 *         "routing_key": "text",
+                 *         "username": "text",
+                 *         "password": "text"
                  *       },
                  *       "uid": "text",
                  *       "metadata": {},
@@ -20648,7 +20725,18 @@ export interface operations {
                      *         "secret_access_key": "text",
                      *         "endpoint_url": "text",
                      *         "bucket": "text",
-                     *         "prefix": "wb_live_AbCdEfGh"
+                     *         "prefix": "wb_live_AbCdEfGh",
+                     *         "bootstrap_servers": "text",
+                     *         "topic": "text",
+                     *         "security_protocol": "text",
+                     *         "sasl_mechanism": "text",
+                     *         "sasl_username": "text",
+                     *         "sasl_password": "text",
+                     *         "url": "https://shop.example/hook",
+                     *         "exchange": "text",
+                     *         "routing_key": "text",
+                     *         "username": "text",
+                     *         "password": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -20905,7 +20993,18 @@ export interface operations {
                      *         "secret_access_key": "text",
                      *         "endpoint_url": "text",
                      *         "bucket": "text",
-                     *         "prefix": "wb_live_AbCdEfGh"
+                     *         "prefix": "wb_live_AbCdEfGh",
+                     *         "bootstrap_servers": "text",
+                     *         "topic": "text",
+                     *         "security_protocol": "text",
+                     *         "sasl_mechanism": "text",
+                     *         "sasl_username": "text",
+                     *         "sasl_password": "text",
+                     *         "url": "https://shop.example/hook",
+                     *         "exchange": "text",
+                     *         "routing_key": "text",
+                     *         "username": "text",
+                     *         "password": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {

@@ -626,6 +626,17 @@ class DestinationSettings(TypedDict):
     endpoint_url: NotRequired[str | None]
     bucket: NotRequired[str | None]
     prefix: NotRequired[str | None]
+    bootstrap_servers: NotRequired[str | None]
+    topic: NotRequired[str | None]
+    security_protocol: NotRequired[str | None]
+    sasl_mechanism: NotRequired[str | None]
+    sasl_username: NotRequired[str | None]
+    sasl_password: NotRequired[str | None]
+    url: NotRequired[str | None]
+    exchange: NotRequired[str | None]
+    routing_key: NotRequired[str | None]
+    username: NotRequired[str | None]
+    password: NotRequired[str | None]
 
 
 class DeviceCodeRequest(TypedDict, closed=True):
@@ -3228,7 +3239,7 @@ class CreatedEndpoint(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -3336,7 +3347,7 @@ class EchoedMessageData(TypedDict):
 class Endpoint(TypedDict):
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]
@@ -3472,7 +3483,7 @@ class EndpointRequest(TypedDict, closed=True):
     metadata: NotRequired[dict[str, str]]
     format: NotRequired[Literal["envelope", "meta"]]
     verify_token: NotRequired[str]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
     url: NotRequired[str]
     description: NotRequired[str]
     event_types: NotRequired[
@@ -3519,7 +3530,7 @@ class EndpointWithHealth(TypedDict):
 
     id: str
     environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3"]]
+    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
     url: str
     format: NotRequired[Literal["envelope", "meta"]]
     description: NotRequired[str]

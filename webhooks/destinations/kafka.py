@@ -1,0 +1,164 @@
+"""Apache Kafka and brokers that speak its protocol, by aiokafka: one record an event, stored by all replicas in sync.
+
+A broker's answers name the other brokers, so every socket is opened by the client of deliveries: what the settings name
+and what a broker names are checked alike. The records of a key, a customer's at an ordered endpoint, go to one
+partition.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, ClassVar, NamedTuple
+
+from django.conf import settings
+
+from gateway.http1 import tls_context
+from gateway.outbound.client import Answer
+from webhooks.destinations.interface import (
+    REFUSED,
+    TOO_LARGE,
+    BrokerDestination,
+    Message,
+    failed,
+    text_problem,
+)
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = ("SASL_SSL", "SSL")
+_UNENCRYPTED = ("SASL_PLAINTEXT", "PLAINTEXT")
+"""Only where webhooks may use http as well (WEBHOOK_ALLOW_HTTP)."""
+
+
+class KafkaSettings(NamedTuple):
+    """A topic, the brokers to ask first, and who writes."""
+
+    bootstrap_servers: str
+    topic: str
+    security_protocol: str = "SASL_SSL"
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+
+
+class Kafka(BrokerDestination[KafkaSettings]):
+    """A topic."""
+
+    SETTINGS = KafkaSettings
+    CLIENT: ClassVar[str | None] = "aiokafka"
+    _producer: Any = None
+
+    @classmethod
+    def problem(cls, given: KafkaSettings) -> str | None:
+        protocols = PROTOCOLS + (_UNENCRYPTED if settings.WEBHOOK_ALLOW_HTTP else ())
+        if given.security_protocol not in protocols:
+            return f"`security_protocol` must be one of {', '.join(PROTOCOLS)}."
+        if given.sasl_mechanism not in MECHANISMS:
+            return f"`sasl_mechanism` must be one of {', '.join(MECHANISMS)}."
+        if given.security_protocol.startswith("SASL") and not (given.sasl_username and given.sasl_password):
+            return f"`{given.security_protocol}` needs `sasl_username` and `sasl_password`."
+        server = r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}"
+        return text_problem(
+            rf"{server}(?:,{server}){{0,9}}", bootstrap_servers=given.bootstrap_servers
+        ) or text_problem(r"[A-Za-z0-9._-]{1,249}", topic=given.topic)
+
+    @classmethod
+    def address(cls, given: KafkaSettings) -> str:
+        return f"kafka://{given.bootstrap_servers}/{given.topic}"
+
+    async def open(self) -> None:
+        from aiokafka import AIOKafkaProducer
+
+        _open_by_us()
+        given = self._settings
+        # The tasks that it starts here open its sockets, in a copy of this context.
+        _opener.set(self)
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=given.bootstrap_servers,
+            client_id=settings.SERVICE_NAME,
+            acks="all",
+            request_timeout_ms=int(self.SECONDS * 1000),
+            security_protocol=given.security_protocol,
+            ssl_context=tls_context() if given.security_protocol.endswith("SSL") else None,
+            sasl_mechanism=given.sasl_mechanism,
+            sasl_plain_username=given.sasl_username,
+            sasl_plain_password=given.sasl_password,
+        )
+        await self._producer.start()
+
+    async def send(self, message: Message) -> Answer:
+        from aiokafka.errors import MessageSizeTooLargeError
+
+        began = time.monotonic()
+        try:
+            await self._producer.send_and_wait(
+                self._settings.topic,
+                message.body,
+                key=message.key.encode() if message.key else None,
+                headers=[(name, value.encode()) for name, value in message.headers.items()],
+            )
+        except MessageSizeTooLargeError:
+            return failed(TOO_LARGE, began)
+        return failed(None, began)
+
+    def failure(self, error: Exception, began: float) -> Answer:
+        from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
+
+        if isinstance(error, KafkaTimeoutError | RequestTimedOutError):
+            error = TimeoutError()
+        if isinstance(error, KafkaError) and not isinstance(error, KafkaConnectionError):
+            return failed(REFUSED, began, f"{type(error).__name__}: {error}")
+        return super().failure(error, began)
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            try:
+                await self._producer.stop()
+            finally:
+                await self._producer.client.close()
+
+
+_opener: ContextVar[Kafka] = ContextVar("opener")
+"""The destination whose sockets a task opens. Without one, none is opened at all."""
+
+
+class _GuardedLoop:
+    """An event loop as aiokafka uses it to connect, but for the socket."""
+
+    def __init__(self, loop: Any, opener: Kafka) -> None:
+        self._loop, self._opener = loop, opener
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, ssl: ssl.SSLContext | None
+    ) -> Any:
+        sock = await self._opener.socket(host, port)
+        with contextlib.ExitStack() as unless_connected:
+            unless_connected.callback(sock.close)
+            name = host if ssl else None
+            with self._opener.noting():
+                made = await self._loop.create_connection(factory, sock=sock, ssl=ssl, server_hostname=name)
+            unless_connected.pop_all()
+        return made
+
+
+def _open_by_us() -> None:
+    """Have aiokafka connect over our sockets: it takes no function for that, and asks its loop."""
+    from aiokafka import client, conn
+
+    class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
+        async def connect(self) -> Any:
+            self._loop = _GuardedLoop(asyncio.get_running_loop(), _opener.get())
+            return await super().connect()
+
+    async def create_conn(host: str, port: int, **given: Any) -> Any:
+        made = Connection(host, port, **given)
+        await made.connect()
+        return made
+
+    if client.create_conn is conn.create_conn:
+        client.create_conn = create_conn

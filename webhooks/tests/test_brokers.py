@@ -1,0 +1,225 @@
+"""Events to Kafka topics and RabbitMQ exchanges: keys and headers, refusals, and where brokers may be."""
+
+import socket
+import socketserver
+import threading
+from contextlib import closing, suppress
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.clock import now
+from gateway.outbound import client
+from tenants.models import Tenant
+from tests.fixtures import Api, assert_error
+from tests.receiver import Received, Receiver
+from webhooks.delivery import dispatcher, senders
+from webhooks.destinations import connections
+from webhooks.models import Delivery, Endpoint
+from webhooks.requests import verify_ping
+from webhooks.tests.delivering import publish_one
+from webhooks.tests.destinations import KEYS, KafkaBrokers, Rabbit, kafka, rabbit
+from webhooks.tests.endpoints.test_lifecycle import verifies
+from webhooks.tests.test_destinations import last, make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["kafka", "rabbit"]
+
+
+def test_a_topic_gets_the_envelope_signed_by_the_customers_key(
+    api: Api, tenant: Tenant, kafka: KafkaBrokers
+) -> None:
+    endpoint = make(api, kafka.topic("orders"), ordered=True)
+    assert endpoint["url"] == f"kafka://{kafka.servers}/orders"
+    for n in range(3):
+        publish_one(tenant, f"a{n}", wa_id="919800000001", phone_number_id="1")
+    publish_one(tenant, "b0", wa_id="919800000002", phone_number_id="1")
+    dispatcher.run()
+    records = [each for each in kafka.records("orders", 5) if b"webhook.verify" not in each.value()]
+    partitions: dict[tuple[bytes, int], list[str]] = {}
+    for record in records:
+        key = record.key(), record.partition()
+        partitions.setdefault(key, []).append(orjson.loads(record.value())["dedupe_key"])
+    assert sorted(partitions.values()) == [["a0", "a1", "a2"], ["b0"]]
+    headers = {name: value.decode() for name, value in records[0].headers()}
+    assert verifies(endpoint["secret"], Received("", headers, records[0].value(), 0.0))
+    assert set(Delivery.objects.values_list("status", "last_error")) == {("delivered", None)}
+    publish_one(tenant, "big", data=orjson.dumps({"text": "x" * 1_100_000}))
+    dispatcher.run()
+    assert (last(endpoint).status, last(endpoint).last_error) == ("dead", "event_too_large")
+
+
+def test_an_exchange_gets_the_envelope_signed_and_routed_by_its_type(
+    api: Api, tenant: Tenant, rabbit: Rabbit
+) -> None:
+    rabbit.bind("events")
+    endpoint = make(api, rabbit.exchange("events"))
+    for n in range(3):
+        publish_one(tenant, f"k{n}")
+    dispatcher.run()
+    ping, *messages = rabbit.received("events")
+    assert ping.delivery.routing_key == "webhook.verify"
+    assert {each.delivery.routing_key for each in messages} == {"message.inbound"}
+    assert {orjson.loads(each.body)["dedupe_key"] for each in messages} == {"k0", "k1", "k2"}
+    properties = messages[0].header.properties
+    assert properties.delivery_mode == 2, "it outlives the broker's restart"
+    assert verifies(endpoint["secret"], Received("", properties.headers, messages[0].body, 0.0))
+    assert set(Delivery.objects.values_list("status", "last_error")) == {("delivered", None)}
+
+
+def test_what_a_broker_refuses_says_why_and_comes_again(api: Api, tenant: Tenant, rabbit: Rabbit) -> None:
+    rabbit.bind("some", keys="webhook.verify")
+    endpoint = make(api, rabbit.exchange("some"))
+    publish_one(tenant)
+    publish_one(tenant, "k2")
+    dispatcher.run()
+    delivery = last(endpoint)
+    assert (delivery.status, delivery.last_error, delivery.last_http_status) == ("failed", "refused", None)
+    (shown,) = api.get(f"/v1/webhook-deliveries/{delivery.public_id}").json()["attempt_log"]
+    assert "DeliveryError" in shown["response_body"] or "PublishError" in shown["response_body"]
+    rabbit.bind("some")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", flat=True)) == {"delivered"}
+    for change, word in (({"exchange": "none"}, "NOT_FOUND"), ({"password": "wrong"}, "ACCESS_REFUSED")):
+        given = rabbit.exchange("some", **change)["destination"]
+        answer = api.patch(f"/v1/webhooks/{endpoint['id']}", {"destination": given})
+        details = assert_error(answer, 422, "webhook_verify_failed")["details"]
+        assert (details["error"], word in details["body_excerpt"]) == ("refused", True)
+
+
+class Relay(socketserver.BaseRequestHandler):
+    """Leads a connection to a port of this machine."""
+
+    to = 0
+
+    def handle(self) -> None:
+        with closing(socket.create_connection(("127.0.0.1", self.to))) as upstream:
+            threading.Thread(target=_pump, args=(upstream, self.request), daemon=True).start()
+            _pump(self.request, upstream)
+
+
+def _pump(source: socket.socket, to: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            to.sendall(data)
+        to.shutdown(socket.SHUT_WR)
+
+
+class Relays(socketserver.ThreadingTCPServer):
+    """At another address of this machine."""
+
+    address_family = socket.AF_INET6
+    daemon_threads = True
+
+
+def test_a_broker_that_another_one_names_is_checked_too(
+    api: Api, kafka: KafkaBrokers, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Relay, "to", kafka.ports[0])
+    with Relays(("::1", 0), Relay) as relays:
+        threading.Thread(target=relays.serve_forever, args=(0.02,), daemon=True).start()
+        settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
+        allowed = {"::1"}
+        monkeypatch.setattr(client, "is_public", lambda address: address in allowed)
+        monkeypatch.setattr(verify_ping, "VERIFY_SECONDS", 2.0)
+        answer = api.post(
+            "/v1/webhooks", kafka.topic("named", bootstrap_servers=f"[::1]:{relays.server_address[1]}")
+        )
+        assert assert_error(answer, 422, "webhook_verify_failed")["details"]["error"] == "blocked_address"
+        allowed.add("127.0.0.1")
+        assert api.post(f"/v1/webhooks/{Endpoint.objects.get().id}/verify").status_code == 200
+        relays.shutdown()
+    assert len(kafka.records("named", 1)) == 1
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "127.0.0.1"])
+@pytest.mark.parametrize("kind", ["kafka", "rabbitmq"])
+def test_no_broker_is_at_an_address_that_is_not_public(
+    other_api: Api, settings: Any, kind: str, host: str
+) -> None:
+    settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = False
+    destination = {
+        "kafka": {"bootstrap_servers": f"{host}:9", "topic": "t", "security_protocol": "SSL"},
+        "rabbitmq": {"url": f"amqps://{host}", "username": "u", "password": "p"},
+    }[kind]
+    answer = other_api.post("/v1/webhooks", {"kind": kind, "destination": destination})
+    assert assert_error(answer, 422, "webhook_verify_failed")["details"]["error"] == "blocked_address"
+
+
+def test_connections_are_encrypted_where_webhooks_are(api: Api, settings: Any) -> None:
+    settings.WEBHOOK_ALLOW_HTTP = False
+    for kind, given in (
+        ("kafka", {"bootstrap_servers": "b.example:9092", "topic": "t", "security_protocol": "PLAINTEXT"}),
+        ("rabbitmq", {"url": "amqp://b.example", "username": "u", "password": "p"}),
+        (
+            "sqs",
+            {
+                "queue_url": "http://q.example/1/q",
+                "region": "r",
+                "access_key_id": "a",
+                "secret_access_key": "b",
+            },
+        ),
+    ):
+        answer = api.post("/v1/webhooks", {"kind": kind, "destination": given})
+        assert set(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == {"destination"}
+
+
+def test_a_service_without_the_client_says_so(
+    api: Api, tenant: Tenant, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = make(api, kafka.topic("installed"))
+    monkeypatch.setattr(connections.KINDS["kafka"], "CLIENT", "no_such_package")
+    fields = assert_error(api.post("/v1/webhooks", kafka.topic("x")), 400, "invalid_request")["details"][
+        "fields"
+    ]
+    assert "requirements-destinations.txt" in str(fields["destination"])
+    publish_one(tenant)
+    dispatcher.run()
+    assert (last(endpoint).status, last(endpoint).last_error) == ("failed", "client_missing")
+
+
+@pytest.mark.parametrize("kind", ["sqs", "s3", "kafka", "rabbitmq"])
+def test_a_kind_that_hangs_and_fails_holds_up_nobody_else(
+    api: Api,
+    tenant: Tenant,
+    other_api: Api,
+    other_tenant: Tenant,
+    receiver: Receiver,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    # More hang than there are senders.
+    settings.DELIVERY_CONCURRENCY = 8
+    monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=128)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        hanging = {
+            "sqs": {**KEYS, "queue_url": f"http://{host}/1/q"},
+            "s3": {**KEYS, "bucket": "abc", "endpoint_url": f"http://{host}"},
+            "kafka": {"bootstrap_servers": host, "topic": "t", "security_protocol": "PLAINTEXT"},
+            "rabbitmq": {"url": f"amqp://{host}", "username": "u", "password": "p"},
+        }[kind]
+        made = make(api, {"kind": kind, "destination": hanging}, status="pending", retry_schedule=[3600])
+        Endpoint.objects.filter(pk=made["id"]).update(status="active", verified_at=now())
+        for n in range(12):
+            publish_one(tenant, f"h{n}")
+        webhook = make(other_api, {"url": receiver.url})
+        running = threading.Thread(target=dispatcher.run)
+        running.start()
+        for n in range(20):
+            publish_one(other_tenant, f"k{n}")
+        receiver.wait_for(20, seconds=5)
+        hung = Delivery.objects.filter(endpoint_id=made["id"])
+        assert set(hung.values_list("status", flat=True)) == {"pending"}
+    running.join(60)
+    errors = set(hung.exclude(status="pending").values_list("status", "last_error"))
+    assert errors <= {("failed", "connection_error"), ("failed", "timeout")}
+    assert errors
+    assert set(Delivery.objects.filter(endpoint_id=webhook["id"]).values_list("status", flat=True)) == {
+        "delivered"
+    }
+    assert Endpoint.objects.get(pk=made["id"]).consecutive_failures > 0
