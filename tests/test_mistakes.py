@@ -198,6 +198,7 @@ MISTAKES = [
         "POST /v1/messages with the number as `from`",
         TEXT,
     ),
+    Mistake("singular", "POST", "/v1/message", 404, "nothing at", "Did you mean /v1/messages?", TEXT),
     Mistake("id that is no uuid", "DELETE", "/v1/api-keys/5", 404, "nothing at", "Check the id"),
     Mistake("unknown id", "DELETE", f"/v1/api-keys/{UUID}", 404, "no such API key", "Check the id"),
     Mistake("wrong method", "PUT", "/v1/tenant", 405, "only GET, PATCH", "Allow", {}),
@@ -218,7 +219,7 @@ MISTAKES = [
         "/v1/media",
         415,
         "takes multipart/form-data",
-        "multipart/form-data",
+        "let your HTTP library set Content-Type with its boundary",
         {"file": "x"},
     ),
     Mistake(
@@ -409,7 +410,17 @@ MISTAKES = [
         "SMS, VOICE",
         {"code_method": "EMAIL", "language": "en"},
     ),
+    Mistake("a day in words", "GET", "/v1/events?from=yesterday", 400, "from: ", "2026-12-01T09:00:00Z"),
     # Sending
+    Mistake(
+        "Twilio's form",
+        "POST",
+        "/v1/messages",
+        400,
+        "type: ",
+        '"text": {"body":',
+        {"from": "105000000000001", "to": "+919812345678", "body": "x"},
+    ),
     Mistake("no sender", "POST", "/v1/messages", 400, "from: ", "phone_number_id", TEXT),
     Mistake(
         "number that is not ours",

@@ -343,7 +343,13 @@ def _unsupported_media_type(view: Any) -> UnsupportedMediaType:
     if view is None:
         return UnsupportedMediaType()
     wanted = " or ".join(parser.media_type for parser in view.get_parsers())
-    return UnsupportedMediaType(f"This operation takes {wanted}.", hint=f"Send `Content-Type: {wanted}`.")
+    hint = f"Send `Content-Type: {wanted}`."
+    if wanted == "multipart/form-data":
+        hint = (
+            "Send the file as multipart/form-data, and let your HTTP library set Content-Type with its boundary. "
+            "JSON with a link to the file is for a message, not for an upload."
+        )
+    return UnsupportedMediaType(f"This operation takes {wanted}.", hint=hint)
 
 
 def _fields(detail: Any) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ def moment(request: Request, name: str) -> datetime | None:
         if not 1970 <= value.year <= 9000:
             raise ValueError
     except (ValueError, OverflowError):
-        raise InvalidRequest.of(**{name: "Must be an ISO 8601 date-time."}) from None
+        raise InvalidRequest.of(**{name: "Must be an ISO 8601 date-time, as 2026-12-01T09:00:00Z."}) from None
     return value
 
 

@@ -58,7 +58,8 @@ def _likely(path: str) -> str | None:
     if _GRAPH_MESSAGES.match(path):
         return "POST /v1/messages with the number as `from`"
     bare = path.rstrip("/")
-    for candidate in (bare, f"/v1{bare}", _GRAPH_PATH.sub("/v1/", bare)):
+    plural = re.sub(r"^/v1/[a-z-]+", r"\g<0>s", bare)
+    for candidate in (bare, f"/v1{bare}", _GRAPH_PATH.sub("/v1/", bare), plural):
         if candidate != path and candidate.startswith("/v1/") and _exists(candidate):
             return candidate
     return None

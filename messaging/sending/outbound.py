@@ -123,7 +123,9 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
     elif is_user_id(to) and recipient:
         problems["to"] = "This is a business-scoped user id: send it as `recipient`, without `to`."
     if not isinstance(message.get("type"), str) or not message["type"]:
-        problems["type"] = "Required: the type of the message."
+        problems["type"] = (
+            'Required: the type of the message. A text has "type": "text" and "text": {"body": "…"}.'
+        )
     return problems
 
 

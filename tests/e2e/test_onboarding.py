@@ -72,7 +72,7 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
     visitor.picture("home-pending")
     page.get_by_role("link", name="API keys").click()
     expect(page.get_by_role("button", name="Create key")).to_have_count(0)
-    until(lambda: len(stack.simulator("GET", "/sim/accounts")["data"]) > worlds, "the test world")
+    until(lambda: len(stack.simulator("GET", "/sim/accounts")["data"]) > worlds, "the sandbox")
     play_the_customer(visitor)
 
     approve(reviewer, stack, company)
@@ -104,7 +104,7 @@ def play_the_customer(visitor: Visitor) -> None:
     """While the business waits: a customer writes, and the business reads the event and answers."""
     page = visitor.page
     page.goto("/console")
-    page.get_by_role("link", name="your test world").click()
+    page.get_by_role("link", name="your sandbox").click()
     visitor.picture("phone-empty")
     page.get_by_role("button", name="Write “Hello”").click()
     page.get_by_label("Message", exact=True).fill("Is it in stock?")

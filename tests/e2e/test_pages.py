@@ -38,7 +38,7 @@ def test_a_platform_creates_a_tenant_and_acts_on_it_as_documented(stack: Stack, 
     tenant = {"X-Service-Tenant": made["id"]}
     wait_until(
         lambda: '"connection_state":"connected"' in stack.api("GET", "/v1/numbers", key=key, **tenant).text,
-        "its test world is made",
+        "its sandbox is made",
     )
     [number] = reader.run("X-Service-Tenant")["data"]
     assert number["connection_state"] == "connected"

@@ -43,6 +43,10 @@ _NOT_PUBLIC = (
     "Events go to public addresses alone. To get them on your own computer, run "
     "`whabuzz listen --forward-to localhost:3000`, or give the https address of a tunnel."
 )
+_NOT_REACHED = (
+    "Nothing answered at the url. The endpoint exists: start your server with the signing secret, answer the body's "
+    "`challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,9 @@ def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
             "The destination did not take the verify message: `error` and `body_excerpt` say why. Repair its settings "
             "or permissions, then POST /v1/webhooks/{endpoint_id}/verify."
         )
-    return _NOT_PUBLIC if answer.error == "blocked_address" else None
+    if answer.error == "blocked_address":
+        return _NOT_PUBLIC
+    return _NOT_REACHED if answer.error == "connection_error" else None
 
 
 def handshake(endpoint: Endpoint) -> Ping:
