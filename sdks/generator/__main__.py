@@ -17,6 +17,7 @@ NODE_MODULES = ROOT / "tests/node/node_modules"
 RUFF = ROOT / "sdks/python/pyproject.toml"
 PYTHON = Path("python/src/whabuzz")
 TYPESCRIPT = Path("typescript/src")
+N8N = Path("n8n/src/nodes/Whabuzz")
 COLLECTIONS = Path("collections")
 GENERATED = (
     PYTHON / "types.py",
@@ -25,6 +26,7 @@ GENERATED = (
     PYTHON / "stream.py",
     TYPESCRIPT / "contract.ts",
     TYPESCRIPT / "resources.ts",
+    N8N / "contract.ts",
     COLLECTIONS / f"{collections.NAME}.postman_collection.json",
     COLLECTIONS / f"{collections.NAME}.bruno_collection.json",
 )
@@ -33,7 +35,7 @@ GENERATED = (
 
 def generate(target: Path) -> None:
     """Write every generated file below a directory."""
-    for folder in (PYTHON, TYPESCRIPT):
+    for folder in (PYTHON, TYPESCRIPT, N8N):
         (target / folder).mkdir(parents=True, exist_ok=True)
     contract = _closed(json.loads(CONTRACT.read_text()))
     groups = operations.read(contract)
@@ -56,6 +58,7 @@ def generate(target: Path) -> None:
     for command in (("check", "--fix-only"), ("format",)):
         run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)
     (target / TYPESCRIPT / "resources.ts").write_text(typescript_code.module(groups))
+    (target / N8N / "contract.ts").write_text(typescript_code.options(contract))
 
 
 def _closed(contract: operations.Json) -> operations.Json:

@@ -1,6 +1,6 @@
 """What a running gateway serves at `/packages/`: `python -m generator.package_index DIRECTORY` writes it.
 
-The wheel and the npm tarball, an index for pip (PEP 503), and a page for people. Which other projects the index knows
+The wheel and the npm tarballs, an index for pip (PEP 503), and a page for people. Which other projects the index knows
 is the service's to say (`gateway/guides/packages.py`).
 """
 
@@ -26,7 +26,7 @@ def publish(target: Path) -> None:
     """Replace a directory with what is served."""
     shutil.rmtree(target, ignore_errors=True)
     build(target)
-    [wheel], [tarball] = target.glob("*.whl"), target.glob("*.tgz")
+    [wheel], [tarball], [n8n] = (target.glob(each) for each in ("*.whl", f"{NAME}-*.tgz", "n8n-*.tgz"))
     project = target / "simple" / NAME
     project.mkdir(parents=True)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -36,6 +36,7 @@ def publish(target: Path) -> None:
     commands = (
         f"pip install --index-url $BASE_URL/packages/simple {NAME}",
         f"npm install $BASE_URL/packages/{tarball.name}",
+        f"npm install --omit=peer $BASE_URL/packages/{n8n.name}",
     )
     _write(
         target,

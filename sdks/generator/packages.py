@@ -1,18 +1,19 @@
-"""Builds the packages of both SDKs: `python -m generator.packages DIRECTORY` writes a wheel and an npm tarball."""
+"""Builds the packages: `python -m generator.packages DIRECTORY` writes the wheel and two npm tarballs."""
 
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from generator.__main__ import ROOT, node, run
+from generator.__main__ import NODE_MODULES, ROOT, node, run
 
 PYTHON = ROOT / "sdks/python"
 TYPESCRIPT = ROOT / "sdks/typescript"
+N8N = ROOT / "sdks/n8n"
 
 
 def build(target: Path) -> None:
-    """Write `whabuzz-….whl` and `whabuzz-….tgz` into a directory."""
+    """Write `whabuzz-….whl`, `whabuzz-….tgz` and `n8n-nodes-whabuzz-….tgz` into a directory."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         # Copies: what builds leave behind stays out of the sources, and two builds at once do no harm.
@@ -33,6 +34,12 @@ def build(target: Path) -> None:
         node("typescript/bin/tsc", "-p", typescript / "tsconfig.cjs.json")
         (typescript / "dist/cjs/package.json").write_text('{"type": "commonjs"}\n')
         npm("pack", typescript, "--pack-destination", target, "--silent")
+        n8n = Path(made) / "n8n"
+        shutil.copytree(N8N, n8n, ignore=shutil.ignore_patterns("dist"))
+        (n8n / "node_modules").symlink_to(NODE_MODULES)
+        node("typescript/bin/tsc", "-p", n8n)
+        shutil.copy(n8n / "src/nodes/Whabuzz/whabuzz.svg", n8n / "dist/nodes/Whabuzz")
+        npm("pack", n8n, "--pack-destination", target, "--silent")
 
 
 def npm(*arguments: str | Path) -> None:

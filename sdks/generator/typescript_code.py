@@ -1,6 +1,7 @@
 """The resources of the TypeScript SDK from the operations of the contract."""
 
 import json
+import re
 
 from generator.operations import Json, Operation, Parameter, camel, pascal
 
@@ -22,6 +23,30 @@ def module(groups: dict[str, list[Operation]]) -> str:
         f"{source}\n/** Every group of operations. */\nexport class Resources {{\n{members}\n"
         f"  constructor(transport: Transport) {{\n{made}  }}\n}}\n"
     )
+
+
+_MEDIA = ("image", "video", "audio", "document", "sticker")
+
+
+def options(contract: Json) -> str:
+    """The source of the n8n node's `contract.ts`: the values that its fields offer."""
+    kinds = contract["components"]["schemas"]
+    mapping = kinds["OutgoingMessage"]["discriminator"]["mapping"]
+    lists = {
+        "EVENT_TYPES": ["*", *kinds["Event"]["discriminator"]["mapping"]],
+        "MEDIA_TYPES": [name for name in _MEDIA if name in mapping],
+    }
+    source = "// What fields offer. Generated from docs/openapi.json by `make sdks`.\n\n"
+    source += f'export const API_VERSION = "{contract["info"]["version"]}";\n'
+    for name, values in lists.items():
+        lines = "".join(f"  {json.dumps({'name': _shown(each), 'value': each})},\n" for each in values)
+        source += f"\nexport const {name} = [\n{lines}];\n"
+    return source
+
+
+def _shown(value: str) -> str:
+    """An option's text: `Message Inbound` of `message.inbound`."""
+    return "Every Event" if value == "*" else re.sub(r"[._]", " ", value).title()
 
 
 def _resource(group: str, operations: list[Operation]) -> str:

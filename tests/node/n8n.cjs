@@ -1,0 +1,149 @@
+// The built n8n node against a running gateway, with as much of n8n around it as its functions ask for.
+// Arguments: a JSON task, and the folder of the built package. Prints what it saw as JSON.
+
+const { createHmac } = require("node:crypto");
+const http = require("node:http");
+
+const task = JSON.parse(process.argv[2]);
+const { Whabuzz } = require(`${process.argv[3]}/dist/nodes/Whabuzz/Whabuzz.node.js`);
+const { WhabuzzTrigger } = require(`${process.argv[3]}/dist/nodes/Whabuzz/WhabuzzTrigger.node.js`);
+const requests = [];
+
+async function request(_, { method, url, headers, body, qs }) {
+  requests.push({ method, url, headers, body });
+  const answer = await fetch(qs ? `${url}?${new URLSearchParams(qs)}` : url, {
+    method,
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${task.apiKey}`, ...headers },
+    body: body instanceof Buffer || body === undefined ? body : JSON.stringify(body),
+  });
+  const data = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(answer.statusText), { response: { status: answer.status, data } });
+  return data;
+}
+
+const place = {
+  getNode: () => ({ id: "node-1", name: "Whabuzz", type: "whabuzz" }),
+  getWorkflow: () => ({ id: task.workflow }),
+  getCredentials: async () => ({ baseUrl: `${task.baseUrl}/`, apiKey: task.apiKey }),
+};
+
+function execution(parameters, items = [{ json: {} }]) {
+  const file = { data: Buffer.from(task.picture, "base64"), mimeType: "image/jpeg", fileName: "a.jpg" };
+  return {
+    ...place,
+    getInputData: () => items,
+    getNodeParameter: (name, _, unset) => parameters[name] ?? unset,
+    getInstanceId: () => "instance",
+    getExecutionId: () => task.workflow,
+    evaluateExpression: () => 0,
+    continueOnFail: () => parameters.continues ?? false,
+    helpers: {
+      httpRequestWithAuthentication: { call: (_, ...rest) => request(...rest) },
+      assertBinaryData: () => file,
+      getBinaryDataBuffer: async () => file.data,
+    },
+  };
+}
+
+async function run(parameters) {
+  const node = new Whabuzz();
+  const [items] = await node.execute.call(execution({ from: task.from, to: task.to, ...parameters }));
+  return items[0].json;
+}
+
+function trigger(url, parameters, state) {
+  return {
+    ...place,
+    getNodeWebhookUrl: () => url,
+    getMode: () => "trigger",
+    getNodeParameter: (name) => parameters[name],
+    getWorkflowStaticData: () => state,
+    helpers: {
+      httpRequestWithAuthentication: { call: (_, ...rest) => request(...rest) },
+      returnJsonArray: (data) => (Array.isArray(data) ? data : [data]).map((json) => ({ json })),
+    },
+  };
+}
+
+async function receives() {
+  const state = {};
+  const started = [];
+  const hook = new WhabuzzTrigger();
+  const server = http.createServer(async (incoming, outgoing) => {
+    const chunks = [];
+    for await (const chunk of incoming) chunks.push(chunk);
+    const rawBody = Buffer.concat(chunks);
+    const response = {
+      status: (code) => ((outgoing.statusCode = code), response),
+      type: () => response,
+      send: (text) => outgoing.end(text),
+    };
+    const result = await hook.webhook.call({
+      ...trigger("", {}, state),
+      getRequestObject: () => ({ rawBody }),
+      getResponseObject: () => response,
+      getHeaderData: () => incoming.headers,
+      getBodyData: () => JSON.parse(rawBody),
+    });
+    if (result.noWebhookResponse) return;
+    started.push(result.workflowData[0].map(({ json }) => json.type));
+    outgoing.end("{}");
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${server.address().port}/webhook/1/webhook`;
+  const methods = hook.webhookMethods.default;
+  const [given, changed] = [{ events: ["message.inbound"], filter: "" }, { events: ["*"], filter: '{"type": "message.inbound"}' }];
+  const seen = [];
+  seen.push(await methods.checkExists.call(trigger(url, given, state)));
+  await methods.create.call(trigger(url, given, state));
+  seen.push(await methods.checkExists.call(trigger(url, given, state)));
+  seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  await methods.create.call(trigger(url, changed, state)); // The one that was left is replaced.
+  seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  const post = async (body, { age = 0, secret = state.secret } = {}) => {
+    const timestamp = String(Math.floor(Date.now() / 1000) - age);
+    const key = Buffer.from(secret.slice("whsec_".length), "base64");
+    const made = createHmac("sha256", key).update(`evt_1.${timestamp}.${body}`).digest("base64");
+    const headers = { "webhook-id": "evt_1", "webhook-timestamp": timestamp, "webhook-signature": `v1a,x v1,${made}` };
+    return (await fetch(url, { method: "POST", headers, body })).status;
+  };
+  const statuses = [
+    await post('{"type": "events", "events": [{"type": "a"}, {"type": "ä"}]}'),
+    await post("{}", { age: 400 }),
+    await post("{}", { secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }),
+    (await fetch(url, { method: "POST", body: "{}" })).status,
+  ];
+  const { data } = await request(null, { method: "GET", url: `${task.baseUrl}/v1/webhooks`, qs: { limit: 200 } });
+  const own = data.filter((each) => each.url === url);
+  await request(null, { method: "POST", url: `${task.baseUrl}/v1/webhooks/${own[0].id}/test`, body: { event_type: "message.inbound" } });
+  await methods.delete.call(trigger(url, changed, state));
+  seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  server.close();
+  return { seen, statuses, started, endpoints: own.map(({ status, filter }) => ({ status, filter })), state };
+}
+
+async function main() {
+  const tomorrow = new Date(Date.now() + 86_400_000).toISOString();
+  const text = { operation: "sendText", text: "Hello" };
+  const sent = await run(text);
+  const again = await run(text);
+  const template = await run({ operation: "sendTemplate", template: "n8n_order", language: "en", parameters: ["Asha", "A-17"], options: { idempotencyKey: `t-${task.workflow}` } });
+  const template_body = requests.at(-1).body.template;
+  const media = await run({ operation: "sendMedia", type: "image", binary: "data", options: { caption: "Look", idempotencyKey: `m-${task.workflow}` } });
+  const later = await run({ ...text, options: { sendAt: tomorrow, idempotencyKey: `l-${task.workflow}` } });
+  const found = await run({ operation: "getMessage", messageId: sent.messages[0].id });
+  const failed = await run({ ...text, from: "1", continues: true, options: { idempotencyKey: `f-${task.workflow}` } });
+  console.log(
+    JSON.stringify({
+      same: sent.messages[0].id === again.messages[0].id,
+      template: [template.messages.length, template_body],
+      media: media.messages.length,
+      later: [later.status, later.send_at === tomorrow],
+      found: [found.id === sent.messages[0].id, found.type],
+      failed,
+      trigger: await receives(),
+    }),
+  );
+}
+
+main();
