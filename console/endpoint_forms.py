@@ -299,7 +299,7 @@ class NewEndpointForm(EndpointForm):
             del body["url"]
         if body["kind"] != Endpoint.Kind.WEBHOOK:
             # The form shows them for any kind: what is left empty is not meant.
-            unmeant = [name for name in lifecycle.OF_WEBHOOKS if not body.get(name) or name == "format"]
+            unmeant = [name for name in lifecycle.NOT_OF_ARCHIVES if not body.get(name) or name == "format"]
             body = {name: value for name, value in body.items() if name not in unmeant}
         return body
 

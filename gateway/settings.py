@@ -486,6 +486,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 30.0,
         "options": {"expires": 30},
     },
+    "hurry-archives": {
+        "task": "webhooks.tasks.hurry_archives",
+        "schedule": 30.0,
+        "options": {"expires": 30},
+    },
     "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
     "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
     "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},

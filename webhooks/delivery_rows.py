@@ -86,6 +86,37 @@ def hurry(endpoint_id: UUID) -> None:
         cursor.execute(_HURRY, [endpoint_id, MOST_HURRIED])
 
 
+# --- Archives: what is made for one is due when the hour is over (`events/publish.py`), or once it fills an object.
+ARCHIVED_EARLY = 1_000
+"""Deliveries that wait for one archive until none waits for the hour's end."""
+
+_WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
+_HURRY_ARCHIVES = f"""
+WITH full_one AS (
+    SELECT e.id FROM webhooks_endpoint e
+    WHERE e.kind = 's3' AND e.status = 'active' AND %(rows)s <= (
+        SELECT count(*) FROM (
+            SELECT FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND {_WAITS} LIMIT %(rows)s
+        ) AS waiting
+    )
+), early AS (
+    SELECT d.id FROM full_one CROSS JOIN LATERAL (
+        SELECT d.id FROM webhook_deliveries d WHERE d.endpoint_id = full_one.id AND {_WAITS}
+        LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ) d
+)
+UPDATE webhook_deliveries d SET next_attempt_at = now() FROM early WHERE d.id = early.id
+"""  # noqa: S608 - only a condition is formatted in
+
+
+def hurry_archives() -> int:
+    """Make due what waits for archives that have enough for an object. Returns how many deliveries."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HURRY_ARCHIVES, {"rows": ARCHIVED_EARLY, "most": MOST_HURRIED})
+        rows: int = cursor.rowcount
+    return rows
+
+
 # --- The endpoints that have open deliveries, as a common table expression for claims and for monitoring.
 #
 # It skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id, next_attempt_at)

@@ -5,7 +5,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from webhooks import replay
+from webhooks import delivery_rows, replay, wake_up
 from webhooks.delivery import attempts, dispatcher
 from webhooks.endpoints import notices
 from webhooks.events import retention
@@ -40,6 +40,13 @@ def notify_endpoint_changes(**_: Any) -> None:
     that were given up."""
     notices.notify_changes()
     notices.report_exhausted()
+
+
+@shared_task
+def hurry_archives(**_: Any) -> None:
+    """Every half minute: archive what fills an object before the hour is over."""
+    if delivery_rows.hurry_archives():
+        wake_up.wake()
 
 
 @shared_task

@@ -57,6 +57,8 @@ CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"}
 """Members that are given beside them, stored together in a column of their own."""
 OF_WEBHOOKS = frozenset({"url", "format", "verify_token", "headers", "tls", "oauth2"})
 """Members that only endpoints over HTTPS have."""
+NOT_OF_ARCHIVES = OF_WEBHOOKS | {"batch", "quiet_seconds", "ordered", "rate_per_second"}
+"""An archive has its own way to collect events."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
@@ -382,7 +384,8 @@ def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
         return dict.fromkeys(sorted(given - {"kind", "description", "metadata"}), "An inbox has none.")
     if kind == Endpoint.Kind.WEBHOOK:
         return {"destination": "Only other kinds than `webhook` have one."} if "destination" in given else {}
-    return dict.fromkeys(sorted(given & OF_WEBHOOKS), f"Only webhooks have it: this one is `{kind}`.")
+    foreign = NOT_OF_ARCHIVES if kind == Endpoint.Kind.S3 else OF_WEBHOOKS
+    return dict.fromkeys(sorted(given & foreign), f"An endpoint of kind `{kind}` has none.")
 
 
 def _is_verified(endpoint: Endpoint) -> bool:

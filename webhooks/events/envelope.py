@@ -59,7 +59,7 @@ URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
 """In the place of a customer's key, at an endpoint that is not ordered: a delivery that overtakes its others. Ordered
 endpoints keep each customer's order. A customer's hash is this number once in 2^64."""
 IS_CALL = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}'"
-IS_URGENT = f"{IS_CALL} AND NOT e.ordered"
+IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
 """SQL on the endpoint `e` and a fresh event."""
 
 

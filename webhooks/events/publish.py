@@ -331,6 +331,7 @@ WITH draft AS (
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
            coalesce(
                lease.until,
+               CASE WHEN e.kind = 's3' THEN date_trunc('hour', now()) + interval '1 hour' END,
                CASE WHEN fresh.type = 'message.inbound' THEN now() + make_interval(secs => e.quiet_seconds) END,
                now()
            ),
@@ -344,6 +345,7 @@ WITH draft AS (
         SELECT CASE WHEN %(lease)s::float8 > 0 AND (%(hands_over)s OR {IS_URGENT.format(event="fresh")})
                          AND fresh.tenant_status = 'active' AND e.circuit_open_until IS NULL
                          AND e.secret_unreadable_since IS NULL AND e.rate_per_second IS NULL AND NOT e.ordered
+                         AND e.kind <> 's3'
                THEN now() + make_interval(secs => %(lease)s::float8) END,
                {IS_URGENT.format(event="fresh")}
     ) AS lease (until, is_urgent)

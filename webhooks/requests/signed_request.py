@@ -29,6 +29,7 @@ from gateway.monitoring import tracing
 from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
 from webhooks.delivery_rows import StoredTarget
+from webhooks.destinations.s3 import S3Settings
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint, steps_of
 from webhooks.requests import cloud_api_form
@@ -225,6 +226,10 @@ class BatchShape(NamedTuple):
     seconds: float
 
 
+ARCHIVED = BatchShape(1_000, 0.5)
+"""Those of an object of an archive, and how many seconds it waits for more that is claimed."""
+
+
 def _shape(events: int | None, milliseconds: int | None) -> BatchShape | None:
     return BatchShape(events, (milliseconds or 0) / 1000) if events is not None else None
 
@@ -252,6 +257,8 @@ class Target:
     """Whether the messages of a customer are collected for a while."""
     takes_several: bool = False
     """Whether its requests hold a list of events, also of one."""
+    archives: bool = False
+    """Whether that list is an archive's: an event in each line."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
@@ -340,6 +347,9 @@ def _target(
     with suppress(InvalidToken, ValueError):
         if former := previous():
             keys.append(key_of(former))
+    archives = isinstance(credentials.destination, S3Settings)
+    if archives:
+        batch = ARCHIVED
     hub_key = secret.encode() if format_ == Endpoint.Format.META else None
     steps = tuple(steps_of(retry_schedule)) if retry_schedule else None
     return Target(
@@ -355,6 +365,7 @@ def _target(
         batch,
         collects,
         batch is not None or collects,
+        archives,
     )
 
 
@@ -365,6 +376,9 @@ BATCH_ID = "evs_"
 
 def body_of(events: Sequence[Envelope], to: Target) -> bytes:
     """The body of a request: an event's envelope, or its notification in Meta's form, or several envelopes."""
+    if to.archives:
+        # Line ends of a notification are between its tokens.
+        return b"".join(event.body().replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for event in events)
     if to.takes_several:
         return b'{"type":"%b","events":[%b]}' % (
             BATCH_TYPE.encode(),

@@ -192,7 +192,7 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
     target = signed_request.target_of(endpoint, at=at)
     if target.hub_key is not None:
         event = _in_upstream_form(event)
-    is_batch = target.takes_several
+    is_batch = target.takes_several and not target.archives
     body = orjson.dumps({"type": signed_request.BATCH_TYPE, "events": [event]} if is_batch else event)
     headers = signed_request.headers(
         keys=target.keys,

@@ -207,6 +207,8 @@ def test_a_kind_that_hangs_and_fails_holds_up_nobody_else(
         Endpoint.objects.filter(pk=made["id"]).update(status="active", verified_at=now())
         for n in range(12):
             publish_one(tenant, f"h{n}")
+        if kind == "s3":
+            Delivery.objects.update(next_attempt_at=now())
         webhook = make(other_api, {"url": receiver.url})
         running = threading.Thread(target=dispatcher.run)
         running.start()

@@ -1,6 +1,6 @@
 """Events to queues, topics, exchanges and buckets: the same envelope and headers, retries and guards as over HTTPS."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import botocore.auth
@@ -13,8 +13,10 @@ from gateway.clock import now
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received
+from webhooks import delivery_rows
 from webhooks.delivery import dispatcher
 from webhooks.destinations.aws_signature import AwsKeys, signed
+from webhooks.events.envelope import CALL_PREFIX
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.destinations import KEYS, Aws, aws
@@ -155,6 +157,7 @@ SQS = {**KEYS, "queue_url": "https://sqs.ap-south-1.amazonaws.com/1/q"}
         ({"kind": "sqs", "destination": {**SQS, "secret_access_key": "***"}}, "destination"),
         ({"kind": "s3", "destination": {**KEYS, "bucket": "a/../b"}}, "destination"),
         ({"kind": "s3", "destination": {**KEYS, "bucket": "abc", "prefix": "a/../b"}}, "destination"),
+        ({"kind": "s3", "destination": {**KEYS, "bucket": "abc"}, "ordered": True}, "ordered"),
         ({"url": "https://example.com", "destination": SQS}, "destination"),
     ],
 )
@@ -201,8 +204,61 @@ def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: p
 def test_an_archive_holds_each_event_in_a_line(api: Api, tenant: Tenant, aws: Aws) -> None:
     endpoint = make(api, aws.bucket("archive", prefix="shop=1/"))
     assert endpoint["url"] == "s3://archive/shop=1/"
-    publish_one(tenant)
+    body = b'{"a":\n 1}'
+    for n in range(40):
+        publish_one(tenant, f"k{n}", raw=body)
+    publish_one(tenant, f"{CALL_PREFIX}1", type="call.connect")
+    waiting = Delivery.objects.filter(endpoint_id=endpoint["id"])
+    the_hour = (now() + timedelta(hours=1)).replace(minute=0, second=0, microsecond=0)
+    assert set(waiting.values_list("next_attempt_at", "leased_until")) == {(the_hour, None)}
     dispatcher.run()
-    assert last(endpoint).status == "delivered"
-    names = list(aws.objects("archive"))
-    assert all(name.startswith(f"shop=1/{now():%Y/%m/%d}/") for name in names)
+    assert set(waiting.values_list("status", flat=True)) == {"pending"}
+    waiting.update(next_attempt_at=now())
+    dispatcher.run()
+    assert set(waiting.values_list("status", "attempts")) == {("delivered", 1)}
+    objects = aws.objects("archive")
+    assert all(name.startswith(f"shop=1/{now():%Y/%m/%d}/") for name in objects)
+    ping, *others = sorted(objects.values(), key=len)
+    assert orjson.loads(ping)["type"] == "webhook.verify"
+    assert len(others) < 10, "an object holds what is claimed together"
+    lines = [orjson.loads(line) for each in others for line in each.splitlines()]
+    assert sorted(each["dedupe_key"] for each in lines) == sorted(
+        [*(f"k{n}" for n in range(40)), f"{CALL_PREFIX}1"]
+    )
+    assert lines[0]["raw"] in ({"a": 1}, None)
+
+
+def test_an_archive_is_delivered_once_its_object_is_stored(api: Api, tenant: Tenant, aws: Aws) -> None:
+    endpoint = make(api, aws.bucket("later"))
+    for name in aws.objects("later"):
+        aws.s3.delete_object(Bucket="later", Key=name)
+    aws.s3.delete_bucket(Bucket="later")
+    publish_one(tenant, "k1")
+    publish_one(tenant, "k2")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", "last_error")) == {("failed", "http_4xx")}
+    assert Endpoint.objects.get(pk=endpoint["id"]).consecutive_failures == 1
+    aws.bucket("later")
+    Delivery.objects.update(next_attempt_at=now())
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 2)}
+    (stored,) = aws.objects("later").values()
+    assert len(stored.splitlines()) == 2
+
+
+def test_what_fills_an_object_does_not_wait_for_the_hour(
+    api: Api, tenant: Tenant, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_rows, "ARCHIVED_EARLY", 3)
+    endpoint = make(api, aws.bucket("full"))
+    publish_one(tenant, "k1")
+    publish_one(tenant, "k2")
+    assert delivery_rows.hurry_archives() == 0
+    publish_one(tenant, "k3")
+    Endpoint.objects.filter(pk=endpoint["id"]).update(status="paused")
+    assert delivery_rows.hurry_archives() == 0
+    Endpoint.objects.filter(pk=endpoint["id"]).update(status="active")
+    assert delivery_rows.hurry_archives() == 3
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", flat=True)) == {"delivered"}
