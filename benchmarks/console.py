@@ -1,9 +1,11 @@
-"""The console's pages of a business that has 10,000 of everything: milliseconds of each page, in this process.
+"""Milliseconds of each console page, of a business with 1,000,000 messages of 10,000 customers and 10,000 of the rest.
 
 The pages are asked for by Django's client: routing, session, queries and template, without a socket.
 """
 
+import os
 import time
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
@@ -14,6 +16,8 @@ from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business, endpoint
 
 ROWS = 10_000
+MESSAGES = int(os.environ.get("CONSOLE_MESSAGES", "1000000"))
+"""Events, deliveries and messages, of ROWS customers in turn."""
 REPEATS = 15
 MOST_MS = 300.0
 AT_ONCE = 5_000
@@ -29,7 +33,8 @@ def run(harness: Harness) -> list[Result]:
         partitions.make_from(table, today.fromordinal(today.toordinal() - 7 * (growth.WEEKS + 1)))
     own = business()
     target, _ = endpoint(own.tenant_id, "https://shop.example/hook")
-    growth._load([own.tenant_id] * growth.TENANTS, [target] * growth.TENANTS, ROWS, salt="console")
+    growth._load([own.tenant_id] * growth.TENANTS, [target] * growth.TENANTS, MESSAGES, salt="console")
+    _tell_who_wrote(own)
     batch_id = _fill(own)
     client = _browser(own.tenant_id)
     return [_measured(client, path) for path in _paths(client, own, batch_id)]
@@ -71,6 +76,36 @@ def _fill(own: Business) -> str:
     return batch.public_id
 
 
+def _tell_who_wrote(own: Business) -> None:
+    """Give the loaded events and messages their number, customer, kind and text."""
+    document = (
+        """'{"contacts":[{"profile":{"name":"Asha ' || e.n %% 10000 || '"}}],"""
+        """"message":{"type":"text","text":{"body":"Is order ' || e.n || ' ready?"}}}'"""
+    )
+    from gateway.clock import now
+    from webhooks.models import Endpoint
+
+    inbox = Endpoint.objects.create(
+        tenant_id=own.tenant_id, kind="inbox", event_types=["*"], status="active", verified_at=now()
+    )
+    Endpoint.objects.filter(pk=inbox.pk).update(created_at=now() - timedelta(weeks=growth.WEEKS + 1))
+    with cursor() as database:
+        database.execute(
+            "CREATE TEMP TABLE e AS SELECT id, payload_expires_on, substr(wamid, 7)::int AS n FROM events"
+        )
+        for table, more in (("events", ""), ("messages", ", type = 'text', event_id = e.id")):
+            database.execute(
+                f"UPDATE {table} t SET wa_id = '9198' || lpad((e.n %% {ROWS})::text, 8, '0'),"  # noqa: S608
+                f" phone_number_id = %s{more} FROM e WHERE t.id = e.id",
+                [own.phone_number_id],
+            )
+        database.execute(
+            f"UPDATE event_payloads p SET body = convert_to({document}, 'UTF8') FROM e"  # noqa: S608
+            " WHERE p.id = e.id AND p.expires_on = e.payload_expires_on",
+            [],
+        )
+
+
 def _browser(tenant_id: UUID) -> Any:
     from django.conf import settings
     from django.test import Client
@@ -96,7 +131,12 @@ def _paths(client: Any, own: Business, batch_id: str) -> list[str]:
     return [
         "/console",
         "/console/messages",
-        "/console/messages?wa_id=91980",
+        "/console/messages?wa_id=919800000042",
+        "/console/conversations",
+        "/console/conversations/rows",
+        "/console/conversations/rows?q=91980000",
+        f"/console/conversations/rows?q=order+{MESSAGES - 42}",
+        f"/console/conversations/{own.phone_number_id}/919800000042",
         "/console/events",
         "/console/deliveries",
         "/console/deliveries?status=dead",
@@ -125,6 +165,7 @@ def _measured(client: Any, path: str) -> Result:
         answer = client.get(path)
         times.append((time.perf_counter() - began) * 1000)
         assert answer.status_code == 200, (path, answer.status_code)
+        assert "conversations/" not in path or b"Asha" in answer.content, path
     found = percentiles(times[1:])
     assert found is not None
     shown = path.split("?")[0] if len(path) > 60 else path

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 from django import forms
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -26,8 +27,8 @@ DAYS = (7, 30, 90)
 PLOT_HEIGHT = 120
 BAR_WIDTH = 5
 MOST_ADS = 20
-MOST_TEMPLATES = 200
-"""Names in the filter: the first by the alphabet."""
+MOST_CHOICES = 200
+"""Numbers, and templates, that the filter offers: the first ones, and the one that is chosen."""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
@@ -42,15 +43,18 @@ class RangeForm(forms.Form):
 
     def __init__(self, visit: Visit, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
-        numbers = [(row.phone_number_id, row.display_phone_number or row.phone_number_id) for row in own]
-        templates = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
-        names = templates.order_by("name").values_list("name", flat=True).distinct()[:MOST_TEMPLATES]
-        cast("forms.ChoiceField", self.fields["phone_number_id"]).choices = [("", "All"), *numbers]
-        cast("forms.ChoiceField", self.fields["template"]).choices = [
-            ("", "All"),
-            *((name, name) for name in names),
-        ]
+        scope = {"tenant_id": visit.tenant.id, "environment": visit.environment}
+        numbers = PhoneNumber.objects.filter(**scope).order_by("id")
+        templates = MessageTemplate.objects.filter(**scope).order_by("name").distinct()
+        self._offer("phone_number_id", numbers.values_list("phone_number_id", "display_phone_number"))
+        self._offer("template", templates.values_list("name", "name"))
+
+    def _offer(self, name: str, rows: QuerySet[Any, tuple[str, str]]) -> None:
+        offered = dict(rows[:MOST_CHOICES])
+        if (chosen := self.data.get(name)) and chosen not in offered:
+            offered |= dict(rows.filter(**{"name" if name == "template" else name: chosen})[:1])
+        choices = [("", "All"), *((value, label or value) for value, label in offered.items())]
+        cast("forms.ChoiceField", self.fields[name]).choices = choices
 
     def wanted(self) -> tuple[int, dict[str, str]]:
         """How many days, and the number and the template as far as they are chosen."""

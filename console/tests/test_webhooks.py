@@ -14,6 +14,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway.clock import now
+from messaging.tests.incoming import number_of
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, User
 from tests.browsers import browser_of, text
@@ -526,6 +527,17 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
     assert "the highest bar is 41 a day" in home
     assert home.count('height="120"') == 2, "the bars of 41 sent and 41 delivered reach the top"
     assert "Messages of the last 7 days" not in text(browser_of(tenant, "billing"), "/console")
+
+
+def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.analytics.MOST_CHOICES", 1)
+    for number in ("7001", "7002", "7003"):
+        number_of(tenant, waba_id="100200300400500", phone_number_id=number)
+    page = text(browser, "/console/figures?phone_number_id=7003")
+    offered = re.findall(r'<option value="(700\d)"( selected)?', page)
+    assert offered == [("7001", ""), ("7003", " selected")]
 
 
 def test_a_home_page_opens_without_a_part_that_fails(
