@@ -1,5 +1,7 @@
 """Events to queues, topics, exchanges and buckets: the same envelope and headers, retries and guards as over HTTPS."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,12 +10,15 @@ import orjson
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from django.db import connection
+from django.test import Client
 
 from gateway.clock import now
 from tenants.models import AuditEntry, Tenant
+from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received
-from webhooks import delivery_rows
+from webhooks import delivery_rows, wake_up
 from webhooks.delivery import dispatcher
 from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.events.envelope import CALL_PREFIX
@@ -201,16 +206,23 @@ def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: p
     assert request.headers["Authorization"] == ours["Authorization"]
 
 
-def test_an_archive_holds_each_event_in_a_line(api: Api, tenant: Tenant, aws: Aws) -> None:
+def test_an_archive_holds_each_event_in_a_line(
+    api: Api, tenant: Tenant, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Fresh deliveries and calls of other endpoints would be handed over at once.
+    monkeypatch.setattr(wake_up, "may_hand_over", lambda: True)
     endpoint = make(api, aws.bucket("archive", prefix="shop=1/"))
     assert endpoint["url"] == "s3://archive/shop=1/"
-    body = b'{"a":\n 1}'
+    body, began = b'{"a":\n 1}', now()
     for n in range(40):
         publish_one(tenant, f"k{n}", raw=body)
     publish_one(tenant, f"{CALL_PREFIX}1", type="call.connect")
     waiting = Delivery.objects.filter(endpoint_id=endpoint["id"])
-    the_hour = (now() + timedelta(hours=1)).replace(minute=0, second=0, microsecond=0)
-    assert set(waiting.values_list("next_attempt_at", "leased_until")) == {(the_hour, None)}
+    states = set(waiting.values_list("next_attempt_at", "leased_until", "customer_key"))
+    ((due, *held),) = states
+    assert due is not None
+    assert (held, due.minute, due.second) == ([None, None], 0, 0)
+    assert timedelta() < due - began <= timedelta(hours=1)
     dispatcher.run()
     assert set(waiting.values_list("status", flat=True)) == {"pending"}
     waiting.update(next_attempt_at=now())
@@ -247,6 +259,14 @@ def test_an_archive_is_delivered_once_its_object_is_stored(api: Api, tenant: Ten
     assert len(stored.splitlines()) == 2
 
 
+def _closing(call: Callable[[], int]) -> int:
+    """Call a function in a thread, whose connection ends with it."""
+    try:
+        return call()
+    finally:
+        connection.close()
+
+
 def test_what_fills_an_object_does_not_wait_for_the_hour(
     api: Api, tenant: Tenant, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +279,34 @@ def test_what_fills_an_object_does_not_wait_for_the_hour(
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="paused")
     assert delivery_rows.hurry_archives() == 0
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="active")
-    assert delivery_rows.hurry_archives() == 3
+    with ThreadPoolExecutor(4) as threads:
+        early = list(threads.map(lambda _: _closing(delivery_rows.hurry_archives), range(4)))
+    assert sum(early) == 3
     dispatcher.run()
     assert set(Delivery.objects.values_list("status", flat=True)) == {"delivered"}
+
+
+def test_the_console_makes_and_changes_one(browser: Client, tenant: Tenant, aws: Aws) -> None:
+    queue = aws.queue("console")
+    given = "\n".join(f"{name}: {value}" for name, value in queue["destination"].items())
+    form = {"kind": "sqs", "destination": given, "event_types": ["*"], "exhausted_mail_threshold": "1"}
+    answer = browser.post("/console/webhooks", form)
+    assert answer.status_code == 200, answer.content
+    endpoint = Endpoint.objects.get()
+    assert (endpoint.kind, endpoint.status, endpoint.url) == (
+        "sqs",
+        "active",
+        queue["destination"]["queue_url"],
+    )
+    assert endpoint.url in text(browser, "/console/webhooks")
+    page = text(browser, f"/console/webhooks/{endpoint.id}/change")
+    assert "secret_access_key: ***" in page
+    assert KEYS["secret_access_key"] not in page
+    other = aws.queue("console2")["destination"]["queue_url"]
+    changed = given.replace(endpoint.url, other).replace(KEYS["secret_access_key"], "***")
+    change = {**form, "destination": changed, "description": "shop"}
+    assert browser.post(f"/console/webhooks/{endpoint.id}/change", change).status_code == 302
+    endpoint.refresh_from_db()
+    assert (endpoint.url, endpoint.description) == (other, "shop")
+    wrong = browser.post("/console/webhooks", {**form, "destination": "region: x"})
+    assert "needs `queue_url`" in wrong.content.decode()
