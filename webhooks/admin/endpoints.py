@@ -1,5 +1,6 @@
 """Staff admin of endpoints: their settings without secrets, and verify, resume and recover in the tenant's name."""
 
+import json
 from typing import Any, cast
 
 from django import forms
@@ -19,8 +20,8 @@ from tenants.staff.read_only_admin import TenantRowsAdmin, display, shown_moment
 from webhooks import replay
 from webhooks.endpoints import lifecycle
 from webhooks.forms import RecoverForm
-from webhooks.models import Endpoint
-from webhooks.requests import signed_request
+from webhooks.models import Endpoint, steps_of
+from webhooks.requests import credentials, signed_request
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}
 
@@ -70,12 +71,17 @@ class EndpointAdmin(TenantRowsAdmin):
         "waba_ids",
         "phone_number_ids",
         "statuses",
+        "content_filter",
         "own_id",
         "notes",
         "header_names",
         "time_out",
         "rate",
         "ordered",
+        "together",
+        "retries",
+        "authentication",
+        "keep_answers",
         "shown_status",
         "verified_at",
         "secret_prefix",
@@ -96,6 +102,10 @@ class EndpointAdmin(TenantRowsAdmin):
         "notes",
         "time_out",
         "rate",
+        "content_filter",
+        "together",
+        "retries",
+        "authentication",
     )
 
     @display(description="URL", ordering="url")
@@ -121,6 +131,31 @@ class EndpointAdmin(TenantRowsAdmin):
     @display(description="Deliveries per second, at most")
     def rate(self, endpoint: Endpoint) -> str:
         return str(endpoint.rate_per_second or "")
+
+    @display(description="Filter")
+    def content_filter(self, endpoint: Endpoint) -> str:
+        return json.dumps(endpoint.filter, ensure_ascii=False) if endpoint.filter else ""
+
+    @display(description="Several events in one request")
+    def together(self, endpoint: Endpoint) -> str:
+        if endpoint.batch_events:
+            return f"up to {endpoint.batch_events} within {endpoint.batch_milliseconds} ms"
+        return f"a customer's within {endpoint.quiet_seconds} s" if endpoint.quiet_seconds else ""
+
+    @display(description="Seconds between attempts")
+    def retries(self, endpoint: Endpoint) -> str:
+        return ", ".join(map(str, steps_of(endpoint.retry_schedule))) if endpoint.retry_schedule else ""
+
+    @display(description="Authentication")
+    def authentication(self, endpoint: Endpoint) -> str:
+        stored = credentials.readable(endpoint)
+        used = {
+            "client certificate": stored.tls is not None and stored.tls.client_certificate,
+            "own CA": stored.tls is not None and stored.tls.ca,
+            "OAuth2": stored.oauth2,
+            "second signature": stored.seed,
+        }
+        return ", ".join(name for name, given in used.items() if given)
 
     @display(description="Headers")
     def header_names(self, endpoint: Endpoint) -> str:

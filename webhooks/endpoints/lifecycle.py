@@ -55,7 +55,9 @@ SETTABLE = (
 """Columns that a caller gives at creation and may change."""
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
 """Members that are given beside them, stored together in a column of their own."""
-OF_WEBHOOKS = frozenset({"url", "format", "verify_token", "headers", "tls", "oauth2"})
+OF_WEBHOOKS = frozenset(
+    {"url", "format", "verify_token", "headers", "tls", "oauth2", "batch", "quiet_seconds"}
+)
 """Members that only endpoints over HTTPS have."""
 NOT_OF_ARCHIVES = OF_WEBHOOKS | {"batch", "quiet_seconds", "ordered", "rate_per_second"}
 """An archive has its own way to collect events."""

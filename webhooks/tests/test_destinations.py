@@ -155,6 +155,7 @@ SQS = {**KEYS, "queue_url": "https://sqs.ap-south-1.amazonaws.com/1/q"}
         ({"kind": "sqs"}, "destination"),
         ({"kind": "sqs", "destination": SQS, "url": "https://example.com"}, "url"),
         ({"kind": "sqs", "destination": SQS, "headers": {"A": "b"}}, "headers"),
+        ({"kind": "sqs", "destination": SQS, "batch": {"events": 5}}, "batch"),
         ({"kind": "sqs", "destination": {**SQS, "bucket": "b"}}, "destination"),
         ({"kind": "sqs", "destination": {**SQS, "region": None}}, "destination"),
         ({"kind": "sqs", "destination": {**SQS, "region": "a b"}}, "destination"),

@@ -12,11 +12,13 @@ from django.urls import reverse
 
 from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
+from tests.browsers import text
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.requests.credentials import Credentials, OAuth2, packed
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,6 +53,28 @@ def test_a_delivery_shows_its_endpoint_and_what_the_receiver_said(staff: User, f
     assert reverse("admin:webhooks_event_change", args=[failed.event_id]) in page
     assert "no such &lt;table&gt;" in page
     assert "X-Trace: t" in page
+
+
+def test_an_endpoint_shows_its_settings_without_its_secrets(staff: User, failed: Delivery) -> None:
+    stored = Credentials(oauth2=OAuth2("https://login.example/token", "gateway", "s3cret"), seed=b"s" * 32)
+    Endpoint.objects.update(
+        credentials=packed(stored),
+        retry_schedule="5 30",
+        filter={"type": "message.inbound"},
+        batch_events=50,
+        batch_milliseconds=200,
+    )
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, reverse("admin:webhooks_endpoint_change", args=[failed.endpoint_id]))
+    shown = (
+        "OAuth2, second signature",
+        "5, 30",
+        '{"type": "message.inbound"}',
+        "up to 50 within 200 ms",
+    )
+    assert [each for each in shown if each not in page] == []
+    assert "s3cret" not in page
 
 
 def test_staff_send_again_verify_and_resume_under_their_own_name(
