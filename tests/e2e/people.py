@@ -21,7 +21,10 @@ class Visitor:
     """A person at a browser; scripts may be switched off, and whatever the browser complains of is kept."""
 
     def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
-        self.context = browser.new_context(base_url=base_url, java_script_enabled=scripts)
+        # Each picture of an animation costs this machine time.
+        self.context = browser.new_context(
+            base_url=base_url, java_script_enabled=scripts, reduced_motion="reduce"
+        )
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("console", self._note)
