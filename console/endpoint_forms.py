@@ -183,6 +183,7 @@ class EndpointForm(forms.Form):
         required=False,
         help_text="“name: value” in each line, as <a href='/docs/destinations/'>the guide</a> lists them. Secrets are "
         f"stored encrypted and shown as {MASK}, which keeps them.",
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false", "autocomplete": "off"}),
     )
     uid = forms.CharField(
         label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."

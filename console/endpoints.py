@@ -227,7 +227,8 @@ class _errors_in:  # noqa: N801
                     self.form.add_error(field if field in self.form.fields else None, list(map(str, found)))
             return True
         if isinstance(error, ServiceError):
-            self.form.add_error("url", _sentence(error))
+            place = "destination" if self.form.fields["url"].disabled else "url"
+            self.form.add_error(place, _sentence(error))
             return True
         return False
 

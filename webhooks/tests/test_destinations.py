@@ -309,5 +309,8 @@ def test_the_console_makes_and_changes_one(browser: Client, tenant: Tenant, aws:
     assert browser.post(f"/console/webhooks/{endpoint.id}/change", change).status_code == 302
     endpoint.refresh_from_db()
     assert (endpoint.url, endpoint.description) == (other, "shop")
+    gone = {**change, "destination": changed.replace(other, f"{other}-gone")}
+    refused = browser.post(f"/console/webhooks/{endpoint.id}/change", gone).content.decode()
+    assert "HTTP 400" in refused
     wrong = browser.post("/console/webhooks", {**form, "destination": "region: x"})
     assert "needs `queue_url`" in wrong.content.decode()
