@@ -18,7 +18,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Unpack
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus, urlencode, urlsplit
 from uuid import UUID
 
 import orjson
@@ -28,6 +28,7 @@ from django.conf import settings
 
 from gateway.api.errors import InvalidRequest
 from gateway.http1 import new_tls_context
+from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
 from webhooks.destinations.connections import KINDS, Connections, kind_of
 from webhooks.destinations.interface import Message
@@ -177,10 +178,19 @@ def _destination(kind: str, given: dict[str, Any]) -> Any:
         )
     if problem is None:
         found = destination.SETTINGS(**{name: value for name, value in given.items() if value is not None})
-        problem = destination.problem(found)
+        problem = destination.problem(found) or _address_problem(destination.address(found))
     if problem is not None:
         raise InvalidRequest.of(destination=problem)
     return found
+
+
+def _address_problem(shown: str) -> str | None:
+    """Why an address cannot be an endpoint's; None when it can."""
+    try:
+        is_usable = bool(urlsplit(shown).netloc) and len(shown) <= MAX_URL_LENGTH
+    except ValueError:
+        is_usable = False
+    return None if is_usable else "Its address is no host, or too long."
 
 
 def address(destination: Any) -> str:

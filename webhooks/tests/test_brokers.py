@@ -167,6 +167,26 @@ def test_connections_are_encrypted_where_webhooks_are(api: Api, settings: Any) -
         assert set(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == {"destination"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("kafka", {"bootstrap_servers": "b.example", "topic": "t"}),
+        ("kafka", {"bootstrap_servers": "b.example:9092", "topic": "a/b"}),
+        ("kafka", {"bootstrap_servers": "b.example:9092", "topic": "t", "sasl_mechanism": "GSSAPI"}),
+        ("kafka", {"bootstrap_servers": "b.example:9092", "topic": "t", "sasl_username": "u"}),
+        ("kafka", {"bootstrap_servers": "[1]:9092", "topic": "t", "security_protocol": "SSL"}),
+        ("kafka", {"bootstrap_servers": f"{'b' * 250}:9092," * 8 + "b:1", "topic": "t" * 200}),
+        ("rabbitmq", {"url": "amqps://u:p@b.example/", "username": "u", "password": "p"}),
+        ("rabbitmq", {"url": "amqps://[1]/", "username": "u", "password": "p"}),
+        ("rabbitmq", {"url": "amqps://b.example/?ssl_verify=no", "username": "u", "password": "p"}),
+    ],
+)
+def test_settings_that_lead_nowhere_are_refused(api: Api, kind: str, given: dict[str, str]) -> None:
+    answer = api.post("/v1/webhooks", {"kind": kind, "destination": given})
+    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert {name.partition(".")[0] for name in fields} == {"destination"}
+
+
 def test_a_service_without_the_client_says_so(
     api: Api, tenant: Tenant, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
