@@ -31,6 +31,7 @@ FILES = re.compile(r"`(shop/\w+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | 
 SETTINGS = """
 import os
 SECRET_KEY = "x"
+DEBUG = True
 ALLOWED_HOSTS = ["*"]
 USE_TZ = True
 ROOT_URLCONF = "shop.urls"

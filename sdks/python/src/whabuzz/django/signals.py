@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from django.dispatch import Signal
@@ -23,7 +22,7 @@ def receives(*event_types: str) -> Callable[[Handler], Handler]:
     """Call a function with each new event of these types; without any, with every event."""
 
     def connected(handler: Handler) -> Handler:
-        @wraps(handler)
+        # Not `functools.wraps`: with DEBUG Django looks for **kwargs in the signature, which would be the handler's.
         def on_event(*, event: types.Event, **_: Any) -> None:
             if not event_types or event["type"] in event_types:
                 handler(event)
