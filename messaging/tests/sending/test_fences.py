@@ -115,6 +115,8 @@ def test_a_runner_that_was_overtaken_neither_claims_nor_frees_nor_ends_the_batch
     batch = Batch.objects.get()
     assert (batch.lease_token, batch.lease_until is not None, batch.completed_at) == (newer.lease, True, None)
     assert BatchItem.objects.get(idx=0).claimed_by == newer.lease
+    fresh = held_batch.take(newer, first=0, count=2).items
+    assert [each.idx for each in fresh] == [1], "what the first one may have sent is not taken as unsent"
 
 
 @pytest.mark.parametrize("own_key", [None, "order-1"])
