@@ -77,6 +77,14 @@ class Stream:
 Open = Callable[..., Stream]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _streams_are_judged_at_once() -> Iterator[None]:
+    """For the whole module: the hub, which outlives a test, sleeps as long as was said when the last round ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+        yield
+
+
 @pytest.fixture
 def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Open]:
     """Open streams; they are closed, and gone from the server, when the test ends."""
@@ -375,9 +383,8 @@ def test_the_newest_stream_of_a_key_ends_the_one_before(listen: Open, tenant: Te
 
 
 def test_a_stream_of_the_key_at_another_process_ends_this_one(
-    listen: Open, key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    listen: Open, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
     stream = listen()
     hub = event_stream._hub
     assert hub is not None
@@ -436,10 +443,7 @@ def test_the_streams_of_all_tenants_leave_connections_for_other_calls(
     assert front.ask("GET", "/v1/health").status_code == 200
 
 
-def test_a_revoked_key_ends_its_stream(
-    listen: Open, tenant: Tenant, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+def test_a_revoked_key_ends_its_stream(listen: Open, tenant: Tenant, key: api_keys.NewKey) -> None:
     stream = listen()
     api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
     key_cache.clear_process_cache()
@@ -448,8 +452,7 @@ def test_a_revoked_key_ends_its_stream(
     assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
 
 
-def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant) -> None:
     stream = listen()
     tenant.status = "suspended"
     tenant.save()

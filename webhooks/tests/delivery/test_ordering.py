@@ -279,7 +279,7 @@ def test_events_arrive_in_their_order_through_the_dispatcher(
     settings.WEBHOOK_RETRY_SCHEDULE = [600.0]
     # Who waits for the next look instead of the record of the event before would come too late.
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
-    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 5.0)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 2.0)
     texts = [f"{number:02}" for number in range(12)]
     failures = iter([True, False])
 
