@@ -67,7 +67,7 @@ def _method(operation: Operation) -> list[str]:
         arguments.append(f"form: {_members(operation.form)}")
     if members := [*operation.query, *_limit(operation)]:
         required = any(each.required for each in members)
-        arguments.append(f"query: {_members(members)}" + ("" if required else " = {}"))
+        arguments.append(f"query: {_members(members, absent='null')}" + ("" if required else " = {}"))
     arguments.append(f"options: {'KeyedOptions' if operation.keyed else 'RequestOptions'} = {{}}")
     call = [f'method: "{operation.method}"', f"path: {_path(operation)}"]
     if members:
@@ -105,11 +105,14 @@ def _answer(operation: Operation) -> tuple[str, str]:
     return "Promise<void>", "nothing"
 
 
-def _members(parameters: list[Parameter] | tuple[Parameter, ...]) -> str:
+def _members(parameters: list[Parameter] | tuple[Parameter, ...], *, absent: str = "") -> str:
+    """`absent`: what stands for a member that is left out, such as an event's `phone_number_id` that is null."""
     parts = []
     for each in parameters:
         kind = "FileInput" if each.schema.get("format") == "binary" else type_of(each.schema)
         name = each.name if each.name.isidentifier() else json.dumps(each.name)
+        if absent and not each.required:
+            kind += f" | {absent}"
         parts.append(f"{name}{'' if each.required else '?'}: {kind}")
     return "{ " + "; ".join(parts) + " }"
 

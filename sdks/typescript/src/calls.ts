@@ -68,7 +68,7 @@ function seconds(value: string | null): number | undefined {
   return Number.isFinite(found) && found >= 0 ? found * 1000 : undefined;
 }
 
-/** The query as the service reads it: what is undefined is left out, arrays are repeated. */
+/** The query as the service reads it: what is undefined or null is left out, arrays are repeated. */
 export function queryOf(call: Call): string {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(call.query ?? {})) {

@@ -136,6 +136,21 @@ export class Whabuzz extends Resources {
   }
 }
 
+/** What a customer chose. `id` is that of the button or row, or the payload of a template's quick reply. */
+export interface Choice {
+  id: string;
+  title: string;
+}
+
+/** The customer's choice in your buttons, your list or a template's quick replies; null for any other message. */
+export function choiceOf(event: InboundEvent): Choice | null {
+  const message = event.data.message;
+  if (message.type === "button") return { id: message.button.payload ?? "", title: message.button.text ?? "" };
+  if (message.type !== "interactive") return null;
+  const chosen = message.interactive.button_reply ?? message.interactive.list_reply;
+  return chosen ? { id: chosen.id, title: chosen.title ?? "" } : null;
+}
+
 /**
  * The message that answers an inbound one: from the number that was written to, to the number that wrote. A customer who
  * is known by username alone has no phone number; the answer goes to the business-scoped user id.

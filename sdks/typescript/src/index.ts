@@ -2,7 +2,7 @@
 // on edge runtimes: it needs fetch, WebCrypto and web streams alone.
 
 export { API_VERSION, type FileInput, type KeyedOptions, type RequestOptions } from "./calls.js";
-export { type BatchOptions, type ClientOptions, replyBody, type ReplyOptions, Whabuzz } from "./client.js";
+export { type BatchOptions, type Choice, choiceOf, type ClientOptions, replyBody, type ReplyOptions, Whabuzz } from "./client.js";
 export {
   APIError,
   BatchDiffers,

@@ -7,7 +7,7 @@ import type { Schemas } from "./schemas.js";
 /** Keys of one business. */
 export class ApiKeys extends Resource {
   /** List API keys. Those of the caller's environment, by prefix; the full key is never shown again. */
-  list(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+  list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
 
@@ -30,7 +30,7 @@ export class ApiKeys extends Resource {
 /** For staff of the service, with a console session token. */
 export class Admin extends Resource {
   /** Find API keys of all tenants and platforms. The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked. */
-  listApiKeys(query: { app_id?: string; prefix?: string; tenant_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
+  listApiKeys(query: { app_id?: string | null; prefix?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
   }
 
@@ -40,7 +40,7 @@ export class Admin extends Resource {
   }
 
   /** List platform apps. Every platform app with the number of its tenants. */
-  listApps(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AppWithTenants"]> {
+  listApps(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AppWithTenants"]> {
     return this.pages({ method: "GET", path: "/v1/admin/apps", query }, options);
   }
 
@@ -50,7 +50,7 @@ export class Admin extends Resource {
   }
 
   /** List a platform app's keys. The keys of one platform app. */
-  listAppKeys(appId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+  listAppKeys(appId: string, query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, query }, options);
   }
 
@@ -70,7 +70,7 @@ export class Admin extends Resource {
   }
 
   /** List audit entries. What staff, customers and keys changed, newest first. */
-  listAudit(query: { action?: string; tenant_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AuditEntry"]> {
+  listAudit(query: { action?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AuditEntry"]> {
     return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
   }
 
@@ -90,12 +90,12 @@ export class Admin extends Resource {
   }
 
   /** List the numbers of all tenants. Newest first, optionally of one connection state. */
-  listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
+  listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
     return this.pages({ method: "GET", path: "/v1/admin/numbers", query }, options);
   }
 
   /** List all tenants. Newest first, optionally of one status, with what a reviewer needs. */
-  listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
+  listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
     return this.pages({ method: "GET", path: "/v1/admin/tenants", query }, options);
   }
 
@@ -133,7 +133,7 @@ export class Billing extends Resource {
   }
 
   /** List invoices. Newest first. */
-  listInvoices(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["InvoiceSummary"]> {
+  listInvoices(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["InvoiceSummary"]> {
     return this.pages({ method: "GET", path: "/v1/billing/invoices", query }, options);
   }
 
@@ -197,7 +197,7 @@ export class CustomerData extends Resource {
   }
 
   /** List erasures. The receipts, newest first. */
-  listErasures(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Erasure"]> {
+  listErasures(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Erasure"]> {
     return this.pages({ method: "GET", path: "/v1/erasures", query }, options);
   }
 
@@ -238,12 +238,12 @@ export class DeviceLogins extends Resource {
 /** The log of everything that happened. */
 export class Events extends Resource {
   /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
-  getAnalytics(query: { direction?: "inbound" | "outbound"; from: string; group_by?: string; interval?: "day" | "hour"; phone_number_id?: string; template?: string; to: string }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
+  getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
 
   /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { from?: string; phone_number_id?: string; to?: string; type?: string; user_id?: string; wa_id?: string; waba_id?: string; wamid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
+  list(query: { from?: string | null; phone_number_id?: string | null; to?: string | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
 
@@ -253,7 +253,7 @@ export class Events extends Resource {
   }
 
   /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds. */
-  stream(query: { filter?: string; phone_number_id?: string; type?: string } = {}, options: RequestOptions = {}): Promise<Download> {
+  stream(query: { filter?: string | null; phone_number_id?: string | null; type?: string | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
   }
 }
@@ -307,7 +307,7 @@ export class Health extends Resource {
 /** What became of the events and messages of a day, counted. */
 export class Ledger extends Resource {
   /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event log and the deliveries at the moment of the call. Days are those of UTC. */
-  get(query: { day?: string; hour?: number } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
+  get(query: { day?: string | null; hour?: number | null } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
     return this.json({ method: "GET", path: "/v1/ledger", query }, options);
   }
 }
@@ -320,12 +320,12 @@ export class Media extends Resource {
   }
 
   /** Download a media file. Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON. */
-  get(mediaId: string, query: { from?: string; meta?: boolean } = {}, options: RequestOptions = {}): Promise<Download> {
+  get(mediaId: string, query: { from?: string | null; meta?: boolean | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/media/${encodeURIComponent(mediaId)}`, query, accept: "application/octet-stream" }, options);
   }
 
   /** Delete an uploaded media file. Deletes the file at WhatsApp. */
-  delete(mediaId: string, query: { from?: string } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+  delete(mediaId: string, query: { from?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/media/${encodeURIComponent(mediaId)}`, query }, options);
   }
 }
@@ -333,7 +333,7 @@ export class Media extends Resource {
 /** Single messages and batches of them. */
 export class Messages extends Resource {
   /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { batch_id?: string; direction?: "inbound" | "outbound"; from?: string; phone_number_id?: string; referral_source_id?: string; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown"; template?: string; to?: string; user_id?: string; wa_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
+  list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | null; user_id?: string | null; wa_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
@@ -348,7 +348,7 @@ export class Messages extends Resource {
   }
 
   /** List batches. Newest first. */
-  listBatches(query: { client_ref?: string; status?: "cancelled" | "completed" | "queued"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
+  listBatches(query: { client_ref?: string | null; status?: "cancelled" | "completed" | "queued" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
     return this.pages({ method: "GET", path: "/v1/messages/batch", query }, options);
   }
 
@@ -373,7 +373,7 @@ export class Messages extends Resource {
   }
 
   /** List the items of a batch. In the order in which they were submitted, each with WhatsApp's answer. */
-  listBatchItems(batchId: string, query: { status?: "accepted" | "failed" | "pending" | "skipped"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
+  listBatchItems(batchId: string, query: { status?: "accepted" | "failed" | "pending" | "skipped" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
@@ -388,7 +388,7 @@ export class Messages extends Resource {
   }
 
   /** List scheduled messages. Newest first. */
-  listScheduled(query: { status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
+  listScheduled(query: { status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
     return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
   }
 
@@ -418,7 +418,7 @@ export class Messages extends Resource {
   }
 
   /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it. */
-  listOptOuts(query: { phone_number_id?: string; source?: "stop_word" | "whatsapp"; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
+  listOptOuts(query: { phone_number_id?: string | null; source?: "stop_word" | "whatsapp" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
     return this.pages({ method: "GET", path: "/v1/opt-outs", query }, options);
   }
 }
@@ -431,12 +431,12 @@ export class Numbers extends Resource {
   }
 
   /** List numbers. Every number of the tenant with its connection state. */
-  list(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
+  list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
     return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
   }
 
   /** Get a number. With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said. */
-  get(phoneNumberId: string, query: { refresh?: boolean } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
+  get(phoneNumberId: string, query: { refresh?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
   }
 
@@ -451,7 +451,7 @@ export class Numbers extends Resource {
   }
 
   /** Get a number's business profile. Meta's own answer. */
-  getBusinessProfile(phoneNumberId: string, query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
+  getBusinessProfile(phoneNumberId: string, query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
     return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
   }
 
@@ -514,7 +514,7 @@ export class Numbers extends Resource {
 /** The calls that were made with your keys, for seven days. */
 export class Requests extends Resource {
   /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
-  list(query: { error_code?: string; from?: string; key_prefix?: string; method?: string; route?: string; status?: string; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
+  list(query: { error_code?: string | null; from?: string | null; key_prefix?: string | null; method?: string | null; route?: string | null; status?: string | null; to?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
     return this.pages({ method: "GET", path: "/v1/requests", query }, options);
   }
 
@@ -527,12 +527,12 @@ export class Requests extends Resource {
 /** Message templates and their approval. */
 export class Templates extends Resource {
   /** List message templates. From the local mirror, newest first. */
-  list(query: { category?: string; from?: string; language?: string; name?: string; status?: string; waba_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Template"]> {
+  list(query: { category?: string | null; from?: string | null; language?: string | null; name?: string | null; status?: string | null; waba_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Template"]> {
     return this.pages({ method: "GET", path: "/v1/templates", query }, options);
   }
 
   /** Submit a message template. The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what WhatsApp gets. */
-  create(body: Schemas["MessageTemplate"], query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
+  create(body: Schemas["MessageTemplate"], query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
     return this.json({ method: "POST", path: "/v1/templates", query, body }, options);
   }
 
@@ -547,22 +547,22 @@ export class Templates extends Resource {
   }
 
   /** Delete a message template. That language alone, or with `all_languages=true` the whole name. */
-  delete(templateId: string, query: { all_languages?: boolean } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
+  delete(templateId: string, query: { all_languages?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
   }
 
   /** Browse WhatsApp's template library. WhatsApp's own answer. */
-  browseLibrary(query: { after?: string; before?: string; category?: string; from?: string; industry?: string; language?: string; limit?: string; name?: string; search?: string; topic?: string; usecase?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["TemplateLibrary"]> {
+  browseLibrary(query: { after?: string | null; before?: string | null; category?: string | null; from?: string | null; industry?: string | null; language?: string | null; limit?: string | null; name?: string | null; search?: string | null; topic?: string | null; usecase?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["TemplateLibrary"]> {
     return this.json({ method: "GET", path: "/v1/templates/library", query }, options);
   }
 
   /** Upload a header sample. Returns the handle that a template with a media header needs. */
-  uploadSample(form: { file: FileInput; type?: string; waba_id?: string }, query: { from?: string } = {}, options: RequestOptions = {}): Promise<Schemas["SampleHandle"]> {
+  uploadSample(form: { file: FileInput; type?: string; waba_id?: string }, query: { from?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["SampleHandle"]> {
     return this.json({ method: "POST", path: "/v1/templates/media-handle", query, form }, options);
   }
 
   /** Re-read templates from WhatsApp. Imports templates that were made elsewhere; of one account, or of all. */
-  sync(query: { from?: string; waba_id?: string } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
+  sync(query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
     return this.json({ method: "POST", path: "/v1/templates/sync", query }, options);
   }
 }
@@ -583,7 +583,7 @@ export class Tenant extends Resource {
 /** The businesses of a platform, with a platform key. */
 export class Tenants extends Resource {
   /** List the platform's own keys. Those of the caller's environment, by prefix. */
-  listPlatformKeys(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
+  listPlatformKeys(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
 
@@ -598,7 +598,7 @@ export class Tenants extends Resource {
   }
 
   /** List the tenants of the platform. Newest first, optionally by `external_ref`. */
-  list(query: { external_ref?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Tenant"]> {
+  list(query: { external_ref?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Tenant"]> {
     return this.pages({ method: "GET", path: "/v1/tenants", query }, options);
   }
 
@@ -613,7 +613,7 @@ export class Tenants extends Resource {
   }
 
   /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of its test world. A test key sees the sandbox tenants alone. */
-  listUsage(query: { day?: string; month?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
+  listUsage(query: { day?: string | null; month?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }
 }
@@ -631,7 +631,7 @@ export class TestWorld extends Resource {
   }
 
   /** Read the test world's messages. The messages of one number of the test world in both directions, as its customers see them, newest first. */
-  listConversations(query: { customer?: string; phone_number_id?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
+  listConversations(query: { customer?: string | null; phone_number_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
@@ -661,7 +661,7 @@ export class TestWorld extends Resource {
   }
 
   /** List the magic recipients. Recipients in the test world whose messages show one behaviour each, by their last four digits. */
-  listRecipients(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
+  listRecipients(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
@@ -676,7 +676,7 @@ export class TestWorld extends Resource {
   }
 
   /** List the magic texts. Last lines of messages in the test world that say what becomes of the message, or how its customer answers. */
-  listTexts(query: { limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
+  listTexts(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
     return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
 }
@@ -684,7 +684,7 @@ export class TestWorld extends Resource {
 /** Endpoints that receive events, their deliveries and replays. */
 export class Webhooks extends Resource {
   /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set. */
-  listDeliveries(query: { endpoint_id?: string; event_id?: string; event_type?: string; from?: string; http_status?: number; status?: "dead" | "delivered" | "failed" | "pending"; to?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
+  listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
     return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
   }
 
@@ -699,7 +699,7 @@ export class Webhooks extends Resource {
   }
 
   /** List webhook endpoints. Without their secrets. */
-  list(query: { uid?: string; limit?: number } = {}, options: RequestOptions = {}): Pages<Schemas["Endpoint"]> {
+  list(query: { uid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Endpoint"]> {
     return this.pages({ method: "GET", path: "/v1/webhooks", query }, options);
   }
 

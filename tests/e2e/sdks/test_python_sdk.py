@@ -258,8 +258,42 @@ def test_a_customer_without_a_number_is_answered_by_user_id(sdk: ModuleType) -> 
         replies.reply_body({**event, "user_id": None}, "Hi")
 
 
+@pytest.mark.parametrize(
+    ("message", "chosen"),
+    [
+        ({"type": "button", "button": {"payload": "yes", "text": "Yes"}}, ("yes", "Yes")),
+        (
+            {
+                "type": "interactive",
+                "interactive": {"type": "button_reply", "button_reply": {"id": "b", "title": "B"}},
+            },
+            ("b", "B"),
+        ),
+        (
+            {
+                "type": "interactive",
+                "interactive": {"type": "list_reply", "list_reply": {"id": "r", "title": "R"}},
+            },
+            ("r", "R"),
+        ),
+        ({"type": "interactive", "interactive": {"type": "nfm_reply", "nfm_reply": {}}}, None),
+        ({"type": "text", "text": {"body": "Yes"}}, None),
+    ],
+)
+def test_a_choice_is_read_whatever_offered_it(
+    sdk: ModuleType, message: dict[str, Any], chosen: tuple[str, str] | None
+) -> None:
+    choice = sdk.choice_of({"data": {"message": message}})
+    assert (choice and (choice.id, choice.title)) == chosen
+
+
 TYPED = """
-from whabuzz import WebhookVerifier, Whabuzz, types
+from http.server import BaseHTTPRequestHandler
+from whabuzz import WebhookVerifier, Whabuzz, choice_of, types
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        WebhookVerifier("whsec_").verify(b"", self.headers)
 
 client = Whabuzz("key", "http://127.0.0.1")
 message: types.OutgoingMessage = {"from": "1", "to": "2", "type": "text", "text": {"body": "x"}}
@@ -268,6 +302,9 @@ event = WebhookVerifier("whsec_").verify(b"", {})
 if event["type"] == "message.inbound":
     name: str = event["data"]["message"]["type"]
     client.messages.reply(event, name)
+    choice = choice_of(event)
+    if choice is not None:
+        title: str = choice.title
 elif event["type"] == "message.status":
     state: str = event["data"]["status"]["status"]
 """

@@ -1,5 +1,5 @@
 // Compiles: what the types of the SDK promise.
-import { type OutgoingMessage, RateLimited, Whabuzz, WebhookVerifier } from "whabuzz";
+import { choiceOf, type OutgoingMessage, RateLimited, Whabuzz, WebhookVerifier } from "whabuzz";
 
 const client = new Whabuzz({ apiKey: "key", baseUrl: "http://127.0.0.1" });
 const message: OutgoingMessage = { from: "1", to: "2", type: "text", text: { body: "x" }, unknown_member: [1] };
@@ -7,6 +7,8 @@ const wamid: string = (await client.messages.send(message)).messages[0]!.id;
 const event = await new WebhookVerifier("whsec_").verify("", {});
 if (event.type === "message.inbound") {
   const kind: string = event.data.message.type;
+  const chosen: string | undefined = choiceOf(event)?.title;
+  await client.media.get(chosen ?? "", { from: event.phone_number_id });
   await client.messages.reply(event, kind);
   if (event.data.message.type === "text") console.log(event.data.message.text.body.length);
   if (event.data.message.type === "image") console.log(event.data.message.image.id.length);

@@ -18,6 +18,7 @@ from whabuzz.errors import (
     Unprocessable,
     WhabuzzError,
 )
+from whabuzz.replies import Choice, choice_of
 from whabuzz.transport import Page
 from whabuzz.webhooks import WebhookVerifier
 
@@ -26,6 +27,7 @@ __all__ = [
     "APIError",
     "AsyncWhabuzz",
     "BatchDiffers",
+    "Choice",
     "Conflict",
     "Forbidden",
     "InvalidRequest",
@@ -42,4 +44,5 @@ __all__ = [
     "WebhookVerifier",
     "Whabuzz",
     "WhabuzzError",
+    "choice_of",
 ]

@@ -1,12 +1,31 @@
-"""The body that answers a customer's message: to the number that wrote, from the number that was written to."""
+"""What a customer chose, and the body that answers: to the number that wrote, from the number that was written to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from whabuzz import types
 from whabuzz.errors import WhabuzzError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a customer chose. `id` is that of the button or row, or the payload of a template's quick reply."""
+
+    id: str
+    title: str
+
+
+def choice_of(event: types.MessageInboundEvent) -> Choice | None:
+    """The customer's choice in your buttons, your list or a template's quick replies; None for any other message."""
+    message: Any = event["data"]["message"]
+    if message["type"] == "button":
+        return Choice(message["button"].get("payload", ""), message["button"].get("text", ""))
+    interactive = message.get("interactive") or {}
+    chosen = interactive.get("button_reply") or interactive.get("list_reply")
+    return Choice(chosen["id"], chosen.get("title", "")) if chosen else None
 
 
 def reply_body(

@@ -8,13 +8,19 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
 
 from whabuzz import types
 from whabuzz.errors import InvalidSignature
 
 TOLERANCE_SECONDS = 300
+
+
+class Headers(Protocol):
+    """The headers of a request: a mapping of any framework, or the message of `http.server`."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
 
 
 class WebhookVerifier:
@@ -26,7 +32,7 @@ class WebhookVerifier:
             raise ValueError("At least one secret (whsec_…) is needed.")
         self._keys = [_key(each) for each in secrets]
 
-    def verify(self, body: bytes | str, headers: Mapping[str, str]) -> types.Event | types.VerifyPing:
+    def verify(self, body: bytes | str, headers: Headers) -> types.Event | types.VerifyPing:
         """The event of a delivery, or the ping whose `challenge` is to be answered. Raises InvalidSignature.
 
         `body` is what arrived, before any parsing.
@@ -55,9 +61,7 @@ class WebhookVerifier:
             raise InvalidSignature("The body is not JSON.") from None
         return cast("types.Event | types.VerifyPing", event)
 
-    def verify_all(
-        self, body: bytes | str, headers: Mapping[str, str]
-    ) -> list[types.Event] | list[types.VerifyPing]:
+    def verify_all(self, body: bytes | str, headers: Headers) -> list[types.Event] | list[types.VerifyPing]:
         """The events of a delivery to an endpoint that takes several in one request; of a ping, the ping.
 
         Raises InvalidSignature.
