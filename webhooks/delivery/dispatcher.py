@@ -178,15 +178,8 @@ class _Dispatcher:
                 self.attempts = Attempts(
                     outbound, on_answer=self.egress.note, on_first=self.recorder.observe_age
                 )
-                self.senders.start()
-                await self._claim_until_idle()
-                wake_up.attach(None)
-                # What was handed over until then is on the loop by now.
-                await asyncio.sleep(0)
-                self._listen()
-                await self._release()
-                await self.senders.finish()
-                await self.attempts.close()
+                async with contextlib.aclosing(self.attempts):
+                    await self._run_senders()
         finally:
             wake_up.attach(None)
             self.recorder.finish()
@@ -196,6 +189,16 @@ class _Dispatcher:
             await self.listener.close()
             await self.claimer.close()
             await self.registration.close()
+
+    async def _run_senders(self) -> None:
+        self.senders.start()
+        await self._claim_until_idle()
+        wake_up.attach(None)
+        # What was handed over until then is on the loop by now.
+        await asyncio.sleep(0)
+        self._listen()
+        await self._release()
+        await self.senders.finish()
 
     async def _claim_until_idle(self) -> None:
         ends_at = time.monotonic() + LONGEST_RUN_SECONDS

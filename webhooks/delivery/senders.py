@@ -46,7 +46,7 @@ class Attempts:
         """The bodies that are assembled."""
         self._body_freed = asyncio.Event()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close what destinations have open."""
         await self._caller.aclose()
 

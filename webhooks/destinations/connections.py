@@ -66,6 +66,11 @@ class Connections:
                 await asyncio.shield(opening)
                 left = message.seconds - (time.monotonic() - began)
                 answer = await destination.send(message._replace(headers=named, seconds=left))
+        except asyncio.CancelledError:
+            # A client, or one that gave up, has cancelled what was waited for. A sender that is not cancelled goes on.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            answer = failed("connection_error", began)
         except Exception as error:  # noqa: BLE001 - clients raise errors of their own
             answer = destination.failure(error, began)
         is_open = opening.done() and not opening.cancelled() and opening.exception() is None
@@ -81,7 +86,7 @@ class Connections:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close them all."""
         for at in list(self._open):
             self._drop(at)

@@ -256,7 +256,7 @@ class EndpointCaller:
 
     async def aclose(self) -> None:
         """Close what destinations have open."""
-        await self._connections.close()
+        await self._connections.aclose()
 
     async def call(
         self,

@@ -1,21 +1,26 @@
 """Events to Kafka topics and RabbitMQ exchanges: keys and headers, refusals, and where brokers may be."""
 
+import asyncio
 import socket
 import socketserver
 import threading
-from contextlib import closing, suppress
+from contextlib import aclosing, closing, suppress
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
 
 from gateway.clock import now
 from gateway.outbound import client
+from gateway.outbound.client import Answer, Outbound
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, senders
 from webhooks.destinations import connections
+from webhooks.destinations.connections import Connections
+from webhooks.destinations.interface import Message
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import verify_ping
 from webhooks.tests.delivering import publish_one
@@ -199,6 +204,23 @@ def test_a_service_without_the_client_says_so(
     publish_one(tenant)
     dispatcher.run()
     assert (last(endpoint).status, last(endpoint).last_error) == ("failed", "client_missing")
+
+
+@pytest.mark.parametrize("kind", ["kafka", "rabbitmq"])
+def test_one_that_gives_up_cancels_no_sender(kind: str) -> None:
+    async def send_both() -> list[Answer]:
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            host = f"127.0.0.1:{silent.getsockname()[1]}"
+            given = {
+                "kafka": {"bootstrap_servers": host, "topic": "t", "security_protocol": "PLAINTEXT"},
+                "rabbitmq": {"url": f"amqp://{host}", "username": "u", "password": "p"},
+            }[kind]
+            to = connections.KINDS[kind].SETTINGS(**given)
+            async with Outbound(allow_private=True) as outbound, aclosing(Connections(outbound)) as opened:
+                messages = [Message(b"{}", {}, None, seconds) for seconds in (0.2, 5.0)]
+                return await asyncio.gather(*(opened.send(UUID(int=0), to, each) for each in messages))
+
+    assert [answer.error for answer in asyncio.run(send_both())] == ["timeout", "connection_error"]
 
 
 @pytest.mark.parametrize("kind", ["sqs", "s3", "kafka", "rabbitmq"])
