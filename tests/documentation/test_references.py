@@ -62,6 +62,7 @@ def targets(form: str) -> set[str]:
     return {*numbers, *re.findall(r"^- \*\*(\d+\.\d+)\*\*", text, re.MULTILINE)}
 
 
+@cache
 def prose(path: Path) -> str:
     """A file as one line, so that a reference may be wrapped over two lines of a comment."""
     return re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,28 +16,34 @@ APPS = ("tenants", "webhooks", "phone_numbers", "messaging", "billing")
 AUTHENTICATION = (ROOT / "docs" / "authentication.md").read_text()
 
 
+@cache
+def calls_in(folder: str) -> list[ast.Call]:
+    """All calls in the code of a folder."""
+    return [
+        node
+        for path in (ROOT / folder).rglob("*.py")
+        if "tests" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def calls_with(name: str, position: int, *folders: str) -> set[str]:
     """The constant first arguments of calls of a function in the code."""
     found = set()
     for folder in folders:
-        for path in (ROOT / folder).rglob("*.py"):
-            if "tests" in path.parts:
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(node, ast.Call)
-                    and getattr(node.func, "attr", getattr(node.func, "id", "")) == name
-                ):
-                    values = [
-                        *node.args[position : position + 1],
-                        *(k.value for k in node.keywords if k.arg == "action"),
-                    ]
-                    found |= {
-                        constant.value
-                        for value in values
-                        for constant in ast.walk(value)
-                        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-                    }
+        for node in calls_in(folder):
+            if getattr(node.func, "attr", getattr(node.func, "id", "")) == name:
+                values = [
+                    *node.args[position : position + 1],
+                    *(k.value for k in node.keywords if k.arg == "action"),
+                ]
+                found |= {
+                    constant.value
+                    for value in values
+                    for constant in ast.walk(value)
+                    if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+                }
     return found
 
 
