@@ -3,8 +3,10 @@
 import asyncio
 import socket
 import socketserver
+import ssl
 import threading
 from contextlib import aclosing, closing, suppress
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,13 +14,15 @@ import orjson
 import pytest
 
 from gateway.clock import now
+from gateway.http1 import new_tls_context
 from gateway.outbound import client
 from gateway.outbound.client import Answer, Outbound
 from tenants.models import Tenant
+from tests.certificates import self_signed
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, senders
-from webhooks.destinations import connections
+from webhooks.destinations import connections, rabbitmq
 from webhooks.destinations.connections import Connections
 from webhooks.destinations.interface import Message
 from webhooks.models import Delivery, Endpoint
@@ -137,6 +141,43 @@ def test_a_broker_that_another_one_names_is_checked_too(
         assert api.post(f"/v1/webhooks/{Endpoint.objects.get().id}/verify").status_code == 200
         relays.shutdown()
     assert len(kafka.records("named", 1)) == 1
+
+
+class TlsRelays(socketserver.ThreadingTCPServer):
+    """With the server's side of TLS."""
+
+    daemon_threads = True
+    tls: ssl.SSLContext
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.settimeout(10)
+        return self.tls.wrap_socket(connection, server_side=True), address
+
+
+def test_the_certificates_of_brokers_are_verified(
+    api: Api, rabbit: Rabbit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = self_signed(tmp_path)
+    monkeypatch.setattr(Relay, "to", rabbit.port)
+    rabbit.bind("tls")
+    with TlsRelays(("127.0.0.1", 0), Relay) as relays:
+        relays.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        relays.tls.load_cert_chain(certificate)
+        threading.Thread(target=relays.serve_forever, args=(0.02,), daemon=True).start()
+        at = f"127.0.0.1:{relays.server_address[1]}"
+        topic = {"bootstrap_servers": at, "topic": "t", "security_protocol": "SSL"}
+        for given in (
+            {"kind": "kafka", "destination": topic},
+            rabbit.exchange("tls", url=f"amqps://{at}"),
+        ):
+            answer = api.post("/v1/webhooks", given)
+            assert assert_error(answer, 422, "webhook_verify_failed")["details"]["error"] == "tls_error"
+        pem = "-----BEGIN CERT" + certificate.read_text().partition("-----BEGIN CERT")[2]
+        monkeypatch.setattr(rabbitmq, "tls_context", lambda: new_tls_context(trusted=pem))
+        assert make(api, rabbit.exchange("tls", url=f"amqps://{at}"))["status"] == "active"
+        relays.shutdown()
+    assert len(rabbit.received("tls")) == 1
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "127.0.0.1"])
