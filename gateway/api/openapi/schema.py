@@ -332,7 +332,10 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: what may be null already may be it once; drf-spectacular offers null once more."""
+    """Postprocessing: what may be null already may be it once; drf-spectacular offers null once more.
+
+    `readOnly` goes too: bodies and answers have schemas of their own, and oapi-codegen makes pointers of such members.
+    """
     plain: dict[str, Any] = _without_second_null(result)
     return plain
 
@@ -346,4 +349,8 @@ def _without_second_null(node: Any) -> Any:
         node = {name: value for name, value in node.items() if name != "oneOf"}
     if isinstance(kinds := node.get("type"), list):
         node = {**node, "type": list(dict.fromkeys(kinds))}
-    return {name: _without_second_null(value) for name, value in node.items()}
+    return {
+        name: _without_second_null(value)
+        for name, value in node.items()
+        if (name, value) != ("readOnly", True)
+    }

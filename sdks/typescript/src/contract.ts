@@ -3182,7 +3182,7 @@ export interface components {
              * Format: uuid
              * @description The business, a uuid.
              */
-            readonly tenant_id: string;
+            tenant_id: string;
             /** @description The name of the business. */
             tenant_name: string;
             /** @description Meta's id of your number. */
@@ -3210,7 +3210,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /** @description Your own id of the business, unique among yours; null when you gave none. */
@@ -3241,9 +3241,9 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /** @description What of the first steps is done. */
-            readonly checklist: components["schemas"]["Checklist"];
+            checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email?: (string | null) | string;
             /** @description How the business came, such as `signup`. */
@@ -3289,7 +3289,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /**
@@ -3303,7 +3303,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
@@ -3337,19 +3337,19 @@ export interface components {
              * Format: uuid
              * @description The business, a uuid.
              */
-            readonly tenant_id: string | null;
+            tenant_id: string | null;
             /**
              * Format: uuid
              * @description The platform that the key belongs to.
              */
-            readonly app_id: string | null;
+            app_id: string | null;
         };
         ApiKey: {
             /**
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /**
@@ -3363,7 +3363,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
@@ -3417,7 +3417,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
         };
@@ -3486,7 +3486,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
@@ -3579,7 +3579,7 @@ export interface components {
         };
         AuditEntry: {
             /** @description Its number, ascending. */
-            readonly id: number;
+            id: number;
             /**
              * Format: uuid
              * @description The business, a uuid.
@@ -3602,7 +3602,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
         };
         Batch: {
             /** @description Its id. */
@@ -3638,7 +3638,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
@@ -3833,7 +3833,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
@@ -3845,7 +3845,7 @@ export interface components {
              */
             completed_at?: string | null;
             /** @description What became of its messages: how many have which status now, each counted once. */
-            readonly outcomes: components["schemas"]["BatchOutcomes"];
+            outcomes: components["schemas"]["BatchOutcomes"];
         };
         BatchDocumentMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
@@ -3967,23 +3967,23 @@ export interface components {
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid?: string | null;
             /** @description WhatsApp's answer, byte for byte; null without one. */
-            readonly response: {
+            response: {
                 [key: string]: unknown;
             } | null;
             /** @description The event: `evt_` and 26 characters. */
-            readonly event_id: string | null;
+            event_id: string | null;
             /**
              * Format: date-time
              * @description When it was sent, ISO 8601 in UTC; null before.
              */
             sent_at?: string | null;
             /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
-            readonly duplicate_of: components["schemas"]["BatchPlace"] | null;
+            duplicate_of: components["schemas"]["BatchPlace"] | null;
             /**
              * @description Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null. `opted_out`: the customer opted out; `message_ref`: another message has its name; `batch_ended`: the batch was cancelled or waited too long.
              * @enum {string|null}
              */
-            readonly skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
+            skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
         };
         BatchItemList: {
             /** @description The entries, in their order. */
@@ -4048,7 +4048,7 @@ export interface components {
         };
         BatchPlace: {
             /** @description The batch of that message: `bat_` and 26 characters. */
-            readonly batch_id: string | null;
+            batch_id: string | null;
             /** @description Its place in that batch, from 0. */
             idx: number;
         };
@@ -4438,7 +4438,7 @@ export interface components {
             /** @description Its id. */
             id: string;
             /** @description The hosted link to send your customer to. */
-            readonly url: string;
+            url: string;
             /**
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
@@ -4452,7 +4452,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
@@ -4620,7 +4620,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /**
@@ -4636,7 +4636,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
@@ -4701,7 +4701,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
@@ -4713,13 +4713,13 @@ export interface components {
              */
             completed_at?: string | null;
             /** @description What Meta would refuse by what is known of your templates; the messages are sent all the same. */
-            readonly warnings: components["schemas"]["BatchWarning"][];
+            warnings: components["schemas"]["BatchWarning"][];
         };
         CreatedConnectSession: {
             /** @description Its id. */
             id: string;
             /** @description An address. */
-            readonly url: string;
+            url: string;
             /**
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
@@ -4750,7 +4750,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
@@ -4789,7 +4789,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description The names, each with a mask for its value; none when no key opens them. */
-            readonly headers: {
+            headers: {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
@@ -4803,19 +4803,19 @@ export interface components {
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
-            readonly retry_schedule: number[] | null;
+            retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
-            readonly tls: components["schemas"]["TlsSettings"] | null;
+            tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
-            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
-            readonly asymmetric_signature: boolean;
+            asymmetric_signature: boolean;
             /** @description Where the events of another kind than `webhook` go; null for a webhook. */
-            readonly destination: components["schemas"]["DestinationSettings"] | null;
+            destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
-            readonly public_key: string | null;
+            public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
-            readonly batch: components["schemas"]["BatchSettings"] | null;
+            batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
             quiet_seconds?: number | null;
             /**
@@ -4901,7 +4901,7 @@ export interface components {
             /** @description The ad or post that the customer came from last; null when there was none. */
             last_referral: components["schemas"]["LastReferral"] | null;
             /** @description From marketing messages. */
-            readonly opted_out: boolean;
+            opted_out: boolean;
             /**
              * Format: date-time
              * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
@@ -5010,7 +5010,7 @@ export interface components {
             /** @description Its id. */
             id: string;
             /** @description The event: `evt_` and 26 characters. */
-            readonly event_id: string;
+            event_id: string;
             /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
             /**
@@ -5039,7 +5039,7 @@ export interface components {
             /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
-            readonly replay_of: string | null;
+            replay_of: string | null;
         };
         /** @description An attempt. What the receiver said is kept of the newest failed ones, while the event's body is. */
         DeliveryAttempt: {
@@ -5079,7 +5079,7 @@ export interface components {
             /** @description Its id. */
             id: string;
             /** @description The event: `evt_` and 26 characters. */
-            readonly event_id: string;
+            event_id: string;
             /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
             /**
@@ -5106,11 +5106,11 @@ export interface components {
              */
             next_attempt_at?: string | null;
             /** @description The last 20 attempts, oldest first. */
-            readonly attempt_log: components["schemas"]["DeliveryAttempt"][];
+            attempt_log: components["schemas"]["DeliveryAttempt"][];
             /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
-            readonly replay_of: string | null;
+            replay_of: string | null;
         };
         /** @description Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md). */
         DestinationSettings: {
@@ -5160,7 +5160,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /**
@@ -5181,7 +5181,7 @@ export interface components {
              * Format: uuid
              * @description The business, a uuid.
              */
-            readonly tenant_id: string | null;
+            tenant_id: string | null;
             /** @description The name of the business. */
             tenant_name: string;
         };
@@ -5307,7 +5307,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
@@ -5346,7 +5346,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description The names, each with a mask for its value; none when no key opens them. */
-            readonly headers: {
+            headers: {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
@@ -5360,19 +5360,19 @@ export interface components {
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
-            readonly retry_schedule: number[] | null;
+            retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
-            readonly tls: components["schemas"]["TlsSettings"] | null;
+            tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
-            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
-            readonly asymmetric_signature: boolean;
+            asymmetric_signature: boolean;
             /** @description Where the events of another kind than `webhook` go; null for a webhook. */
-            readonly destination: components["schemas"]["DestinationSettings"] | null;
+            destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
-            readonly public_key: string | null;
+            public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
-            readonly batch: components["schemas"]["BatchSettings"] | null;
+            batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
             quiet_seconds?: number | null;
             /**
@@ -5681,7 +5681,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
@@ -5720,7 +5720,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description The names, each with a mask for its value; none when no key opens them. */
-            readonly headers: {
+            headers: {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
@@ -5734,19 +5734,19 @@ export interface components {
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
-            readonly retry_schedule: number[] | null;
+            retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
-            readonly tls: components["schemas"]["TlsSettings"] | null;
+            tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
-            readonly oauth2: components["schemas"]["OAuth2Settings"] | null;
+            oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
-            readonly asymmetric_signature: boolean;
+            asymmetric_signature: boolean;
             /** @description Where the events of another kind than `webhook` go; null for a webhook. */
-            readonly destination: components["schemas"]["DestinationSettings"] | null;
+            destination: components["schemas"]["DestinationSettings"] | null;
             /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
-            readonly public_key: string | null;
+            public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
-            readonly batch: components["schemas"]["BatchSettings"] | null;
+            batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
             quiet_seconds?: number | null;
             /**
@@ -5774,7 +5774,7 @@ export interface components {
             /** @description Failed attempts since the last success. */
             consecutive_failures?: number;
             /** @description How the endpoint does. */
-            readonly health: components["schemas"]["EndpointHealth"];
+            health: components["schemas"]["EndpointHealth"];
         };
         /** @description How many of each kind went. */
         Erased: {
@@ -5799,7 +5799,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Whether everything is gone yet. `pending`: will be asked for; `completed`: all came.
              * @enum {string}
@@ -5818,7 +5818,7 @@ export interface components {
             /** @description A keyed hash of the customer's id. */
             customer_hash: string;
             /** @description What went; null before. */
-            readonly erased: components["schemas"]["Erased"] | null;
+            erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
             /** @description The entries, in their order. */
@@ -5875,7 +5875,7 @@ export interface components {
             /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type: components["schemas"]["EventType"];
             /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
-            readonly api_version: string;
+            api_version: string;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -5906,15 +5906,15 @@ export interface components {
              * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string|null}
              */
-            readonly direction: "inbound" | "outbound" | null;
+            direction: "inbound" | "outbound" | null;
             /** @description Where it stands. */
             status?: string | null;
             /** @description The code of what went wrong; null when nothing did. */
             error_code?: number | null;
             /** @description Whether the body is still kept. */
-            readonly payload_available: boolean;
+            payload_available: boolean;
             /** @description Its deliveries to your endpoints. */
-            readonly deliveries: components["schemas"]["DeliveryCounts"];
+            deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
          * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
@@ -5957,7 +5957,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description What is in it: the whole account, or one customer's data. `account`: everything of the account; `customer`: what is stored of one customer.
              * @enum {string}
@@ -5967,14 +5967,14 @@ export interface components {
              * @description Whether the file can be fetched yet. `pending`: will be asked for; `completed`: all came.
              * @enum {string}
              */
-            readonly status: "pending" | "completed";
+            status: "pending" | "completed";
             /** @description How many lines the file has; null while it is written. */
             lines: number | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
         };
         ExportRequest: {
             /** @description The customer, by wa_id or user_id; without it the whole account. */
@@ -7493,17 +7493,17 @@ export interface components {
             /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type?: string | null;
             /** @description The template of the message. */
-            readonly template: components["schemas"]["SentTemplate"] | null;
+            template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
-            readonly batch_id: string | null;
+            batch_id: string | null;
             /** @description Its place in the batch, from 0. */
             idx?: number | null;
             /** @description The event: `evt_` and 26 characters. */
-            readonly event_id: string | null;
+            event_id: string | null;
             /** @description What WhatsApp says of the price. */
-            readonly pricing: components["schemas"]["Pricing"] | null;
+            pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
-            readonly referral: components["schemas"]["Referral"] | null;
+            referral: components["schemas"]["Referral"] | null;
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
@@ -7632,12 +7632,12 @@ export interface components {
             /** @description WhatsApp's particulars of this case. */
             details: string | null;
             /** @description What went wrong and what repairs it; null for an unknown code. */
-            readonly hint: string | null;
+            hint: string | null;
             /**
              * Format: uri
              * @description The page about this code; null for an unknown code.
              */
-            readonly doc_url: string | null;
+            doc_url: string | null;
         };
         MessageErrorData: {
             /** @description Always `whatsapp`. */
@@ -8404,17 +8404,17 @@ export interface components {
             /** @description Which kind it is; the member of the same name holds the content, where there is one. */
             type?: string | null;
             /** @description The template of the message. */
-            readonly template: components["schemas"]["SentTemplate"] | null;
+            template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
-            readonly batch_id: string | null;
+            batch_id: string | null;
             /** @description Its place in the batch, from 0. */
             idx?: number | null;
             /** @description The event: `evt_` and 26 characters. */
-            readonly event_id: string | null;
+            event_id: string | null;
             /** @description What WhatsApp says of the price. */
-            readonly pricing: components["schemas"]["Pricing"] | null;
+            pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
-            readonly referral: components["schemas"]["Referral"] | null;
+            referral: components["schemas"]["Referral"] | null;
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
@@ -8746,9 +8746,9 @@ export interface components {
             /** @description Tax that the buyer deducts at source, in percent of the taxable value; 0 for none. */
             tds_percent: number;
             /** @description Whether nothing is missing for an invoice. */
-            readonly complete: boolean;
+            complete: boolean;
             /** @description What is missing. */
-            readonly missing: string[];
+            missing: string[];
         };
         ProfileRequest: {
             /** @description The name of the business as the tax office knows it. */
@@ -8928,7 +8928,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
@@ -8944,7 +8944,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
@@ -9001,7 +9001,7 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
@@ -9013,7 +9013,7 @@ export interface components {
              */
             completed_at?: string | null;
             /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
-            readonly same_messages: boolean;
+            same_messages: boolean;
         };
         /** @description Preview of a replay: how much, since when, and how long its release takes at least. */
         ReplayPreview: {
@@ -9073,7 +9073,7 @@ export interface components {
             /** @description Whether it repeats an earlier delivery. */
             is_replay?: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
-            readonly replay_of: string | null;
+            replay_of: string | null;
         };
         ReplyButton: {
             /**
@@ -9198,7 +9198,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret: string;
             /** @description The first characters of the secret. */
@@ -9252,7 +9252,7 @@ export interface components {
             /** @description WhatsApp's id of the message that was sent. */
             wamid: string | null;
             /** @description WhatsApp's answer, or the error that says why it was not sent; null until it has ended. */
-            readonly response: {
+            response: {
                 [key: string]: unknown;
             } | null;
             /** @description Its event `message.outbound`: `evt_` and 26 characters. */
@@ -9869,7 +9869,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
@@ -10318,7 +10318,7 @@ export interface components {
              * Format: uuid
              * @description Its id.
              */
-            readonly id: string;
+            id: string;
             /** @description Its name. */
             name: string;
             /** @description Your own id of the business, unique among yours; null when you gave none. */
@@ -10349,9 +10349,9 @@ export interface components {
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            readonly created_at: string;
+            created_at: string;
             /** @description What of the first steps is done. */
-            readonly checklist: components["schemas"]["Checklist"];
+            checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email?: (string | null) | string;
         };
