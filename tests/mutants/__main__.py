@@ -2,6 +2,7 @@
 
     python -m tests.mutants                     all of them
     python -m tests.mutants messaging/ 2/4      those of files that begin so; the second quarter of them
+    python -m tests.mutants --changed           those of files that differ from where this branch left main
 
 Exit code 1 when a mutant survives without a reason, no longer applies, or its tests fail without it.
 """
@@ -189,6 +190,15 @@ def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]
     return [mutant for mutant in mutants if mutant.file.startswith(beginning)][number - 1 :: parts]
 
 
+def changed() -> set[str]:
+    """The files that differ from where this branch left main, also those that are not committed."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    return set(git("diff", "--name-only", git("merge-base", "main", "HEAD").strip()).splitlines())
+
+
 def tried(directory: Path, mutants: Sequence[Mutant]) -> int:
     """Try the mutants one by one in a copy of the project; returns how many ended other than they should."""
     copy = Copy(directory)
@@ -211,9 +221,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("beginning", nargs="?", default="")
     parser.add_argument("part", nargs="?", default="1/1")
+    parser.add_argument("--changed", action="store_true")
     arguments = parser.parse_args()
-    mutants = chosen(catalogue(), arguments.beginning, arguments.part)
-    lanes = min(os.cpu_count() or 1, len(mutants)) or 1
+    files = changed() if arguments.changed else None
+    mutants = [mutant for mutant in catalogue() if files is None or mutant.file in files]
+    mutants = chosen(mutants, arguments.beginning, arguments.part)
+    if not mutants:
+        _say("The catalogue has no mutant of these files.")
+        return 0
+    lanes = min(os.cpu_count() or 1, len(mutants))
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory, ThreadPoolExecutor(lanes) as pool:
         shares = [mutants[lane::lanes] for lane in range(lanes)]
         bad = sum(pool.map(tried, [Path(directory, str(lane)) for lane in range(lanes)], shares))
