@@ -59,7 +59,7 @@ OF_WEBHOOKS = frozenset(
     {"url", "format", "verify_token", "headers", "tls", "oauth2", "batch", "quiet_seconds"}
 )
 """Members that only endpoints over HTTPS have."""
-NOT_OF_ARCHIVES = OF_WEBHOOKS | {"batch", "quiet_seconds", "ordered", "rate_per_second"}
+NOT_OF_ARCHIVES = OF_WEBHOOKS | {"ordered", "rate_per_second"}
 """An archive has its own way to collect events."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
