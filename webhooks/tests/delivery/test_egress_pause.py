@@ -135,7 +135,7 @@ def test_an_ordered_delivery_keeps_its_place(
     assert not Delivery.objects.filter(customer_key=None).exists()
     proxy.start()
     # The first one stays put off: its customer's next events wait for it.
-    first = Delivery.objects.order_by("id")[0]
+    first = Delivery.objects.order_by("event_id")[0]
     Delivery.objects.exclude(pk=first.pk).update(next_attempt_at=now())
     dispatcher.run()
     assert receiver.received == []
