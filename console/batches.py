@@ -1,23 +1,30 @@
-"""Console pages of batches: the list, and one batch with its progress and failed messages."""
+"""Console pages of batches: the list, and one batch with its progress and failed messages; and of what waits for its
+time, single messages and batches."""
 
 import csv
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
+from django import forms
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 
 from console import lists
 from console.error_codes import meanings_of
 from console.number_forms import shown_numbers
 from console.visit import Visit, flash_errors, or_404, require_open
+from gateway.api.errors import InvalidRequest
 from gateway.clock import now
 from messaging import csv_batches
 from messaging.batches import lifecycle
 from messaging.batches.outcomes import outcomes_of
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchItem, ScheduledMessage
+from messaging.sending import schedule
 
 FAILED_SHOWN = 100
 SETTLED_AFTER = timedelta(days=1)
@@ -63,6 +70,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
             "meanings": meanings_of(error.get("code") for _, _, error in shown),
             "opted_out": found.skip_opted_out and found.items.filter(skip_reason="opted_out").count(),
             "most": FAILED_SHOWN,
+            "time_form": TimeForm(visit=visit) if _waits_for_time(found) else None,
         },
     )
 
@@ -90,12 +98,113 @@ def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpRespons
     return response
 
 
+class TimeForm(forms.Form):
+    """Another time, in the person's time zone."""
+
+    send_at = forms.DateTimeField(
+        label="Send it at", widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+    )
+
+    def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._zone = visit.zone
+        self.fields[
+            "send_at"
+        ].help_text = f"In {visit.zone_name}, at most {schedule.MOST_AHEAD.days} days ahead."
+
+    def full_clean(self) -> None:
+        with timezone.override(self._zone):
+            super().full_clean()
+
+    def clean_send_at(self) -> datetime:
+        try:
+            return schedule.moment_of(self.cleaned_data["send_at"].isoformat())
+        except InvalidRequest as error:
+            raise ValidationError((error.details or {})["fields"][schedule.MEMBER]) from None
+
+
+def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """What waits for its time; with `all` also messages that were sent or cancelled."""
+    scope = _scope(visit)
+    rows, wants_all = schedule.messages(**scope), "all" in request.GET
+    if not wants_all:
+        rows = rows.filter(status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING])
+    page = lists.page_of(rows, request)
+    batches = lifecycle.batches(**scope).filter(waiting_for=Batch.WaitingFor.SCHEDULED).order_by("send_at")
+    waiting = list(batches[: lists.ROWS_PER_PAGE])
+    senders = {row.phone_number_id for row in page.rows} | {row.phone_number_id for row in waiting}
+    numbers = shown_numbers(visit, senders)
+    return render(
+        request,
+        "console/messaging/scheduled.html",
+        {
+            "page": page,
+            "wants_all": wants_all,
+            "rows": [(row, numbers.get(row.phone_number_id, row.phone_number_id)) for row in page.rows],
+            "batches": [
+                (row, _title(row) or row.public_id, numbers.get(row.phone_number_id, row.phone_number_id))
+                for row in waiting
+            ],
+        },
+    )
+
+
+def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResponse:
+    """One scheduled message; POST changes its time, or with `cancel` calls it off."""
+    scope = _scope(visit)
+    with or_404():
+        found = schedule.find(**scope, scheduled_id=scheduled_id)
+    form = TimeForm(request.POST if "send_at" in request.POST else None, visit=visit)
+    if request.method == "POST":
+        require_open(visit)
+        with flash_errors(request):
+            if "cancel" in request.POST:
+                schedule.cancel(found)
+                messages.success(request, "Cancelled: it is not sent.")
+            elif form.is_valid():
+                schedule.change(found, form.cleaned_data["send_at"])
+                messages.success(request, "Its time is changed.")
+        if not form.errors:
+            return redirect("console_scheduled_message", scheduled_id)
+    body = orjson.loads(bytes(found.body) or b"{}")
+    return render(
+        request,
+        "console/messaging/scheduled_message.html",
+        {
+            "message": found,
+            "to": str(body.get("to") or body.get("recipient") or ""),
+            "text": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode() if body else "",
+            "error": csv_batches.error_of(bytes(found.response or b"")),
+            "number": shown_numbers(visit, [found.phone_number_id]).get(found.phone_number_id),
+            "form": form,
+        },
+        status=400 if form.errors else 200,
+    )
+
+
+def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
+    """Give a batch that waits for its time another one; with `now` it begins."""
+    require_open(visit)
+    _batch(visit, batch_id)
+    form = TimeForm(request.POST, visit=visit)
+    is_now = "now" in request.POST
+    if not is_now and not form.is_valid():
+        messages.error(request, str(form.errors["send_at"][0]))
+        return redirect("console_batch", batch_id)
+    scope = _scope(visit)
+    with flash_errors(request):
+        send_at = None if is_now else form.cleaned_data["send_at"]
+        lifecycle.reschedule(**scope, batch_id=batch_id, send_at=send_at)
+        messages.success(request, "Its time is changed.")
+    return redirect("console_batch", batch_id)
+
+
 def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Stop a batch."""
     require_open(visit)
     _batch(visit, batch_id)
     with flash_errors(request):
-        lifecycle.cancel(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)
+        lifecycle.cancel(**_scope(visit), batch_id=batch_id)
         messages.success(request, "Cancelled. What was under way may still arrive.")
     return redirect("console_batch", batch_id)
 
@@ -105,14 +214,23 @@ def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     require_open(visit)
     _batch(visit, batch_id)
     with flash_errors(request):
-        lifecycle.retry(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)
+        lifecycle.retry(**_scope(visit), batch_id=batch_id)
         messages.success(request, "The items that were certainly not sent are queued again.")
     return redirect("console_batch", batch_id)
 
 
+def _scope(visit: Visit) -> dict[str, Any]:
+    return {"tenant_id": visit.tenant.id, "environment": visit.environment}
+
+
 def _batch(visit: Visit, batch_id: str) -> Batch:
     with or_404():
-        return lifecycle.find(tenant_id=visit.tenant.id, environment=visit.environment, batch_id=batch_id)
+        return lifecycle.find(**_scope(visit), batch_id=batch_id)
+
+
+def _waits_for_time(found: Batch) -> bool:
+    """Whether a batch can be given another time."""
+    return found.waiting_for == Batch.WaitingFor.SCHEDULED and found.started_at is None
 
 
 def _progress_of(found: Batch) -> dict[str, Any]:

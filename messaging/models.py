@@ -216,6 +216,8 @@ class Batch(models.Model):
     """Bytes of all items together, as Meta gets them."""
     messages_hash = models.BinaryField(max_length=32, null=True)
     """SHA-256 of its messages as the caller wrote them, less white space; null for a batch older than this column."""
+    customer_hours = models.JSONField(null=True)
+    """It is sent only in these hours (`sending/customer_hours.py`); null for one that goes at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
     """Whether customers who opted out when their turn comes are passed over."""
     traceparent = models.CharField(max_length=55, null=True)
@@ -346,6 +348,8 @@ class ScheduledMessage(models.Model):
     phone_number_id = models.CharField(max_length=64)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.SCHEDULED)
     send_at = models.DateTimeField()
+    customer_hours = models.JSONField(null=True)
+    """It is sent only in these hours (`sending/customer_hours.py`); null for one that goes at any time."""
     body = models.BinaryField()
     """What the upstream receives, byte for byte; empty once it has ended: the event has it then."""
     claimed_until = models.DateTimeField(null=True)

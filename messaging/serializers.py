@@ -10,10 +10,24 @@ from gateway import ids
 from messaging.models import Batch, BatchItem
 
 
+class CustomerHoursOut(serializers.Serializer[dict[str, int]]):
+    """`customer_hours`: by the clocks of the customers' zones."""
+
+    to = serializers.IntegerField(help_text="Nothing of it is sent from this hour on.")
+
+    def get_fields(self) -> dict[str, Any]:
+        opens = serializers.IntegerField(help_text="Nothing of it is sent before this hour.")
+        return {"from": opens, **super().get_fields()}
+
+
 class BatchOut(serializers.ModelSerializer[Batch]):
     id = serializers.CharField(source="public_id")
     send_at = serializers.DateTimeField(
         allow_null=True, help_text="Nothing of it is sent before; null for a batch that was given no time."
+    )
+
+    customer_hours = CustomerHoursOut(
+        allow_null=True, help_text="It is sent in these hours of its customers' days; null at any."
     )
 
     class Meta:
@@ -28,6 +42,7 @@ class BatchOut(serializers.ModelSerializer[Batch]):
             "client_ref",
             "waiting_for",
             "send_at",
+            "customer_hours",
             "skip_opted_out",
             "created_at",
             "started_at",

@@ -64,6 +64,7 @@ EVENT = "GET /v1/events/{event_id}"
 NUMBER = "GET /v1/numbers/{phone_number_id}"
 MESSAGE = "GET /v1/messages/{message_id}"
 BATCH = "GET /v1/messages/batch/{batch_id}"
+SCHEDULED = "GET /v1/messages/scheduled/{scheduled_id}"
 TEMPLATE = "GET /v1/templates/{template_id}"
 INVOICE = "GET /v1/billing/invoices/{invoice_id}"
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
@@ -211,6 +212,8 @@ PAGES: dict[str, Page] = {
     "console_messages": Page("integration"),
     "console_message": Page("integration", of=MESSAGE),
     "console_batches": Page("integration"),
+    "console_scheduled": Page("integration"),
+    "console_scheduled_message": Page("integration", changes=True, of=SCHEDULED, body={"cancel": ""}),
     "console_csv_upload": Page("integration", changes=True),
     "console_csv_columns": Page("integration", make=_file),
     "console_csv_problems": Page("integration", make=_file),
@@ -220,6 +223,7 @@ PAGES: dict[str, Page] = {
     "console_batch_failed": Page("integration", of=BATCH),
     "console_batch_cancel": _does("integration", BATCH),
     "console_batch_retry": _does("integration", BATCH),
+    "console_batch_time": _does("integration", BATCH, now=""),
     "console_templates": Page("integration"),
     "console_templates_sync": _does("integration"),
     "console_template_new": Page("integration", changes=True),

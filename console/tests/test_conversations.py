@@ -15,6 +15,8 @@ from gateway.clock import now
 from messaging.conversations import listing, read_marks
 from messaging.models import MessageTemplate, ReadMark
 from messaging.tests.incoming import number_of
+from messaging.tests.test_opt_outs import T0
+from messaging.tests.test_opt_outs import write as take_in
 from phone_numbers.models import PhoneNumber
 from tenants.audit import GATEWAY
 from tenants.models import AuditEntry, Tenant
@@ -135,6 +137,18 @@ def test_the_customer_who_wrote_last_comes_first(tenant: Tenant, browser: Client
     assert "You: Open until nine." in second
     assert "+919812345678" in second
     assert "Closed" in second
+
+
+def test_a_customer_who_opted_out_carries_a_mark_until_it_ends(browser: Client, here: PhoneNumber) -> None:
+    take_in("STOP")
+    (row,) = rows(browser)
+    assert "No marketing" in row
+    page = text(browser, THREAD)
+    assert "Wants no marketing" in page
+    assert 'title="Wrote a stop word on' in page
+    take_in("START", at=T0 + 60)
+    assert "No marketing" not in rows(browser)[0]
+    assert "Wants no marketing" not in text(browser, THREAD)
 
 
 def test_pages_of_the_list_name_each_conversation_once(

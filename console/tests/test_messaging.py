@@ -3,6 +3,7 @@
 import html
 import re
 import time
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.browsers import text
+from tests.fixtures import Api
 from tests.simulated import RunningSimulator
 from webhooks.models import Endpoint, Event, Message
 
@@ -303,6 +305,45 @@ def test_a_batch_is_listed_shown_and_cancelled(browser: Client, batch: Batch) ->
     browser.post(f"/console/batches/{batch.public_id}/cancel")
     batch.refresh_from_db()
     assert batch.status == "cancelled"
+
+
+def test_what_waits_for_its_time_is_listed_changed_and_cancelled(
+    browser: Client, api: Api, number: PhoneNumber
+) -> None:
+    send_at = (now() + timedelta(hours=3)).isoformat()
+    body = {"from": number.phone_number_id, "to": "+919812345678", "type": "text", "text": {"body": "Hi"}}
+    hours = {"from": 0, "to": 24}
+    scheduled_id = api.post(
+        "/v1/messages/scheduled", {**body, "send_at": send_at, "customer_hours": hours}
+    ).json()["id"]
+    batch = {"from": body.pop("from"), "messages": [body], "send_at": send_at, "client_ref": "evening"}
+    batch_id = api.post("/v1/messages/batch", batch).json()["id"]
+    listed = text(browser, "/console/scheduled")
+    assert scheduled_id in listed
+    assert "evening" in listed
+    page = f"/console/scheduled/{scheduled_id}"
+    shown = text(browser, page)
+    for words in ("to +919812345678", "in 3 hours", "From 0 to 24 o’clock", '"body": "Hi"'):
+        assert words in html.unescape(shown), words
+    # The time is typed in the person's zone, India's.
+    day = (now() + timedelta(days=2)).date()
+    for path in (page, f"/console/batches/{batch_id}/time"):
+        assert browser.post(path, {"send_at": f"{day}T18:30"}).status_code == 302
+    assert api.get(f"/v1/messages/scheduled/{scheduled_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
+    assert api.get(f"/v1/messages/batch/{batch_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
+    for wrong in ("", "soon", f"{now().year - 1}-01-01T10:00"):
+        answer = html.unescape(browser.post(page, {"send_at": wrong}, follow=True).content.decode())
+        assert re.search("This field is required|Enter a valid|Must be in the future", answer)
+    assert api.get(f"/v1/messages/scheduled/{scheduled_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
+    browser.post(f"/console/batches/{batch_id}/time", {"send_at": ""})
+    assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] == "scheduled"
+    browser.post(f"/console/batches/{batch_id}/time", {"now": ""})
+    assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] is None
+    browser.post(page, {"cancel": ""})
+    assert api.get(f"/v1/messages/scheduled/{scheduled_id}").json()["status"] == "cancelled"
+    assert scheduled_id not in text(browser, "/console/scheduled")
+    assert scheduled_id in text(browser, "/console/scheduled?all=1")
+    assert "Change the time" not in text(browser, page)
 
 
 def test_failed_items_say_why(browser: Client, batch: Batch) -> None:

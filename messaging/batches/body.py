@@ -20,11 +20,12 @@ from gateway.api.json import MOST_NESTED, parse_object, values_in
 from gateway.api.limits import API_BODY_BYTES
 from gateway.api.query import phone_digits
 from gateway.api.validation import LONGEST_NAME, SHOWN_PROBLEMS, unknown_member
-from messaging.sending import outbound, schedule
+from messaging.sending import customer_hours, outbound, schedule
+from messaging.sending.customer_hours import CustomerHours
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The largest body of a batch."""
-MEMBERS = ("from", "client_ref", "send_at", "skip_opted_out", "messages")
+MEMBERS = ("from", "client_ref", "send_at", "customer_hours", "skip_opted_out", "messages")
 MAX_MESSAGES = 10_000
 LONGEST_REF = 255
 """Characters of a `client_ref` and of a `message_ref`."""
@@ -70,6 +71,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
     messaging_product: Raw = Raw()
     message_ref: Raw = Raw()
     send_at: Raw = Raw()
+    customer_hours: Raw = Raw()
     text: Raw = Raw()
     image: Raw = Raw()
     video: Raw = Raw()
@@ -103,6 +105,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
     from_: Raw = Raw()
     client_ref: Raw = Raw()
     send_at: Raw = Raw()
+    customer_hours: Raw = Raw()
     skip_opted_out: Raw = Raw()
 
     @property
@@ -123,6 +126,17 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
     def moment(self) -> datetime | None:
         """The `send_at`. Raises InvalidRequest."""
         return schedule.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
+
+    @property
+    def hours(self) -> CustomerHours | None:
+        """The `customer_hours`, without zones yet. Raises InvalidRequest."""
+        if not _is_given(self.customer_hours):
+            return None
+        written = bytes(self.customer_hours) if len(memoryview(self.customer_hours)) <= LONGEST_TEXT else b""
+        try:
+            return customer_hours.hours_of(orjson.loads(written))
+        except orjson.JSONDecodeError:
+            return customer_hours.hours_of(None)
 
     @property
     def skips_opted_out(self) -> bool:
@@ -185,8 +199,9 @@ class Problems:
                 problems[content] = f"Required: the content of a message of the type {content}, {kind}."
         if _is_given(item.message_ref) and not _is_reference(_text(item.message_ref) or ""):
             problems["message_ref"] = _NO_REFERENCE
-        if item.send_at:
-            problems[outbound.SEND_AT] = "A batch has one time: give it beside `messages`."
+        for own, given in ((outbound.SEND_AT, item.send_at), (outbound.CUSTOMER_HOURS, item.customer_hours)):
+            if given:
+                problems[own] = "A batch has one time: give it beside `messages`."
         if problems:
             self.add(idx, problems)
 

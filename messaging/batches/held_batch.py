@@ -30,6 +30,7 @@ from messaging.batches import references
 from messaging.batches.body import customer_of
 from messaging.models import Batch
 from messaging.pacing import rate_of
+from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
@@ -50,7 +51,8 @@ FROM (
         JOIN tenants_tenant t ON t.id = c.tenant_id
         LEFT JOIN numbers_phonenumber n
             ON n.phone_number_id = c.phone_number_id AND n.tenant_id = c.tenant_id AND n.environment = c.environment,
-        LATERAL (SELECT CASE WHEN c.send_at > now() AND c.started_at IS NULL THEN 'scheduled'
+        LATERAL (SELECT CASE WHEN c.send_at > now() AND (c.started_at IS NULL OR c.customer_hours IS NOT NULL)
+                             THEN 'scheduled'
                              WHEN NOT {SERVED.format(row="c")} THEN 'tenant_suspended'
                              WHEN n.id IS NULL THEN 'number_released'
                              WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS r (reason)
@@ -88,6 +90,8 @@ class Held:
     given_up: bool
     """It waited too long, or its number left the tenant: its unsent items are skipped."""
     traceparent: str | None
+    customer_hours: str | None = None
+    """JSON: it is sent only in these hours of its customers (`sending/customer_hours.py`)."""
 
     @property
     def public_id(self) -> str:
@@ -150,7 +154,7 @@ FROM (
 ) AS free
 WHERE b.id = free.id
 RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries,
-    b.skip_opted_out, free.given_up, b.traceparent
+    b.skip_opted_out, free.given_up, b.traceparent, b.customer_hours::text
 """
 
 HOLDERS = """
@@ -392,7 +396,10 @@ def record(held: Held, number: Sender, results: Sequence[ItemResult]) -> None:
 
 
 def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
-    """Give the batch back unfinished: items that were claimed and certainly not sent are free again."""
+    """Release the batch unfinished: items that were claimed and certainly not sent are free again.
+
+    One whose customers' hours are over waits for the next ones.
+    """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
         if batch.lease_token != held.lease:
@@ -403,7 +410,9 @@ def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
                 "WHERE batch_id = %s AND idx = ANY(%s::int[]) AND status = 'pending' AND claimed_by = %s",
                 [held.id, [item.idx for item in unsent], held.lease],
             )
-        Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None)
+        until = closed_until(restored(held.customer_hours), now())
+        waits = {} if until is None else {"send_at": until}
+        Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None, **waits)
     record_waiting()
 
 

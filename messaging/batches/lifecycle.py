@@ -16,6 +16,7 @@ from django.db.models import F, QuerySet, Sum
 
 from gateway import ids
 from gateway.api.errors import Conflict, NotFound, RateLimited
+from gateway.clock import now
 from gateway.monitoring import tracing
 from gateway.task_queue import enqueue
 from messaging.batches import body as batch_body
@@ -24,7 +25,7 @@ from messaging.message_templates import parameters
 from messaging.message_templates.parameters import TemplateWarning
 from messaging.models import Batch
 from messaging.pacing import rate_of
-from messaging.sending import flow
+from messaging.sending import customer_hours, flow
 from tenants.models import Tenant
 
 MOST_WAITING_ITEMS = 500_000
@@ -32,6 +33,7 @@ MOST_WAITING_ITEMS = 500_000
 MOST_WAITING_BYTES = 1024**3
 """Of all items of these batches."""
 FULL_RETRY_SECONDS = 60
+TIME_COLUMNS = ("send_at", "waiting_for", "waiting_since")
 
 log = structlog.get_logger(__name__)
 
@@ -76,13 +78,11 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
         [(idx, bytes(item.template)) for idx, item in enumerate(body.messages) if item.is_template],
         waba_id=number.waba_id,
     )
-    send_at = body.moment()
+    send_at, hours = body.moment(), body.hours
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,
         phone_number_id=number.phone_number_id,
-        send_at=send_at,
-        waiting_for=Batch.WaitingFor.SCHEDULED if send_at else None,
         client_ref=client_ref,
         skip_opted_out=body.skips_opted_out,
         total=len(body.messages),
@@ -90,12 +90,17 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
         traceparent=tracing.current(),
         messages_hash=messages_hash,
     )
+    _set_time(batch, send_at)
     try:
         with transaction.atomic():
             _require_room(batch, len(raw))
             batch.save(force_insert=True)
-            batch.body_bytes = _store_items(batch, body, raw)
-            batch.save(update_fields=["body_bytes"])
+            zones: set[str] | None = None if hours is None else set()
+            batch.body_bytes = _store_items(batch, body, raw, zones)
+            if hours is not None and zones is not None:
+                batch.customer_hours = hours.within(zones).stored()
+                _set_time(batch, send_at)
+            batch.save(update_fields=["body_bytes", "customer_hours", *TIME_COLUMNS])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
         # Another request stored a batch with this client_ref meanwhile.
@@ -136,10 +141,8 @@ def reschedule(
         if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
             status = batch.status if batch.status != Batch.Status.QUEUED else "being sent"
             raise Conflict(f"This batch is {status}.", details={"status": batch.status})
-        batch.send_at = send_at
-        batch.waiting_for = Batch.WaitingFor.SCHEDULED if send_at else None
-        batch.waiting_since = None
-        batch.save(update_fields=["send_at", "waiting_for", "waiting_since"])
+        _set_time(batch, send_at)
+        batch.save(update_fields=TIME_COLUMNS)
         transaction.on_commit(wake, robust=True)
     return batch
 
@@ -185,6 +188,17 @@ def retry(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset
     return batch
 
 
+def _set_time(batch: Batch, send_at: datetime | None) -> None:
+    """Set when a batch begins: now, at its time, or when its customers' hours begin after it. Raises InvalidRequest."""
+    hours = customer_hours.restored(batch.customer_hours)
+    if hours is not None:
+        begins = hours.first_open(moment := send_at or now())
+        send_at = begins if begins > moment else send_at
+    batch.send_at = send_at
+    batch.waiting_for = Batch.WaitingFor.SCHEDULED if send_at else None
+    batch.waiting_since = None
+
+
 def wake() -> None:
     """Have a worker look for batches to run."""
     enqueue("messaging.tasks.run_batches", expires=5)
@@ -224,9 +238,13 @@ def _require_room(batch: Batch, size: int) -> None:
     )
 
 
-def _store_items(batch: Batch, body: batch_body.Body, raw: bytes) -> int:
-    """Store the items in their order; returns their bytes. One whose `message_ref` another item has is skipped."""
+def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> int:
+    """Store the items in their order; returns their bytes. One whose `message_ref` another item has is skipped.
+
+    `zones` gets the customers' time zones. Raises InvalidRequest for customers without a known one.
+    """
     stored = 0
+    problems = batch_body.Problems()
     others = references.acquire(batch, (item.reference for item in body.messages))
     with (
         # psycopg's own errors otherwise: Django wraps those of its cursors, not those of a copy.
@@ -242,7 +260,13 @@ def _store_items(batch: Batch, body: batch_body.Body, raw: bytes) -> int:
             zip(body.messages, batch_body.outgoing(raw, body), strict=True)
         ):
             first = others.get(idx)
+            if zones is not None:
+                own = customer_hours.zones_of(batch_body.customer_of(content))
+                zones.update(own)
+                if not own:
+                    problems.add(idx, {"to": customer_hours.NO_ZONE})
             status, sent = ("skipped", b"") if first else ("pending", content)
             copy.write_row((batch.id, idx, status, sent, item.reference, *(first or (None, None))))
             stored += len(sent)
+    problems.refuse()
     return stored

@@ -34,6 +34,7 @@ from messaging.batches import held_batch
 from messaging.batches.sender import ProcessResources, question_token, until_done
 from messaging.pacing import Pacer, rate_of
 from messaging.sending import flow
+from messaging.sending.customer_hours import CustomerHours, closed_until, restored
 from messaging.sending.outbound import not_sent, outbound_event, outcome_unknown, service_error
 from phone_numbers.lookup import Sender
 from tenants import checklist
@@ -82,7 +83,7 @@ FROM (
     FOR NO KEY UPDATE OF s SKIP LOCKED
 ) AS due
 WHERE m.id = due.id
-RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, due.hindrance,
+RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, m.customer_hours::text, due.hindrance,
     m.send_at < now() - make_interval(secs => %(patience)s)
 """  # noqa: S608 - only a condition is formatted in
 _CLAIM_INTERRUPTED = """
@@ -93,7 +94,7 @@ FROM (
     LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ) AS interrupted
 WHERE m.id = interrupted.id
-RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, 'interrupted', true
+RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, NULL, 'interrupted', true
 """
 _RECORD = """
 UPDATE messaging_scheduledmessage
@@ -103,8 +104,9 @@ WHERE id = %(id)s AND status = 'sending' AND claim = %(claim)s
 RETURNING id
 """
 _RELEASE = """
-UPDATE messaging_scheduledmessage SET status = 'scheduled', claim = NULL, claimed_until = NULL
-WHERE id = %s AND status = 'sending' AND claim = %s
+UPDATE messaging_scheduledmessage
+SET status = 'scheduled', claim = NULL, claimed_until = NULL, send_at = coalesce(%(send_at)s, send_at)
+WHERE id = %(id)s AND status = 'sending' AND claim = %(claim)s
 """
 _HINDRANCES = {
     "tenant_suspended": "The business could not send at this message's time.",
@@ -123,6 +125,8 @@ class Claimed:
     phone_number_id: str
     body: bytes
     claim: UUID
+    hours: CustomerHours | None
+    """It is sent only in these hours of its customer."""
     hindrance: str | None
     is_late: bool
     """Whether it waited for PATIENCE: it is not put off again."""
@@ -130,6 +134,11 @@ class Claimed:
     @property
     def public_id(self) -> str:
         return ids.encode(ids.SCHEDULED, self.id)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is not the hour of its customer, where the message asks for it."""
+        return closed_until(self.hours, now()) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +250,7 @@ class ScheduledSends:
         """Send a message once. None when it certainly did not go out and may go later."""
         until = time.monotonic() + REACH_SECONDS
         while True:
-            if self._process.stopping or time.monotonic() > safe_until:
+            if self._process.stopping or time.monotonic() > safe_until or message.is_closed:
                 return None
             sent_at = now()
             try:
@@ -298,8 +307,10 @@ def _claimed(statement: str, **parameters: Any) -> list[Claimed]:
             statement, {"claim": uuid4(), "seconds": CLAIM_SECONDS, "limit": CLAIMED_AT_ONCE, **parameters}
         )
         rows = [
-            Claimed(key, tenant_id, environment, phone_number_id, bytes(body), token, hindrance, is_late)
-            for key, tenant_id, environment, phone_number_id, body, token, hindrance, is_late in cursor
+            Claimed(
+                key, tenant_id, environment, number, bytes(body), token, restored(hours), hindrance, is_late
+            )
+            for key, tenant_id, environment, number, body, token, hours, hindrance, is_late in cursor
         ]
     return sorted(rows, key=lambda message: message.id)
 
@@ -338,9 +349,10 @@ def record(message: Claimed, number: Sender, result: Result) -> None:
 
 
 def release(message: Claimed) -> None:
-    """Give a message back that certainly was not sent: it is due at once."""
+    """Release a message that certainly was not sent: it is due at once, or when its customer's hours begin again."""
+    send_at = closed_until(message.hours, now())
     with connection.cursor() as cursor:
-        cursor.execute(_RELEASE, [message.id, message.claim])
+        cursor.execute(_RELEASE, {"id": message.id, "claim": message.claim, "send_at": send_at})
 
 
 def _hindered(message: Claimed) -> Result:

@@ -20,6 +20,7 @@ from messaging import idempotency
 from messaging.models import ScheduledMessage
 from messaging.sending import schedule
 from messaging.sending.flow import SendRequest
+from messaging.serializers import CustomerHoursOut
 
 
 class ScheduledOut(serializers.Serializer[dict[str, Any]]):
@@ -30,6 +31,9 @@ class ScheduledOut(serializers.Serializer[dict[str, Any]]):
         ScheduledMessage.Status.choices, help_text="How far it is: it waits, is on its way, or has ended."
     )
     send_at = serializers.DateTimeField(help_text="It is not sent before.")
+    customer_hours = CustomerHoursOut(
+        allow_null=True, help_text="It is sent in these hours of its customer's day; null at any."
+    )
     phone_number_id = serializers.CharField(help_text="The number that sends it.")
     http_status = serializers.IntegerField(
         allow_null=True, help_text="The status of WhatsApp's answer; null without one."
@@ -65,7 +69,8 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="schedule_message",
         summary="Schedule a message",
-        description="The body is that of a send plus `send_at`. It is sent at that time and not before, and once.",
+        description="The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and "
+        "not before, in these hours of its customer's day, and once.",
         tags=["Messages"],
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,

@@ -33,6 +33,7 @@ from messaging.batches import held_batch
 from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
 from messaging.pacing import Pacer
 from messaging.sending import flow
+from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import not_sent, outcome_unknown
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
@@ -110,6 +111,7 @@ class BatchRun:
         self.pacer = Pacer(phone_number_id=held.phone_number_id, rate=held.rate_per_sec)
         self.room = asyncio.Semaphore(min(int(held.rate_per_sec * UNDER_WAY_SECONDS), MOST_UNDER_WAY))
         self.lane = held.id.int
+        self.hours = restored(held.customer_hours)
         self.number: Sender
         self.facts_at = -FACTS_SECONDS
         self.certain_until = 0.0
@@ -168,7 +170,7 @@ class BatchRun:
                 await self._send_paced(items)
 
     async def _take(self) -> list[ClaimedItem]:
-        self.given_back = self.given_back or self.process.stopping
+        self.given_back = self.given_back or self.process.stopping or self._is_closed
         if self.given_back:
             return []
         await self._look_at_number()
@@ -186,7 +188,7 @@ class BatchRun:
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
             await self._token_answer()
-            if self.number.connection_state != flow.CONNECTED:
+            if self.number.connection_state != flow.CONNECTED or self._is_closed:
                 self.given_back = True
             if self.given_back or self.process.stopping:
                 self.unsent += items[place:]
@@ -199,6 +201,11 @@ class BatchRun:
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
             task.add_done_callback(self._sent)
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether it is not the hour of its customers, where the batch asks for it."""
+        return closed_until(self.hours, now()) is not None
 
     async def _next_turn(self) -> float:
         """When the next message may go. Further turns are asked for while these are used, so the pace has no gaps."""

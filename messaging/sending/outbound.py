@@ -89,14 +89,14 @@ def check_sender(body: dict[str, Any]) -> str:
 
 
 SEND_AT = "send_at"
+CUSTOMER_HOURS = "customer_hours"
 NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/scheduled."
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
     """The error of a caller's message, or None. One that names a time would go out at once."""
     problems = missing_sender(body) | missing_of_message(body)
-    if SEND_AT in body:
-        problems[SEND_AT] = NOT_SCHEDULED
+    problems |= dict.fromkeys({SEND_AT, CUSTOMER_HOURS} & body.keys(), NOT_SCHEDULED)
     return InvalidRequest.of(**problems) if problems else None
 
 

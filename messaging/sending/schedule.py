@@ -16,16 +16,19 @@ from django.utils.dateparse import parse_datetime
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, RateLimited, Reply, ServiceError
+from gateway.api.query import phone_digits
 from gateway.clock import isoformat, now
 from gateway.database.statements import run
 from messaging import idempotency
 from messaging.models import ScheduledMessage
-from messaging.sending import flow, outbound
+from messaging.sending import customer_hours, flow, outbound
+from messaging.sending.customer_hours import CustomerHours
 from messaging.sending.flow import SendRequest
 from phone_numbers.lookup import Sender
 from tenants.models import Tenant
 
 MEMBER = outbound.SEND_AT
+MEMBERS = (MEMBER, customer_hours.MEMBER)
 MOST_AHEAD = timedelta(days=90)
 MOST_SCHEDULED = 10_000
 """Messages of a tenant in one environment that wait for their time; for more there are batches."""
@@ -68,15 +71,17 @@ def create(request: SendRequest) -> Reply:
         path=request.path,
         raw=request.raw,
     )
-    send_at = request.body.get(MEMBER)
-    message = {name: value for name, value in request.body.items() if name != MEMBER}
+    message = {name: value for name, value in request.body.items() if name not in MEMBERS}
     with transaction.atomic():
         opened = run(flow.opening(replace(request, body=message), use))
         if isinstance(opened, ServiceError):
             raise opened
         if isinstance(opened, Reply):
             return opened
-        stored = _store(opened, request, message, moment_of(send_at))
+        hours = _hours(request.body)
+        send_at = request.body.get(MEMBER)
+        moment = now() if hours is not None and send_at is None else moment_of(send_at)
+        stored = _store(opened, request, message, moment, hours)
         reply = Reply(202, {"Content-Type": "application/json"}, orjson.dumps(shown(stored)))
         if use is not None:
             run(idempotency.completing(use, reply))
@@ -84,7 +89,11 @@ def create(request: SendRequest) -> Reply:
 
 
 def _store(
-    number: Sender, request: SendRequest, message: dict[str, Any], send_at: datetime
+    number: Sender,
+    request: SendRequest,
+    message: dict[str, Any],
+    send_at: datetime,
+    hours: CustomerHours | None,
 ) -> ScheduledMessage:
     """Store a message within the limit. The tenant is locked: of two at the limit one waits for the other."""
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.tenant_id)
@@ -102,9 +111,24 @@ def _store(
         tenant_id=request.tenant_id,
         environment=number.environment,
         phone_number_id=number.phone_number_id,
-        send_at=send_at,
-        body=outbound.outgoing(outbound.without(request.raw, MEMBER), message),
+        send_at=send_at if hours is None else hours.first_open(send_at),
+        customer_hours=None if hours is None else hours.stored(),
+        body=outbound.outgoing(outbound.without(request.raw, *MEMBERS), message),
     )
+
+
+def _hours(body: dict[str, Any]) -> CustomerHours | None:
+    """The customer's hours of a request. Raises InvalidRequest, also for a customer whose zone is not known."""
+    value = body.get(customer_hours.MEMBER)
+    if value is None:
+        return None
+    hours = customer_hours.hours_of(value)
+    to = str(body.get("to") or body.get("recipient") or "")
+    customer = to if outbound.is_user_id(to) else phone_digits(to)
+    zones = customer_hours.zones_of(None if body.get("recipient_type") == "group" else customer)
+    if not zones:
+        raise InvalidRequest.of(**{customer_hours.MEMBER: customer_hours.NO_ZONE})
+    return hours.within(zones)
 
 
 def shown(message: ScheduledMessage) -> dict[str, Any]:
@@ -113,6 +137,7 @@ def shown(message: ScheduledMessage) -> dict[str, Any]:
         "id": message.public_id,
         "status": message.status,
         "send_at": isoformat(message.send_at),
+        "customer_hours": customer_hours.shown(message.customer_hours),
         "phone_number_id": message.phone_number_id,
         "http_status": message.http_status,
         "wamid": message.wamid,
@@ -147,7 +172,8 @@ def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
     """Give a message that waits another time. Raises Conflict when it is under way or has ended."""
     with transaction.atomic():
         waiting = _waiting(message)
-        waiting.send_at = send_at
+        hours = customer_hours.restored(waiting.customer_hours)
+        waiting.send_at = send_at if hours is None else hours.first_open(send_at)
         waiting.save(update_fields=["send_at"])
     return waiting
 

@@ -55,6 +55,7 @@ def test_a_batch_is_queued_with_the_numbers_pace(api: Api, number: PhoneNumber) 
         "client_ref": "may",
         "waiting_for": None,
         "send_at": None,
+        "customer_hours": None,
         "skip_opted_out": False,
         "started_at": None,
         "completed_at": None,

@@ -15,6 +15,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
+from django.utils.http import urlencode
 
 from gateway.clock import now
 from messaging import csv_batches, retention
@@ -301,6 +302,20 @@ def test_a_file_becomes_a_batch_once_however_often_it_is_started(
     item = orjson.loads(bytes(BatchItem.objects.get(batch=batch, idx=1).body))
     assert (item["to"], item["messaging_product"]) == ("919812345679", "whatsapp")
     assert bytes(BatchFile.objects.get().content) == b""
+
+
+def test_a_file_may_leave_out_customers_who_opted_out(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser)
+    chosen = choices(number, template, skip_opted_out="on")
+    assert "Leave out customers who opted out of marketing" in text(browser, f"{path}?{urlencode(chosen)}")
+    page = browser.post(f"{path}/start", chosen)["Location"]
+    batch = Batch.objects.get()
+    assert batch.skip_opted_out is True
+    assert "Nobody left out so far" in text(browser, page)
+    BatchItem.objects.filter(batch=batch, idx=1).update(status="skipped", skip_reason="opted_out")
+    assert "1 left out" in text(browser, page)
 
 
 @pytest.mark.django_db(transaction=True)

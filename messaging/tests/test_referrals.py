@@ -1,16 +1,19 @@
 """Messages from ads: the referral in lists, look-up, customer, figures; kept when the content is gone."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 
 from gateway.clock import now
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
+from tests.browsers import text
 from tests.fixtures import Api
 from webhooks.models import EventPayload, Message
 from webhooks.tests.test_figures import around, count_all, figures
@@ -94,7 +97,7 @@ def test_a_referral_of_another_form_loses_no_message(api: Api, referral: Any) ->
 
 
 @pytest.mark.usefixtures("within_half_an_hour")
-def test_analytics_count_messages_by_ad(api: Api) -> None:
+def test_analytics_and_the_console_count_messages_by_ad(api: Api, browser: Client) -> None:
     for number in range(3):
         write(f"wamid.{number}", referral=REFERRAL)
     write("wamid.p", referral={"source_id": "77", "source_type": "post"})
@@ -102,3 +105,20 @@ def test_analytics_count_messages_by_ad(api: Api) -> None:
     count_all()
     (day,) = figures(api, around(now() + timedelta()))["messages"]
     assert (day["received"], day["referrals"]) == (5, {AD: 3, "77": 1})
+    figures_page = text(browser, "/console/figures")
+    assert re.findall(
+        r'\?referral=(\d+)"><code>\d+</code></a></td><td class="amount">(\d+)', figures_page
+    ) == [
+        (AD, "3"),
+        ("77", "1"),
+    ]
+    messages = text(browser, f"/console/messages?referral={AD}")
+    assert [f"wamid.{number}" in messages for number in (0, 1, 2, "p", "x")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert "Came from" in text(browser, "/console/messages/wamid.p")
+    assert "Came from" not in text(browser, "/console/messages/wamid.x")

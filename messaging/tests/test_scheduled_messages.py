@@ -5,20 +5,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import orjson
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway import ids
 from gateway.clock import isoformat, now
 from messaging import retention
-from messaging.batches import held_batch, runner, scheduled
+from messaging.batches import held_batch, runner, scheduled, sender
 from messaging.models import Batch, ScheduledMessage
-from messaging.sending import schedule
+from messaging.sending import customer_hours, schedule
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
@@ -32,6 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PATH = "/v1/messages/scheduled"
 CUSTOMER = "+919812345678"
 HOUR = timedelta(hours=1)
+ALWAYS = {"from": 0, "to": 24}
 UNKNOWN_ID = "sch_01M6AYX330E008000000000001"
 
 
@@ -569,6 +573,207 @@ class TestBatches:
         assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
         assert again.json()["same_messages"] is True
         assert_error(self.create(api, number, now() - HOUR), 400, "invalid_request")
+
+
+def hours_in(ahead: int) -> dict[str, int]:
+    """An hour of the customer's day, so many hours from the one that it is there."""
+    first = (now().astimezone(ZoneInfo("Asia/Kolkata")).hour + ahead) % 24
+    return {"from": first, "to": first + 1}
+
+
+def set_hours(hours: dict[str, int]) -> None:
+    """Other hours for all that waits, as if the clock stood elsewhere."""
+    column = {**hours, "zones": ["Asia/Calcutta"]}
+    ScheduledMessage.objects.update(customer_hours=column)
+    Batch.objects.update(customer_hours=column)
+
+
+class TestCustomerHours:
+    def test_it_waits_for_its_customers_day(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        hours = hours_in(5)
+        made = api.post(PATH, text(number, customer_hours=hours)).json()
+        begins = datetime.fromisoformat(made["send_at"]).astimezone(ZoneInfo("Asia/Kolkata"))
+        assert (begins.hour, begins.minute, made["customer_hours"]) == (hours["from"], 0, hours)
+        assert timedelta(hours=4) <= begins - now() <= timedelta(hours=5)
+        path = f"{PATH}/{made['id']}"
+        later = now() + timedelta(days=1)
+        moved = datetime.fromisoformat(api.patch(path, {"send_at": later.isoformat()}).json()["send_at"])
+        assert moved.astimezone(ZoneInfo("Asia/Kolkata")).hour == hours["from"]
+        assert moved >= later
+        set_hours(ALWAYS)
+        let_time_come()
+        runner.run()
+        (sent,) = received(simulator, number)
+        assert b"customer_hours" not in sent["body"].encode()
+
+    def test_a_time_within_the_hours_stays_as_it_is(self, api: Api, number: PhoneNumber) -> None:
+        send_at = now() + HOUR
+        made = api.post(PATH, text(number, send_at=send_at.isoformat(), customer_hours=ALWAYS)).json()
+        assert made["send_at"] == isoformat(send_at)
+
+    def test_one_whose_hours_ended_meanwhile_goes_the_next_day(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        made = api.post(PATH, text(number, customer_hours=ALWAYS)).json()
+        set_hours(hours_in(3))
+        let_time_come()
+        runner.run()
+        after = api.get(f"{PATH}/{made['id']}").json()
+        assert after["status"] == "scheduled"
+        assert datetime.fromisoformat(after["send_at"]) > now() + HOUR
+        assert received(simulator, number) == []
+
+    def test_a_batch_is_sent_in_its_customers_hours_alone(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits = TestBatches.create(api, number, customer_hours=hours_in(4)).json()
+        assert waits["waiting_for"] == "scheduled"
+        assert datetime.fromisoformat(waits["send_at"]) > now() + HOUR
+        path = f"/v1/messages/batch/{waits['id']}"
+        # The hours begin, and end after its first message.
+        monkeypatch.setattr(sender, "items_ahead", lambda _: 1)
+        for module in (sender, held_batch):
+            monkeypatch.setattr(
+                module,
+                "closed_until",
+                lambda hours, moment: None if not received(simulator, number) else moment + HOUR,
+            )
+        set_hours(ALWAYS)
+        let_time_come()
+        runner.run()
+        after = api.get(path).json()
+        assert (after["status"], after["waiting_for"], after["accepted"]) == ("queued", "scheduled", 1)
+        assert api.patch(path, {"send_at": None}).status_code == 409
+        monkeypatch.undo()
+        monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+        let_time_come()
+        runner.run()
+        after = api.get(path).json()
+        assert (after["status"], after["accepted"]) == ("completed", 2)
+        assert len(received(simulator, number)) == 2
+
+    def test_a_batch_that_is_claimed_outside_of_them_sends_nothing(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        TestBatches.create(api, number, customer_hours=ALWAYS)
+        set_hours(hours_in(3))
+        runner.run()
+        batch = Batch.objects.get()
+        assert (batch.waiting_for, batch.lease_token) == ("scheduled", None)
+        assert batch.send_at is not None
+        assert batch.send_at > now() + HOUR
+        assert received(simulator, number) == []
+
+    def test_a_batch_outside_of_them_is_not_claimed_again(self, api: Api, number: PhoneNumber) -> None:
+        TestBatches.create(api, number, customer_hours=ALWAYS)
+        (held,) = held_batch.claim_batches(10)
+        set_hours(hours_in(3))
+        closed = replace(held, customer_hours=orjson.dumps(Batch.objects.get().customer_hours).decode())
+        held_batch.release(closed, [])
+        batch = Batch.objects.get()
+        assert (batch.waiting_for, batch.waiting_since) == ("scheduled", None)
+        assert batch.send_at is not None
+        assert batch.send_at > now() + HOUR
+        assert held_batch.claim_batches(10) == []
+
+    @pytest.mark.parametrize(
+        "hours",
+        [
+            9,
+            [9, 20],
+            {},
+            {"from": 20, "to": 9},
+            {"from": 9, "to": 25},
+            {"from": 9.5, "to": 20},
+            {"from": True, "to": 20},
+        ],
+    )
+    def test_hours_that_are_none_are_refused(self, api: Api, number: PhoneNumber, hours: Any) -> None:
+        for answer in (
+            api.post(PATH, text(number, customer_hours=hours)),
+            TestBatches.create(api, number, customer_hours=hours),
+        ):
+            error = assert_error(answer, 400, "invalid_request")
+            assert "whole hours" in error["details"]["fields"]["customer_hours"][0]
+        assert not ScheduledMessage.objects.exists()
+        assert not Batch.objects.exists()
+
+    def test_a_customer_without_a_known_zone_is_refused(self, api: Api, number: PhoneNumber) -> None:
+        for more in ({"to": "+9991234567"}, {"to": "g1", "recipient_type": "group"}):
+            answer = api.post(PATH, text(number, customer_hours=ALWAYS, **more))
+            assert (
+                "zone"
+                in assert_error(answer, 400, "invalid_request")["details"]["fields"]["customer_hours"][0]
+            )
+        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, "+9991234567")]
+        body = {"from": number.phone_number_id, "customer_hours": ALWAYS, "messages": items}
+        error = assert_error(api.post("/v1/messages/batch", body), 400, "invalid_request")
+        assert list(error["details"]["fields"]) == ["messages[1].to"]
+        assert not Batch.objects.exists()
+
+    def test_hours_that_never_meet_are_refused(self, api: Api, number: PhoneNumber) -> None:
+        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, "+14155550100")]
+        body = {"from": number.phone_number_id, "customer_hours": {"from": 9, "to": 17}, "messages": items}
+        error = assert_error(api.post("/v1/messages/batch", body), 400, "invalid_request")
+        assert "never meet" in error["details"]["fields"]["customer_hours"][0]
+
+    def test_a_send_that_names_them_does_not_go_out_at_once(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        body = text(number, customer_hours=ALWAYS)
+        error = assert_error(api.post("/v1/messages", body), 400, "invalid_request")
+        assert PATH in error["details"]["fields"]["customer_hours"][0]
+        batch = {"from": body.pop("from"), "messages": [body]}
+        error = assert_error(api.post("/v1/messages/batch", batch), 400, "invalid_request")
+        assert "beside" in error["details"]["fields"]["messages[0].customer_hours"][0]
+        assert received(simulator, number) == []
+
+    @pytest.mark.parametrize(
+        ("customer", "zones"),
+        [
+            ("919812345678", ["Asia/Calcutta"]),
+            ("14155550100", ["America/Los_Angeles"]),
+            ("5511912345678", ["America/Sao_Paulo"]),
+            ("5215512345678", list(TIMEZONE_DATA["52"])),
+            ("61412345678", list(TIMEZONE_DATA["61"])),
+            ("IN.77889900112233445566", ["Asia/Calcutta"]),
+            ("IN.ENT.77889900112233445566", ["Asia/Calcutta"]),
+            ("ZZ.77889900112233445566", []),
+            ("9991234567", []),
+            (None, []),
+        ],
+    )
+    def test_a_customers_zones_are_those_of_the_area_code_or_of_the_country(
+        self, customer: str | None, zones: list[str]
+    ) -> None:
+        assert list(customer_hours.zones_of(customer)) == zones
+
+    def test_every_zone_of_the_numbers_is_known_to_the_clock(self) -> None:
+        names = {name for zones in TIMEZONE_DATA.values() for name in zones}
+        assert [name for name in names if name not in available_timezones()] == []
+
+    @pytest.mark.parametrize(
+        ("zones", "moment", "begins"),
+        [
+            # Before, within and after the hours of one zone.
+            (["Asia/Kolkata"], "2026-12-01T00:00:00Z", "2026-12-01T03:30:00Z"),
+            (["Asia/Kolkata"], "2026-12-01T05:00:00Z", "2026-12-01T05:00:00Z"),
+            (["Asia/Kolkata"], "2026-12-01T14:30:00Z", "2026-12-02T03:30:00Z"),
+            # Two zones: where it is day in both. New York is 9 when Mumbai is 19:30 in winter, 18:30 in summer.
+            (["Asia/Kolkata", "America/New_York"], "2026-12-01T00:00:00Z", "2026-12-01T14:00:00Z"),
+            (["Asia/Kolkata", "America/New_York"], "2026-07-01T00:00:00Z", "2026-07-01T13:00:00Z"),
+            (["Asia/Kolkata", "America/Los_Angeles"], "2026-12-01T00:00:00Z", "2026-12-01T03:30:00Z"),
+            (["Asia/Kolkata", "America/Los_Angeles", "Europe/Berlin"], "2026-12-01T00:00:00Z", None),
+            # The night of the change to winter time is an hour longer.
+            (["Europe/Berlin"], "2026-10-24T19:00:00Z", "2026-10-25T08:00:00Z"),
+        ],
+    )
+    def test_the_next_open_hour(self, zones: list[str], moment: str, begins: str | None) -> None:
+        hours = customer_hours.CustomerHours(9, 20, tuple(zones))
+        found = hours.next_open(datetime.fromisoformat(moment))
+        assert found == (datetime.fromisoformat(begins) if begins else None)
 
 
 def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(

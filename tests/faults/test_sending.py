@@ -8,16 +8,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
 import requests
 
 from gateway import embedded_addresses
+from gateway.clock import now
 from messaging.batches import lifecycle
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchItem, ScheduledMessage
 from messaging.tasks import run_batches
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -152,6 +155,54 @@ def test_two_workers_send_nothing_twice(
         assert len(rows) == 600
         assert set(Counter(row["body"] for row in rows).values()) == {2}, "each batch sends each message once"
     assert {Batch.objects.get(pk=batch.pk).accepted for batch in made} == {300}
+
+
+def test_scheduled_messages_go_neither_early_nor_twice_when_their_workers_are_killed(
+    tenant: Tenant, simulator: RunningSimulator, service: Service
+) -> None:
+    kills, each = KILLS // 3, 200
+    number = fast_number(tenant, simulator)
+    workers = [service.worker("batches") for _ in range(2)]
+    begin = now() + timedelta(seconds=5)
+    times = {
+        f"Message {place}": begin + timedelta(milliseconds=10 * place) for place in range(each * (kills + 1))
+    }
+    ScheduledMessage.objects.bulk_create(
+        ScheduledMessage(
+            tenant_id=tenant.id,
+            environment="live",
+            phone_number_id=number.phone_number_id,
+            send_at=send_at,
+            # A customer each: one customer would get the pair rate limit.
+            body=orjson.dumps({"to": f"{919000000000 + place}", "type": "text", "text": {"body": said}}),
+        )
+        for place, (said, send_at) in enumerate(times.items())
+    )
+    due = ScheduledMessage.objects.filter(status="scheduled")
+    under_way = ScheduledMessage.objects.filter(status="sending")
+    interrupted: set[UUID | None] = set()
+    for killed in range(kills):
+        wait_until(lambda goal=each * killed + 1: len(received(simulator, number)) >= goal, "messages go out")
+        for worker in workers:
+            worker.kill()
+            worker.wait(10)
+        interrupted.update(under_way.values_list("claim", flat=True))
+        workers = [service.worker("batches") for _ in range(2)]
+    wait_until(lambda: not due.exists(), "all were claimed")
+    wait_until(lambda: set(under_way.values_list("claim", flat=True)) <= interrupted, "all others have ended")
+    under_way.update(claimed_until=begin)  # as five minutes later
+    wait_until(lambda: not under_way.exists(), "what was interrupted is reported")
+
+    rows = {orjson.loads(row["body"])["text"]["body"]: row["at"] for row in received(simulator, number)}
+    assert len(rows) == len(received(simulator, number)), "a message went out twice"
+    assert [said for said, at in rows.items() if at < times[said].timestamp()] == [], (
+        "a message went out early"
+    )
+    assert Event.objects.filter(type="message.outbound").count() == len(times)
+    assert ScheduledMessage.objects.filter(status="accepted").count() <= len(rows)
+    for failed in ScheduledMessage.objects.filter(status="failed"):
+        error = orjson.loads(bytes(failed.response or b""))["error"]
+        assert (error["code"], error["details"]["reason"]) == ("outcome_unknown", "interrupted")
 
 
 def test_a_batch_goes_on_at_its_pace_when_valkey_dies(

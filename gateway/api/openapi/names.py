@@ -24,6 +24,7 @@ def resolved(document: Json, node: Json) -> Json:
 
 
 RENAMED = {
+    "CustomerHoursOut": "StoredCustomerHours",
     "NumberOut": "PhoneNumber",
     "RefreshedNumberOut": "RefreshedPhoneNumber",
     "EventOut": "EventSummary",

@@ -68,8 +68,9 @@ def schemas() -> Json:
         scheduled[kind] = f"Scheduled{kind.capitalize()}Message"
         items[kind] = f"Batch{kind.capitalize()}Message"
         made[messages[kind]] = _message(kind, content, address, required=["from", "type", kind])
-        later = _message(kind, content, address, required=["from", "type", kind, "send_at"])
+        later = _message(kind, content, address, required=["from", "type", kind])
         later["properties"]["send_at"] = _SOURCE["send_at"]
+        later["properties"]["customer_hours"] = reference("CustomerHours")
         made[scheduled[kind]] = later
         item = _message(kind, content, address, required=["type", kind])
         item["properties"]["message_ref"] = _SOURCE["message_ref"]

@@ -1191,7 +1191,7 @@ export interface paths {
         put?: never;
         /**
          * Schedule a message
-         * @description The body is that of a send plus `send_at`. It is sent at that time and not before, and once.
+         * @description The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and not before, in these hours of its customer's day, and once.
          */
         post: operations["schedule_message"];
         delete?: never;
@@ -3632,6 +3632,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description It is sent in these hours of its customers' days; null at any. */
+            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -3827,6 +3829,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description It is sent in these hours of its customers' days; null at any. */
+            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -4695,6 +4699,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description It is sent in these hours of its customers' days; null at any. */
+            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -4912,6 +4918,26 @@ export interface components {
              * @enum {string|null}
              */
             opted_out_source: "whatsapp" | "stop_word" | null;
+        };
+        /** @description It is sent only in these hours of the customer's day, by the time zone of the phone number; without `send_at`, as soon as they begin. */
+        CustomerHours: {
+            /**
+             * @description The first hour.
+             * @example 9
+             */
+            from: number;
+            /**
+             * @description The hour at which they are over.
+             * @example 20
+             */
+            to: number;
+        };
+        /** @description `customer_hours`: by the clocks of the customers' zones. */
+        CustomerHoursOut: {
+            /** @description Nothing of it is sent before this hour. */
+            from: number;
+            /** @description Nothing of it is sent from this hour on. */
+            to: number;
         };
         /** @description The event `customer.opt_out`. */
         CustomerOptOutEvent: {
@@ -7569,6 +7595,8 @@ export interface components {
              * @description Send it from this time on and not before, ISO 8601 with an offset, at most 90 days ahead.
              */
             send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
             /**
              * @description Pass over customers who opted out of marketing messages when their turn comes. They are `skipped`.
              * @default false
@@ -8995,6 +9023,8 @@ export interface components {
              * @description Nothing of it is sent before; null for a batch that was given no time.
              */
             send_at: string | null;
+            /** @description It is sent in these hours of its customers' days; null at any. */
+            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -9245,6 +9275,8 @@ export interface components {
              * @description It is not sent before.
              */
             send_at: string;
+            /** @description It is sent in these hours of its customer's day; null at any. */
+            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
             /** @description The number that sends it. */
             phone_number_id: string;
             /** @description The status of WhatsApp's answer; null without one. */
@@ -9297,10 +9329,12 @@ export interface components {
             audio: components["schemas"]["AudioContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9333,10 +9367,12 @@ export interface components {
             contacts: components["schemas"]["ContactCards"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9369,10 +9405,12 @@ export interface components {
             document: components["schemas"]["DocumentContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9405,10 +9443,12 @@ export interface components {
             image: components["schemas"]["ImageContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9441,10 +9481,12 @@ export interface components {
             interactive: components["schemas"]["InteractiveContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9483,10 +9525,12 @@ export interface components {
             location: components["schemas"]["LocationContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9519,10 +9563,12 @@ export interface components {
             reaction: components["schemas"]["ReactionContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9555,10 +9601,12 @@ export interface components {
             sticker: components["schemas"]["StickerContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9591,10 +9639,12 @@ export interface components {
             template: components["schemas"]["TemplateContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9627,10 +9677,12 @@ export interface components {
             text: components["schemas"]["TextContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -9663,10 +9715,12 @@ export interface components {
             video: components["schemas"]["VideoContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. WhatsApp never gets it.
+             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
              * @example 2026-12-01T09:00:00+05:30
              */
-            send_at: string;
+            send_at?: string;
+            /** @description The hours of the customer's day in which it is sent. */
+            customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
@@ -15655,6 +15709,10 @@ export interface operations {
                      *           "client_ref": "november-news",
                      *           "waiting_for": "number_not_connected",
                      *           "send_at": "2026-11-01T07:06:41.120Z",
+                     *           "customer_hours": {
+                     *             "from": 1,
+                     *             "to": 1
+                     *           },
                      *           "skip_opted_out": true,
                      *           "created_at": "2026-11-01T07:06:41.120Z",
                      *           "started_at": "2026-11-01T07:06:41.120Z",
@@ -15738,6 +15796,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -15769,6 +15831,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -15841,6 +15907,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -15917,6 +15987,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -15980,6 +16054,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -16115,6 +16193,10 @@ export interface operations {
                      *       "client_ref": "november-news",
                      *       "waiting_for": "number_not_connected",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "skip_opted_out": true,
                      *       "created_at": "2026-11-01T07:06:41.120Z",
                      *       "started_at": "2026-11-01T07:06:41.120Z",
@@ -16230,6 +16312,10 @@ export interface operations {
                      *           "id": "text",
                      *           "status": "scheduled",
                      *           "send_at": "2026-11-01T07:06:41.120Z",
+                     *           "customer_hours": {
+                     *             "from": 1,
+                     *             "to": 1
+                     *           },
                      *           "phone_number_id": "200300400500600",
                      *           "http_status": 200,
                      *           "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
@@ -16280,8 +16366,7 @@ export interface operations {
                  *       "type": "text",
                  *       "text": {
                  *         "body": "text"
-                 *       },
-                 *       "send_at": "2026-12-01T09:00:00+05:30"
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["LaterMessage"];
@@ -16304,6 +16389,10 @@ export interface operations {
                      *       "id": "text",
                      *       "status": "scheduled",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "phone_number_id": "200300400500600",
                      *       "http_status": 200,
                      *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
@@ -16364,6 +16453,10 @@ export interface operations {
                      *       "id": "text",
                      *       "status": "scheduled",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "phone_number_id": "200300400500600",
                      *       "http_status": 200,
                      *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
@@ -16430,6 +16523,10 @@ export interface operations {
                      *       "id": "text",
                      *       "status": "scheduled",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "phone_number_id": "200300400500600",
                      *       "http_status": 200,
                      *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
@@ -16490,6 +16587,10 @@ export interface operations {
                      *       "id": "text",
                      *       "status": "scheduled",
                      *       "send_at": "2026-11-01T07:06:41.120Z",
+                     *       "customer_hours": {
+                     *         "from": 1,
+                     *         "to": 1
+                     *       },
                      *       "phone_number_id": "200300400500600",
                      *       "http_status": 200,
                      *       "wamid": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",

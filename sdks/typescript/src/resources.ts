@@ -392,7 +392,7 @@ export class Messages extends Resource {
     return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
   }
 
-  /** Schedule a message. The body is that of a send plus `send_at`. It is sent at that time and not before, and once. */
+  /** Schedule a message. The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and not before, in these hours of its customer's day, and once. */
   schedule(body: Schemas["LaterMessage"], options: KeyedOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "POST", path: "/v1/messages/scheduled", body, keyed: true }, options);
   }

@@ -1205,7 +1205,8 @@ class Messages(Resource):
     ) -> types.Scheduled:
         """Schedule a message.
 
-        The body is that of a send plus `send_at`. It is sent at that time and not before, and once.
+        The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and
+        not before, in these hours of its customer's day, and once.
         """
         answer: types.Scheduled = self._json(
             Call(

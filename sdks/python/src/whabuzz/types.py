@@ -249,24 +249,6 @@ class AuditEntry(TypedDict):
     created_at: str
 
 
-class Batch(TypedDict):
-    id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
-    total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
-    rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
-    send_at: str | None
-    skip_opted_out: NotRequired[bool]
-    created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
-
-
 class BatchCompletedData(TypedDict):
     id: str
     status: str
@@ -301,11 +283,6 @@ class BatchCompletedEvent(TypedDict):
     data: BatchCompletedData
     raw: Any
     raw_path: str | None
-
-
-class BatchList(TypedDict):
-    data: list[Batch]
-    next_cursor: str | None
 
 
 class BatchOutcomes(TypedDict):
@@ -476,25 +453,6 @@ class CreatedApiKey(TypedDict):
     created_by_key_id: NotRequired[str | None]
 
 
-class CreatedBatch(TypedDict):
-    id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
-    total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
-    rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
-    send_at: str | None
-    skip_opted_out: NotRequired[bool]
-    created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
-    warnings: list[BatchWarning]
-
-
 class CreatedConnectSession(TypedDict):
     id: str
     url: str
@@ -517,6 +475,25 @@ class CreatedMandate(TypedDict):
     authorization_url: str | None
     authorization_expires_at: str | None
     replaces: NotRequired[str | None]
+
+
+CustomerHours = TypedDict(
+    "CustomerHours",
+    {
+        "from": int,
+        "to": int,
+    },
+    closed=True,
+)
+
+
+CustomerHoursOut = TypedDict(
+    "CustomerHoursOut",
+    {
+        "from": int,
+        "to": int,
+    },
+)
 
 
 class Deleted(TypedDict):
@@ -1814,6 +1791,7 @@ class RepeatedBatch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    customer_hours: CustomerHoursOut | None
     skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
@@ -1981,6 +1959,7 @@ class Scheduled(TypedDict):
     id: str
     status: Literal["scheduled", "sending", "accepted", "failed", "cancelled"]
     send_at: str
+    customer_hours: CustomerHoursOut | None
     phone_number_id: str
     http_status: int | None
     wamid: str | None
@@ -2003,7 +1982,8 @@ ScheduledAudioMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["audio"],
         "audio": AudioContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -2021,7 +2001,8 @@ ScheduledDocumentMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["document"],
         "document": DocumentContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -2039,7 +2020,8 @@ ScheduledImageMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["image"],
         "image": ImageContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -2062,7 +2044,8 @@ ScheduledLocationMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["location"],
         "location": LocationContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -2080,7 +2063,8 @@ ScheduledReactionMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["reaction"],
         "reaction": ReactionContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -2997,6 +2981,25 @@ AudioMessage = TypedDict(
 )
 
 
+class Batch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
+    customer_hours: CustomerHoursOut | None
+    skip_opted_out: NotRequired[bool]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+
+
 BatchAudioMessage = TypedDict(
     "BatchAudioMessage",
     {
@@ -3027,6 +3030,7 @@ class BatchDetails(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
+    customer_hours: CustomerHoursOut | None
     skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
@@ -3085,6 +3089,11 @@ class BatchItem(TypedDict):
 
 class BatchItemList(TypedDict):
     data: list[BatchItem]
+    next_cursor: str | None
+
+
+class BatchList(TypedDict):
+    data: list[Batch]
     next_cursor: str | None
 
 
@@ -3230,6 +3239,26 @@ ContactsMessage = TypedDict(
         "contacts": ContactCards,
     },
 )
+
+
+class CreatedBatch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
+    customer_hours: CustomerHoursOut | None
+    skip_opted_out: NotRequired[bool]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+    warnings: list[BatchWarning]
 
 
 class CreatedEndpoint(TypedDict):
@@ -4212,7 +4241,8 @@ ScheduledContactsMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["contacts"],
         "contacts": ContactCards,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4230,7 +4260,8 @@ ScheduledStickerMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["sticker"],
         "sticker": StickerContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4248,7 +4279,8 @@ ScheduledTextMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["text"],
         "text": TextContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4266,7 +4298,8 @@ ScheduledVideoMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["video"],
         "video": VideoContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4418,7 +4451,8 @@ ScheduledInteractiveMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["interactive"],
         "interactive": InteractiveContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4562,7 +4596,8 @@ ScheduledTemplateMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["template"],
         "template": TemplateContent,
-        "send_at": str,
+        "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
     },
 )
 
@@ -4603,6 +4638,7 @@ MessageBatch = TypedDict(
         "from": str,
         "client_ref": NotRequired[str],
         "send_at": NotRequired[str],
+        "customer_hours": NotRequired[CustomerHours],
         "skip_opted_out": NotRequired[bool],
         "messages": list[BatchMessage],
     },

@@ -1,0 +1,122 @@
+"""`customer_hours`: a message goes only while it is day for its customer, by the clock of the customer's zone.
+
+A phone number says its zone by its area code, a mobile one in most countries its country alone, and so does a
+business-scoped user id (data of Google's libphonenumber). Of several zones, an hour counts that is within the hours in
+all of them; so does a batch with all its customers. Pure but for the clock, which the caller gives.
+"""
+
+from collections.abc import Collection
+from datetime import UTC, datetime, time, timedelta
+from functools import cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import orjson
+import phonenumbers
+from phonenumbers.timezone import UNKNOWN_TIMEZONE, time_zones_for_number
+from phonenumbers.tzdata import TIMEZONE_DATA
+
+from gateway.api.errors import InvalidRequest
+from messaging.sending import outbound
+
+MEMBER = outbound.CUSTOMER_HOURS
+SEARCHED_DAYS = 3
+"""How far ahead an open hour is searched: every zone's day begins within two days."""
+AGAIN = timedelta(hours=1)
+"""When zones whose hours met at first do not meet for a while (summer time), it is looked again after this."""
+NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'
+NO_ZONE = "This recipient's time zone is not known: send it without `customer_hours`."
+NEVER = "The hours of these customers' zones never meet: make a batch for each country."
+
+
+class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The hours from `opens` to before `closes`, by the clocks of all `zones`."""
+
+    opens: int = msgspec.field(name="from")
+    closes: int = msgspec.field(name="to")
+    zones: tuple[str, ...] = ()
+
+    def stored(self) -> dict[str, Any]:
+        """As a JSON column has it."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+    def within(self, zones: Collection[str]) -> "CustomerHours":
+        """The same hours by the clocks of zones."""
+        return msgspec.structs.replace(self, zones=tuple(sorted(zones)))
+
+    def is_open(self, moment: datetime) -> bool:
+        """Whether a message may go at a moment."""
+        return all(self.opens <= moment.astimezone(_zone(name)).hour < self.closes for name in self.zones)
+
+    def next_open(self, moment: datetime) -> datetime | None:
+        """The first moment from this one on at which a message may go; None when the zones' hours never meet."""
+        begins = [moment]
+        for name in self.zones:
+            today = moment.astimezone(_zone(name)).date()
+            for days in range(SEARCHED_DAYS):
+                opening = datetime.combine(today + timedelta(days), time(self.opens), _zone(name))
+                begins.append(opening.astimezone(UTC))
+        return min((each for each in begins if each >= moment and self.is_open(each)), default=None)
+
+    def first_open(self, moment: datetime) -> datetime:
+        """`next_open` for what a caller asks. Raises InvalidRequest when the hours never meet."""
+        found = self.next_open(moment)
+        if found is None:
+            raise InvalidRequest.of(**{MEMBER: NEVER})
+        return found
+
+
+def hours_of(value: Any) -> CustomerHours:
+    """The hours of a request's member, without zones yet. Raises InvalidRequest."""
+    members = value if isinstance(value, dict) else {}
+    opens, closes = members.get("from"), members.get("to")
+    if members.keys() != {"from", "to"} or type(opens) is not int or type(closes) is not int:
+        raise InvalidRequest.of(**{MEMBER: NO_HOURS})
+    if not 0 <= opens < closes <= 24:
+        raise InvalidRequest.of(**{MEMBER: NO_HOURS})
+    return CustomerHours(opens, closes)
+
+
+def restored(column: str | dict[str, Any] | None) -> CustomerHours | None:
+    """The hours of a JSON column: parsed by the ORM, or its text."""
+    if column is None:
+        return None
+    return msgspec.convert(orjson.loads(column) if isinstance(column, str) else column, CustomerHours)
+
+
+def closed_until(hours: CustomerHours | None, moment: datetime) -> datetime | None:
+    """When to look again at what may not go at a moment; None when it may."""
+    if hours is None or hours.is_open(moment):
+        return None
+    return hours.next_open(moment) or moment + AGAIN
+
+
+def shown(column: dict[str, Any] | None) -> dict[str, int] | None:
+    """The hours of a JSON column as the API answers with them: the zones are its own business."""
+    return None if column is None else {"from": column["from"], "to": column["to"]}
+
+
+def zones_of(customer: str | None) -> tuple[str, ...]:
+    """The zones in which a customer may be: of a phone number's digits or a user id. Empty when none is known."""
+    if customer is None:
+        return ()
+    if outbound.is_user_id(customer):
+        return _of_country(phonenumbers.country_code_for_region(customer[:2]))
+    try:
+        number = phonenumbers.parse(f"+{customer}")
+    except phonenumbers.NumberParseException:
+        return ()
+    zones = tuple(time_zones_for_number(number))
+    # A number that is none by its country's plan, as Mexican ids of WhatsApp are, may be anywhere in its country.
+    return _of_country(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
+
+
+def _of_country(code: int | None) -> tuple[str, ...]:
+    return tuple(TIMEZONE_DATA.get(str(code), ()))
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
