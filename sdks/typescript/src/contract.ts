@@ -3633,7 +3633,7 @@ export interface components {
              */
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
-            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
+            customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -3830,7 +3830,7 @@ export interface components {
              */
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
-            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
+            customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -4700,7 +4700,7 @@ export interface components {
              */
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
-            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
+            customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -4930,13 +4930,6 @@ export interface components {
              * @description The hour at which they are over.
              * @example 20
              */
-            to: number;
-        };
-        /** @description `customer_hours`: by the clocks of the customers' zones. */
-        CustomerHoursOut: {
-            /** @description Nothing of it is sent before this hour. */
-            from: number;
-            /** @description Nothing of it is sent from this hour on. */
             to: number;
         };
         /** @description The event `customer.opt_out`. */
@@ -9024,7 +9017,7 @@ export interface components {
              */
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
-            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
+            customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
             skip_opted_out?: boolean;
             /**
@@ -9276,7 +9269,7 @@ export interface components {
              */
             send_at: string;
             /** @description It is sent in these hours of its customer's day; null at any. */
-            customer_hours: components["schemas"]["CustomerHoursOut"] | null;
+            customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description The number that sends it. */
             phone_number_id: string;
             /** @description The status of WhatsApp's answer; null without one. */
@@ -9888,6 +9881,13 @@ export interface components {
             sticker: components["schemas"]["StickerContent"];
         } & {
             [key: string]: unknown;
+        };
+        /** @description `customer_hours`: by the clocks of the customers' zones. */
+        StoredCustomerHours: {
+            /** @description Nothing of it is sent before this hour. */
+            from: number;
+            /** @description Nothing of it is sent from this hour on. */
+            to: number;
         };
         /**
          * @example {

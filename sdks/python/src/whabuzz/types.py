@@ -487,15 +487,6 @@ CustomerHours = TypedDict(
 )
 
 
-CustomerHoursOut = TypedDict(
-    "CustomerHoursOut",
-    {
-        "from": int,
-        "to": int,
-    },
-)
-
-
 class Deleted(TypedDict):
     id: str
     deleted: bool
@@ -1779,26 +1770,6 @@ class ReleasedNumber(TypedDict):
     released: bool
 
 
-class RepeatedBatch(TypedDict):
-    id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
-    total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
-    rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
-    send_at: str | None
-    customer_hours: CustomerHoursOut | None
-    skip_opted_out: NotRequired[bool]
-    created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
-    same_messages: bool
-
-
 class ReplayPreview(TypedDict):
     """
     Preview of a replay: how much, since when, and how long its release takes at least.
@@ -1951,24 +1922,6 @@ class SampleRequest(TypedDict):
     waba_id: NotRequired[str]
 
 
-class Scheduled(TypedDict):
-    """
-    As `schedule.shown` makes it.
-    """
-
-    id: str
-    status: Literal["scheduled", "sending", "accepted", "failed", "cancelled"]
-    send_at: str
-    customer_hours: CustomerHoursOut | None
-    phone_number_id: str
-    http_status: int | None
-    wamid: str | None
-    response: dict[str, Any] | None
-    event_id: str | None
-    sent_at: str | None
-    created_at: str
-
-
 ScheduledAudioMessage = TypedDict(
     "ScheduledAudioMessage",
     {
@@ -2024,11 +1977,6 @@ ScheduledImageMessage = TypedDict(
         "customer_hours": NotRequired[CustomerHours],
     },
 )
-
-
-class ScheduledList(TypedDict):
-    data: list[Scheduled]
-    next_cursor: str | None
 
 
 ScheduledLocationMessage = TypedDict(
@@ -2163,6 +2111,15 @@ StickerMessage = TypedDict(
         "recipient_identity_key_hash": NotRequired[str],
         "type": Literal["sticker"],
         "sticker": StickerContent,
+    },
+)
+
+
+StoredCustomerHours = TypedDict(
+    "StoredCustomerHours",
+    {
+        "from": int,
+        "to": int,
     },
 )
 
@@ -2993,7 +2950,7 @@ class Batch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
-    customer_hours: CustomerHoursOut | None
+    customer_hours: StoredCustomerHours | None
     skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
@@ -3030,7 +2987,7 @@ class BatchDetails(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
-    customer_hours: CustomerHoursOut | None
+    customer_hours: StoredCustomerHours | None
     skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
@@ -3253,7 +3210,7 @@ class CreatedBatch(TypedDict):
         Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     ]
     send_at: str | None
-    customer_hours: CustomerHoursOut | None
+    customer_hours: StoredCustomerHours | None
     skip_opted_out: NotRequired[bool]
     created_at: str
     started_at: NotRequired[str | None]
@@ -4228,6 +4185,44 @@ class Payment(TypedDict):
     expires_at: str
 
 
+class RepeatedBatch(TypedDict):
+    id: str
+    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    total: int
+    accepted: NotRequired[int]
+    failed: NotRequired[int]
+    rate_per_sec: int
+    client_ref: NotRequired[str | None]
+    waiting_for: NotRequired[
+        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
+    ]
+    send_at: str | None
+    customer_hours: StoredCustomerHours | None
+    skip_opted_out: NotRequired[bool]
+    created_at: str
+    started_at: NotRequired[str | None]
+    completed_at: NotRequired[str | None]
+    same_messages: bool
+
+
+class Scheduled(TypedDict):
+    """
+    As `schedule.shown` makes it.
+    """
+
+    id: str
+    status: Literal["scheduled", "sending", "accepted", "failed", "cancelled"]
+    send_at: str
+    customer_hours: StoredCustomerHours | None
+    phone_number_id: str
+    http_status: int | None
+    wamid: str | None
+    response: dict[str, Any] | None
+    event_id: str | None
+    sent_at: str | None
+    created_at: str
+
+
 ScheduledContactsMessage = TypedDict(
     "ScheduledContactsMessage",
     {
@@ -4245,6 +4240,11 @@ ScheduledContactsMessage = TypedDict(
         "customer_hours": NotRequired[CustomerHours],
     },
 )
+
+
+class ScheduledList(TypedDict):
+    data: list[Scheduled]
+    next_cursor: str | None
 
 
 ScheduledStickerMessage = TypedDict(
