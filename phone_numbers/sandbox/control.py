@@ -208,9 +208,7 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def echo(tenant_id: UUID, *, to: str, text: str, phone_number_id: str | None = None) -> dict[str, Any]:
     """Write as the business in the WhatsApp Business app. Raises NotFound, InvalidRequest for a number without it."""
-    number = number_of(tenant_id, phone_number_id)
-    if not number.coexistence:
-        raise InvalidRequest.of(phone_number_id="This number is not in the WhatsApp Business app.")
+    number = _in_app(number_of(tenant_id, phone_number_id))
     said = {"phone_number_id": number.phone_number_id, "to": to, "text": text}
     answer = _control(tenant_id, "POST", "echoes", json=said)
     if answer.status == 400:
@@ -322,6 +320,13 @@ def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
     raise NotFound("There is no such number in your test world.")
 
 
+def _in_app(number: PhoneNumber) -> PhoneNumber:
+    """The number itself. Raises InvalidRequest unless it is in the WhatsApp Business app."""
+    if not number.coexistence:
+        raise InvalidRequest.of(phone_number_id="This number is not in the WhatsApp Business app.")
+    return number
+
+
 def _control(tenant_id: UUID, method: str, path: str, *, json: Any) -> GraphAnswer:
     """A control call that a simulator without the sandbox's account answers with 404: then it is made again, and asked
     again.
@@ -415,8 +420,12 @@ def decide_template(tenant_id: UUID, *, template_id: str, **decision: str) -> di
 
 
 def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = None) -> dict[str, Any]:
-    """Decide about a number. Raises NotFound for a number of another sandbox."""
+    """Decide about a number. Raises NotFound for a number of another sandbox, InvalidRequest for an event of the
+    WhatsApp Business app at a number without it.
+    """
     number = number_of(tenant_id, phone_number_id)
+    if event.startswith("APP_"):
+        _in_app(number)
     return _decide(tenant_id, f"phone_numbers/{number.phone_number_id}/events", {"event": event}, "number")
 
 

@@ -211,3 +211,16 @@ def test_a_number_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> 
     assert api.post("/v1/test/number-events", {"event": "UNFLAGGED"}).json()["quality_rating"] == "GREEN"
     assert_error(other.post("/v1/test/number-events", flagged), 404, "not_found")
     assert_error(api.post("/v1/test/number-events", {"event": "SOLD"}), 400, "invalid_request")
+
+
+@pytest.mark.parametrize("event", ["APP_REMOVED", "APP_RECONNECTED"])
+def test_an_event_of_the_app_is_refused_at_a_number_without_it(tenant: Tenant, event: str) -> None:
+    assert_error(world_of(tenant).post("/v1/test/number-events", {"event": event}), 400, "invalid_request")
+    assert control.ensure(tenant.id)[0].connection_state == "connected"
+
+
+def test_the_app_of_a_coexistence_number_is_removed_and_comes_back(tenant: Tenant) -> None:
+    number = control.add_number(tenant.id, coexistence=True)
+    for event in ("APP_REMOVED", "APP_RECONNECTED"):
+        asked = {"event": event, "phone_number_id": number.phone_number_id}
+        assert world_of(tenant).post("/v1/test/number-events", asked).status_code == 201
