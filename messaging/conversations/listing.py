@@ -100,12 +100,14 @@ _THREAD = f"""
 SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
 WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# Of each conversation the newest message, the newest of the customer, and how many of the customer's are unread. Months
-# before those of the oldest conversation asked for are left aside.
+# Of each conversation the newest message, the newest of the customer, and how many of the customer's are unread; old
+# chats of the app are not unread and open no window. Months before those of the oldest conversation asked for are left
+# aside.
 _FACTS = f"""
 WITH walk AS MATERIALIZED (
     SELECT h.place, m.*,
-        count(*) FILTER (WHERE m.direction = 'inbound' AND m.id > h.through) OVER (PARTITION BY h.place) AS unread
+        count(*) FILTER (WHERE m.direction = 'inbound' AND m.history IS NOT TRUE AND m.id > h.through)
+            OVER (PARTITION BY h.place) AS unread
     FROM unnest(%(numbers)s::text[], %(wa_ids)s::text[], %(user_ids)s::text[], %(throughs)s::uuid[])
         WITH ORDINALITY AS h (number, wa_id, user_id, through, place)
     CROSS JOIN LATERAL ({_OF_EACH}) AS m
@@ -113,7 +115,8 @@ WITH walk AS MATERIALIZED (
 )
 SELECT DISTINCT ON (place, kind) place, kind, unread, {MESSAGES}
 FROM walk CROSS JOIN LATERAL (
-    VALUES ('last', true), ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system')
+    VALUES ('last', true),
+        ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE)
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in

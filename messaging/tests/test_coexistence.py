@@ -12,6 +12,7 @@ from django.db import connection
 
 from gateway.clock import now
 from gateway.database import partitions
+from messaging.conversations import listing
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, post
 from phone_numbers import app_data
@@ -252,6 +253,17 @@ def test_a_time_out_of_range_is_not_taken_as_it_is(api: Api, number: PhoneNumber
     chats(number, old("wamid.1", CUSTOMER, days=9_000), old("wamid.2", CUSTOMER, days=-9_000))
     assert [row["id"] for row in api.get("/v1/messages").json()["data"]] == ["wamid.2", "wamid.1"]
     assert partitions.rows_in_default()["messages"] == 0
+
+
+def test_old_chats_are_not_unread_and_open_no_window_in_the_list(number: PhoneNumber, tenant: Tenant) -> None:
+    chats(number, old("wamid.a", CUSTOMER, days=2), old("wamid.b", CUSTOMER, days=0.5))
+    scope = listing.Scope(tenant.id, number.environment)
+    [found] = listing.by_number(scope, CUSTOMER, since=now() - timedelta(days=365)).rows
+    assert (found.last.row.key, found.unread, found.open_until) == ("wamid.b", 0, None)
+    live = {"from": CUSTOMER, "id": "wamid.live", "timestamp": str(int(now().timestamp())), "type": "text"}
+    take_in(number, "messages", messages=[live])
+    [found] = listing.by_number(scope, CUSTOMER, since=now() - timedelta(days=365)).rows
+    assert (found.last.row.key, found.unread, found.is_open) == ("wamid.live", 1, True)
 
 
 def test_old_chats_wake_only_those_who_ask_for_them(number: PhoneNumber, tenant: Tenant) -> None:
