@@ -276,15 +276,20 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
     raise AssertionError
 
 
-def customer_of(content: bytes) -> str | None:
-    """To whom a message goes that `outgoing` made: digits, or a business-scoped user id; None for a group."""
+def recipient_of(content: bytes) -> str | None:
+    """To whom a message goes that `outgoing` made, as it is written; None for a group."""
     to = _decode_recipient(content)
     if to.recipient_type and bytes(to.recipient_type) == b'"group"':
         return None
     if not _is_given(to.to):
         return _text(to.recipient)
-    written = _text(to.to) or bytes(to.to).decode(errors="ignore")[:LONGEST_TEXT]
-    return phone_digits(written)
+    return _text(to.to) or bytes(to.to).decode(errors="ignore")[:LONGEST_TEXT]
+
+
+def customer_of(content: bytes) -> str | None:
+    """To whom a message goes that `outgoing` made: digits, or a business-scoped user id; None for a group."""
+    written = recipient_of(content)
+    return written if written is None or outbound.is_user_id(written) else phone_digits(written)
 
 
 def messages_hash(raw: bytes) -> bytes:

@@ -261,7 +261,7 @@ def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str
         ):
             first = others.get(idx)
             if zones is not None:
-                own = customer_hours.zones_of(batch_body.customer_of(content))
+                own = customer_hours.zones_of(batch_body.recipient_of(content))
                 zones.update(own)
                 if not own:
                     problems.add(idx, {"to": customer_hours.NO_ZONE})

@@ -18,6 +18,7 @@ from phonenumbers.timezone import UNKNOWN_TIMEZONE, time_zones_for_number
 from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway.api.errors import InvalidRequest
+from gateway.api.query import phone_digits
 from messaging.sending import outbound
 
 MEMBER = outbound.CUSTOMER_HOURS
@@ -26,7 +27,10 @@ SEARCHED_DAYS = 3
 AGAIN = timedelta(hours=1)
 """When zones whose hours met at first do not meet for a while (summer time), it is looked again after this."""
 NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'
-NO_ZONE = "This recipient's time zone is not known: send it without `customer_hours`."
+NO_ZONE = (
+    "This recipient's time zone is not known: write the number with `+` and its country code, or send it without "
+    "`customer_hours`."
+)
 NEVER = "The hours of these customers' zones never meet: make a batch for each country."
 
 
@@ -98,14 +102,17 @@ def shown(column: dict[str, Any] | None) -> dict[str, int] | None:
     return None if column is None else {"from": column["from"], "to": column["to"]}
 
 
-def zones_of(customer: str | None) -> tuple[str, ...]:
-    """The zones in which a customer may be: of a phone number's digits or a user id. Empty when none is known."""
-    if customer is None:
+def zones_of(recipient: str | None) -> tuple[str, ...]:
+    """The zones in which a recipient may be, a phone number as it is written or a user id. Empty when none is known.
+
+    None is known of a number that WhatsApp would complete with the country code of the business.
+    """
+    if recipient is None or outbound.lacks_country_code(recipient):
         return ()
-    if outbound.is_user_id(customer):
-        return _of_country(phonenumbers.country_code_for_region(customer[:2]))
+    if outbound.is_user_id(recipient):
+        return _of_country(phonenumbers.country_code_for_region(recipient[:2]))
     try:
-        number = phonenumbers.parse(f"+{customer}")
+        number = phonenumbers.parse(f"+{phone_digits(recipient)}")
     except phonenumbers.NumberParseException:
         return ()
     zones = tuple(time_zones_for_number(number))

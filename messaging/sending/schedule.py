@@ -16,7 +16,6 @@ from django.utils.dateparse import parse_datetime
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, RateLimited, Reply, ServiceError
-from gateway.api.query import phone_digits
 from gateway.clock import isoformat, now
 from gateway.database.statements import run
 from messaging import idempotency
@@ -124,8 +123,7 @@ def _hours(body: dict[str, Any]) -> CustomerHours | None:
         return None
     hours = customer_hours.hours_of(value)
     to = str(body.get("to") or body.get("recipient") or "")
-    customer = to if outbound.is_user_id(to) else phone_digits(to)
-    zones = customer_hours.zones_of(None if body.get("recipient_type") == "group" else customer)
+    zones = customer_hours.zones_of(None if body.get("recipient_type") == "group" else to)
     if not zones:
         raise InvalidRequest.of(**{customer_hours.MEMBER: customer_hours.NO_ZONE})
     return hours.within(zones)

@@ -701,16 +701,17 @@ class TestCustomerHours:
         assert not Batch.objects.exists()
 
     def test_a_customer_without_a_known_zone_is_refused(self, api: Api, number: PhoneNumber) -> None:
-        for more in ({"to": "+9991234567"}, {"to": "g1", "recipient_type": "group"}):
+        unknown = ("+9991234567", "9812345678")
+        for more in (*({"to": to} for to in unknown), {"to": "g1", "recipient_type": "group"}):
             answer = api.post(PATH, text(number, customer_hours=ALWAYS, **more))
             assert (
                 "zone"
                 in assert_error(answer, 400, "invalid_request")["details"]["fields"]["customer_hours"][0]
             )
-        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, "+9991234567")]
+        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, *unknown)]
         body = {"from": number.phone_number_id, "customer_hours": ALWAYS, "messages": items}
         error = assert_error(api.post("/v1/messages/batch", body), 400, "invalid_request")
-        assert list(error["details"]["fields"]) == ["messages[1].to"]
+        assert list(error["details"]["fields"]) == ["messages[1].to", "messages[2].to"]
         assert not Batch.objects.exists()
 
     def test_hours_that_never_meet_are_refused(self, api: Api, number: PhoneNumber) -> None:
@@ -742,6 +743,10 @@ class TestCustomerHours:
             ("IN.ENT.77889900112233445566", ["Asia/Calcutta"]),
             ("ZZ.77889900112233445566", []),
             ("9991234567", []),
+            # WhatsApp would complete it with the country code of the business; by its digits alone it is Iran's.
+            ("98123 45678", []),
+            ("6581234567", []),
+            ("+65 8123-4567", ["Asia/Singapore"]),
             (None, []),
         ],
     )
