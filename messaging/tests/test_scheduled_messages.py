@@ -632,22 +632,21 @@ class TestCustomerHours:
         assert waits["waiting_for"] == "scheduled"
         assert datetime.fromisoformat(waits["send_at"]) > now() + HOUR
         path = f"/v1/messages/batch/{waits['id']}"
-        # The hours begin, and end after its first message.
-        monkeypatch.setattr(sender, "items_ahead", lambda _: 1)
-        for module in (sender, held_batch):
-            monkeypatch.setattr(
-                module,
-                "closed_until",
-                lambda hours, moment: None if not received(simulator, number) else moment + HOUR,
-            )
         set_hours(ALWAYS)
-        let_time_come()
-        runner.run()
+        # The hours begin, and end after its first message.
+        with monkeypatch.context() as closing:
+            closing.setattr(sender, "items_ahead", lambda _: 1)
+            for module in (sender, held_batch):
+                closing.setattr(
+                    module,
+                    "closed_until",
+                    lambda hours, moment: None if not received(simulator, number) else moment + HOUR,
+                )
+            let_time_come()
+            runner.run()
         after = api.get(path).json()
         assert (after["status"], after["waiting_for"], after["accepted"]) == ("queued", "scheduled", 1)
         assert api.patch(path, {"send_at": None}).status_code == 409
-        monkeypatch.undo()
-        monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
         let_time_come()
         runner.run()
         after = api.get(path).json()
@@ -757,7 +756,7 @@ class TestCustomerHours:
 
     def test_every_zone_of_the_numbers_is_known_to_the_clock(self) -> None:
         names = {name for zones in TIMEZONE_DATA.values() for name in zones}
-        assert [name for name in names if name not in available_timezones()] == []
+        assert names - available_timezones() == set()
 
     @pytest.mark.parametrize(
         ("zones", "moment", "begins"),
