@@ -19,6 +19,8 @@ from simulator.world.records import Account, Number, Token
 from simulator.world.state import MOST_BYTES_OF_ACCOUNT
 
 JSON_TYPE = "application/json; charset=UTF-8"
+CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
+"""Parameters that say who calls; they are no part of what is stored."""
 _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "fb_exchange_token"}
 
 

@@ -13,7 +13,7 @@ import orjson
 from simulator.customer_messages import magic
 from simulator.customers import resolve
 from simulator.errors import GraphError
-from simulator.graph.dispatch import Call, Table
+from simulator.graph.dispatch import CREDENTIALS, Call, Table
 from simulator.graph.media_checks import check_media_ids, media_problem
 from simulator.graph.message_checks import CHECKS, bad, check, missing
 from simulator.graph.schema import with_objects
@@ -121,8 +121,9 @@ def _body(call: Call) -> dict[str, Any]:
             # Nearly every message: no member is the JSON of what it holds.
             return body
     else:
-        proof = {"access_token", "appsecret_proof", "appsecret_time"}
-        body = {name: value for name, value in call.params().items() if name not in proof} or call.json()
+        body = {
+            name: value for name, value in call.params().items() if name not in CREDENTIALS
+        } or call.json()
     read: dict[str, Any] = with_objects(body, _OBJECTS)
     return read
 

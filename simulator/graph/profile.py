@@ -3,7 +3,7 @@
 from typing import Any
 
 from simulator.errors import invalid_parameter
-from simulator.graph.dispatch import Call, Table
+from simulator.graph.dispatch import CREDENTIALS, Call, Table
 from simulator.graph.fields import parse_fields
 from simulator.graph.schema import coerced
 
@@ -92,7 +92,8 @@ async def settings(call: Call) -> dict[str, Any]:
     number = call.number()
     if call.request.method == "GET":
         return number.settings
-    number.settings = {**number.settings, **call.params()}
+    given = {name: value for name, value in call.params().items() if name not in CREDENTIALS}
+    number.settings = {**number.settings, **given}
     call.sim.state.changed()
     return {"success": True}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from simulator.tests.conftest import NUMBER, WABA, Gateway, Graph, until
+from simulator.tests.conftest import NUMBER, TOKEN, WABA, Gateway, Graph, until
 
 
 async def register(graph: Graph, pin: str = "123456", number: str = NUMBER) -> tuple[int, dict[str, Any]]:
@@ -62,6 +62,13 @@ async def test_coexistence_numbers_are_left_alone(graph: Graph) -> None:
     sync = {"messaging_product": "whatsapp", "sync_type": "history"}
     assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[0] == 200
     assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[1]["error"]["code"] == 2593107
+
+
+async def test_settings_hold_no_credential(graph: Graph) -> None:
+    calling = {"calling": {"status": "ENABLED"}}
+    proof = {"appsecret_proof": graph.sim.state.proof(TOKEN), "access_token": TOKEN}
+    assert (await graph.call("POST", f"{NUMBER}/settings", params=proof, json=calling))[0] == 200
+    assert await graph.call("GET", f"{NUMBER}/settings") == (200, calling)
 
 
 async def test_a_changed_pin_is_announced(graph: Graph, gateway: Gateway) -> None:
