@@ -188,7 +188,7 @@ class BatchRun:
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
             await self._token_answer()
-            if self.number.connection_state != flow.CONNECTED or self._is_closed:
+            if self.number.connection_state != flow.CONNECTED:
                 self.given_back = True
             if self.given_back or self.process.stopping:
                 self.unsent += items[place:]
@@ -198,6 +198,12 @@ class BatchRun:
             await self.room.acquire()
             await self.process.slots.acquire()
             await self._until_certain()
+            if self._is_closed:
+                self.room.release()
+                self.process.slots.release()
+                self.given_back = True
+                self.unsent += items[place:]
+                return
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
             task.add_done_callback(self._sent)

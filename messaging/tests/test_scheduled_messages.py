@@ -633,14 +633,19 @@ class TestCustomerHours:
         assert datetime.fromisoformat(waits["send_at"]) > now() + HOUR
         path = f"/v1/messages/batch/{waits['id']}"
         set_hours(ALWAYS)
-        # The hours begin, and end after its first message.
+        # The hours begin, and end when the turn of its second message has come.
+        turns: list[float] = []
+
+        async def next_turn(run: sender.BatchRun) -> float:
+            turns.append(await turn_of(run))
+            return turns[-1]
+
+        turn_of = sender.BatchRun._next_turn
         with monkeypatch.context() as closing:
-            closing.setattr(sender, "items_ahead", lambda _: 1)
+            closing.setattr(sender.BatchRun, "_next_turn", next_turn)
             for module in (sender, held_batch):
                 closing.setattr(
-                    module,
-                    "closed_until",
-                    lambda hours, moment: None if not received(simulator, number) else moment + HOUR,
+                    module, "closed_until", lambda _, moment: moment + HOUR if len(turns) == 2 else None
                 )
             let_time_come()
             runner.run()
