@@ -137,7 +137,7 @@ def test_kill_of_the_batch_worker_sends_nothing_twice_and_says_what_is_uncertain
         else:
             assert item.response is not None
             error = orjson.loads(bytes(item.response))["error"]
-            assert (error["code"], error.get("details")) == ("outcome_unknown", {"reason": "interrupted"})
+            assert (error["code"], error["details"]["reason"]) == ("outcome_unknown", "interrupted")
     assert Event.objects.filter(type="message.outbound").count() == total
     assert Event.objects.filter(type="batch.completed").count() == 1
 

@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import structlog
 
@@ -72,7 +73,8 @@ class Attempts:
         outcomes: list[Outcome] = []
         sent: list[Claimed] = []
         events: list[Envelope] = []
-        for each in deliveries:
+        # In the events' order, so that a repeat of the same events has the same bytes and the same webhook-id.
+        for each in sorted(deliveries, key=attrgetter("event_id")) if len(deliveries) > 1 else deliveries:
             if each.envelope is None:
                 outcomes.append(_without_answer(each, Decision("dead"), "payload_expired"))
             else:
