@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.urls import reverse
@@ -26,6 +27,14 @@ def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
     at = now()
     seen = overview.of(tenant, at)
     return [*_overdue(seen, at), *_trial(seen, at), *_mandate(seen, at), *_profile(seen, at)]
+
+
+def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
+    """What is to be paid now and with the next invoice, in paise. None where nothing is billed."""
+    if not settings.BILLING_ENABLED or tenant.billing_status is None:
+        return None
+    seen = overview.of(tenant, now())
+    return {"due": seen.amount_due_paise, "charge": seen.next_charge}
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:

@@ -23,14 +23,14 @@ from webhooks.delivery import attempts
 from webhooks.endpoints.health import with_holds
 from webhooks.events import envelope, search
 from webhooks.events.envelope import EVENT_TYPES
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, Event
 from webhooks.stream import Wanted, place_of, present
 
 _TYPES = [(name, name) for name in EVENT_TYPES]
 RETRY_MILLISECONDS = 2_000
 
 
-class DeliveryFilter(forms.Form):
+class DeliveryFilter(lists.SpanForm):
     """The filter above the list of deliveries."""
 
     status = forms.ChoiceField(
@@ -48,7 +48,7 @@ class DeliveryFilter(forms.Form):
     endpoint = forms.UUIDField(required=False, widget=forms.HiddenInput)
 
 
-class EventFilter(forms.Form):
+class EventFilter(lists.SpanForm):
     """The filter above the list of events."""
 
     type = forms.ChoiceField(label="Event", required=False, choices=[("", "Any"), *_TYPES])
@@ -60,12 +60,15 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
     wanted = lists.filled_fields(form)
+    _, begin, end = lists.split_span(wanted, visit.zone)
     equal = {"status": wanted.get("status"), "endpoint_id": wanted.get("endpoint")}
     found = search.search_deliveries(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         equal={name: value for name, value in equal.items() if value},
         event_types=[wanted["event_type"]] if wanted.get("event_type") else (),
+        begin=begin,
+        end=end,
         before=lists.before(request),
         limit=lists.ROWS_PER_PAGE,
     )
@@ -111,10 +114,13 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Events, newest first, with a filter."""
     form = EventFilter(request.GET)
     wanted = lists.filled_fields(form)
+    _, begin, end = lists.split_span(wanted, visit.zone)
     found = search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         types=[wanted["type"]] if wanted.get("type") else (),
+        begin=begin,
+        end=end,
         equal={name: wanted[name] for name in ("wa_id", "wamid") if wanted.get(name)},
         before=lists.before(request),
         limit=lists.ROWS_PER_PAGE,
@@ -173,9 +179,14 @@ def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
     urls: dict[UUID, str] = dict(
         Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
     )
+    event_ids = {row.event_id for row in rows}
+    own = Event.objects.for_environment(visit.tenant.id, visit.environment)
+    events = own.filter(pk__in=event_ids, id__gte=min(event_ids), id__lte=max(event_ids)) if event_ids else []
+    by_id = {each.id: each for each in events}
     return [
         {
             "delivery": row,
+            "event": by_id.get(row.event_id),
             "url": urls.get(row.endpoint_id),
             "event_id": ids.encode(ids.EVENT, row.event_id),
             "replay_of": ids.encode(ids.DELIVERY, row.replay_of) if row.replay_of else None,

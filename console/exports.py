@@ -92,13 +92,15 @@ def _messages(visit: Visit, query: QueryDict) -> Rows:
 
 
 def _requests(visit: Visit, query: QueryDict) -> Rows:
-    wanted = lists.filled_fields(RequestFilter(query))
+    equal, begin, end = lists.split_span(lists.filled_fields(RequestFilter(query)), visit.zone)
     before = None
     while True:
         page = request_log.search(
             tenant_id=visit.tenant.id,
             environment=visit.environment,
-            equal=wanted,
+            equal=equal,
+            begin=begin,
+            end=end,
             before=before,
             limit=PAGE,
         )

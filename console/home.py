@@ -1,13 +1,15 @@
-"""The home page: what needs the person, the first steps, and the messages of the last days."""
+"""The home page: what needs the person, the first steps, and how conversations, numbers, messages and bills are."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import structlog
 from django.apps import apps
 from django.db import transaction
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
@@ -17,9 +19,13 @@ from console.first_steps import WAY, WAYS, steps_of, way_of
 from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, TIME_ZONES, Visit, environment_key
 from console.warnings import HomeWarning
 from gateway.roles import Area, Role
+from messaging.conversations import listing
+from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
+from webhooks.endpoints import lifecycle
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 Warns = Callable[[Tenant, str], list[HomeWarning]]
 """Returns the warnings of a part of the service to a business in an environment."""
@@ -35,6 +41,9 @@ if apps.is_installed("billing"):
 
     WARNINGS.append((Area.BILLING, billing_warnings.of_billing))
 
+MOST_OF_A_CARD = 3
+"""Conversations and numbers that a card names."""
+
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The page that log-in leads to; agents have their work on another one."""
@@ -47,7 +56,8 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
             "tenant": visit.tenant,
             "warnings": _warnings(visit),
             **_first_steps(request, visit),
-            "last_days": _last_days(visit),
+            "cards": list(_cards(visit)),
+            "last_days": _unless_it_fails(analytics.last_days, visit, Area.INTEGRATION),
             "is_open": visit.is_open(visit.environment),
             "is_live": visit.may_read(Area.INTEGRATION),
         },
@@ -99,13 +109,52 @@ def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
         return [HomeWarning(text, "Try again", reverse("console"))]
 
 
-def _last_days(visit: Visit) -> SafeString | None:
-    """The plot of the last days, for those who may read messages. One that fails is left out."""
-    if not visit.may_read(Area.INTEGRATION):
+def _cards(visit: Visit) -> Iterator[SafeString]:
+    """The cards that the person's role opens: conversations that wait for an answer, numbers, the next invoice."""
+    for area, name, read in (
+        (Area.CONVERSATIONS, "conversations", _waiting_conversations),
+        (Area.INTEGRATION, "numbers", _numbers),
+        (Area.BILLING, "billing", _next_invoice),
+    ):
+        if found := _unless_it_fails(read, visit, area):
+            yield render_to_string(f"console/home/{name}.html", {**found, "console": visit})
+
+
+def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
+    """Of the conversations whose customers wrote last, those with unread messages. None while conversations are off."""
+    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
+    if inbox is None:
+        return None
+    page = listing.newest(listing.Scope(visit.tenant.id, visit.environment), since=inbox.created_at)
+    unread = [row for row in page.rows if row.unread]
+    return {"count": len(unread), "more": page.before is not None, "rows": unread[:MOST_OF_A_CARD]}
+
+
+def _numbers(visit: Visit) -> dict[str, Any] | None:
+    """The numbers that are connected, of all; those that are not come first."""
+    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    connected = Q(connection_state=PhoneNumber.State.CONNECTED)
+    counts = own.aggregate(total=Count("id"), connected=Count("id", filter=connected))
+    if not counts["total"]:
+        return None
+    rows = own.defer("pin", "meta_snapshot").order_by("-connection_state", "-id")[:MOST_OF_A_CARD]
+    return {**counts, "rows": list(rows)}
+
+
+def _next_invoice(visit: Visit) -> dict[str, Any] | None:
+    """What is to be paid now and with the next invoice. None where nothing is billed."""
+    if not apps.is_installed("billing") or visit.environment != LIVE:
+        return None
+    return billing_warnings.next_invoice(visit.tenant)
+
+
+def _unless_it_fails(read: Callable[[Visit], T], visit: Visit, area: Area) -> T | None:
+    """A part of the page, for those who may read its area. One that fails is left out."""
+    if not visit.may_read(area):
         return None
     try:
         with transaction.atomic():
-            return analytics.last_days(visit)
-    except Exception as error:  # noqa: BLE001 - the home page must open whatever the figures hold
-        log.error("home_last_days_failed", error=type(error).__name__)
+            return read(visit)
+    except Exception as error:  # noqa: BLE001 - the home page must open whatever one part's rows hold
+        log.error("home_part_failed", part=read.__name__, error=type(error).__name__)
         return None

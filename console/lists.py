@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Model, QuerySet
-from django.forms import CharField, Form, RegexField, Textarea
+from django.forms import CharField, DateField, DateInput, Form, RegexField, Textarea
 from django.http import HttpRequest
 
 ROWS_PER_PAGE = 50
@@ -74,6 +77,40 @@ class IdsField(CharField):
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list) else value
+
+
+class DayField(DateField):
+    """A day in the visit's zone."""
+
+    default_error_messages = {"invalid": "Enter a date such as 2026-11-21."}
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            label=label,
+            required=False,
+            widget=DateInput({"type": "date"}, format="%Y-%m-%d"),
+            validators=[MinValueValidator(date(2000, 1, 1)), MaxValueValidator(date(2199, 12, 31))],
+        )
+
+
+class SpanForm(Form):
+    """A filter with the days that rows are of."""
+
+    since = DayField("From")
+    until = DayField("To")
+
+
+def split_span(
+    wanted: dict[str, Any], zone: ZoneInfo
+) -> tuple[dict[str, Any], datetime | None, datetime | None]:
+    """The filled fields without the days, and the moments from which on and before which these are."""
+    rest = dict(wanted)
+    first, last = rest.pop("since", None), rest.pop("until", None)
+    return rest, _midnight(first, zone), _midnight(last and last + timedelta(days=1), zone)
+
+
+def _midnight(day: date | None, zone: ZoneInfo) -> datetime | None:
+    return datetime.combine(day, time(), zone) if day else None
 
 
 def filled_fields(form: Form) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Pages of messages: the list, and one message with its explanation and its timeline."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from gateway import ids
 from gateway.database.bounded_walk import Page as BoundedPage
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
+from messaging.conversations import listing
 from messaging.message_log import detail
 from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.labels import milliseconds
@@ -75,7 +76,7 @@ def explained(found: Detail) -> Explanation:
     return Explanation("Meta accepted it. No status has come yet.", "warn")
 
 
-class MessageFilter(forms.Form):
+class MessageFilter(lists.SpanForm):
     """The filter above the list of messages."""
 
     direction = forms.ChoiceField(
@@ -122,7 +123,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         "console/messaging/messages.html",
         {
             "form": form,
-            "rows": [(row, row.wamid or ids.encode(ids.EVENT, row.id)) for row in page.rows],
+            "rows": _shown(visit, page.rows),
             "meanings": meanings_of(row.error_code for row in page.rows),
             "page": lists.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
@@ -135,14 +136,35 @@ def search_page(
 ) -> BoundedPage[Message]:
     """A page of messages by the filled fields of the filter, newest first."""
     columns = {"batch": "batch_id", "referral": "referral_source_id"}
+    wanted, begin, end = lists.split_span(dict(wanted), visit.zone)
     return message_search.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         equal={columns.get(name, name): value for name, value in wanted.items() if name != "status"},
         status=wanted.get("status"),
+        begin=begin,
+        end=end,
         before=before,
         limit=limit,
     )
+
+
+def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages with their texts in one line and, where a message of the customer is among them, the customer's name."""
+    if visit.is_support:
+        gists = [("", "")] * len(rows)
+    else:
+        gists = listing.gists(listing.Scope(visit.tenant.id, visit.environment), rows)
+    names = {row.wa_id or row.user_id: name for row, (name, _) in zip(rows, gists, strict=True) if name}
+    return [
+        {
+            "row": row,
+            "key": row.wamid or ids.encode(ids.EVENT, row.id),
+            "name": names.get(row.wa_id or row.user_id),
+            "gist": gist,
+        }
+        for row, (_, gist) in zip(rows, gists, strict=True)
+    ]
 
 
 def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:

@@ -1,6 +1,5 @@
 """The navigation, and what else the frame around every page shows."""
 
-from itertools import groupby
 from typing import Any
 
 from django.conf import settings
@@ -8,7 +7,7 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from console import outbox
-from console.page import SHOWN_TO_SUPPORT, Entry, page_of
+from console.page import SHOWN_TO_SUPPORT, Entry, Section, page_of
 from console.visit import Visit, visit_of
 from gateway.roles import Area
 
@@ -38,19 +37,26 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "console_may_read": visit is not None and visit.may_read(area),
         "console_may_change": role_changes and not is_closed,
         "console_is_closed": role_changes and is_closed,
-        "console_sections": _sections(visit, request.path) if visit else [],
+        **(_places(visit, request.path) if visit else {}),
     }
 
 
-def _sections(visit: Visit, path: str) -> list[dict[str, Any]]:
-    """The sections that have entries for the person, with those entries."""
-    return [
-        {
-            "section": section,
-            "entries": [{"page": entry, "current": _below(path, entry.path)} for entry in entries],
-        }
-        for section, entries in groupby(entries_of(visit), key=lambda entry: entry.section)
-    ]
+def _places(visit: Visit, path: str) -> dict[str, Any]:
+    """The sections with their entries, and the tabs of the page. An entry is current below its tabs, too."""
+    entries = entries_of(visit)
+    sections, shown_tabs = [], []
+    for section in Section:
+        shown = []
+        for entry in entries:
+            if entry.place != section:
+                continue
+            tabs = [entry, *(tab for tab in entries if tab.place == entry.url_name)]
+            shown.append({"page": entry, "current": any(_below(path, tab.path) for tab in tabs)})
+            if len(tabs) > 1 and path in [tab.path for tab in tabs]:
+                shown_tabs = [{"page": tab, "current": tab.path == path} for tab in tabs]
+        if shown:
+            sections.append({"section": section, "entries": shown})
+    return {"console_sections": sections, "console_tabs": shown_tabs}
 
 
 def _below(path: str, prefix: str) -> bool:

@@ -75,31 +75,34 @@ class Section(Enum):
     """A heading of the navigation, in the order in which the headings are shown. The first pages have none."""
 
     OVERVIEW = ""
-    TRY = "Try it out"
-    MESSAGES = "Messaging"
-    WEBHOOKS = "Webhooks"
     DEVELOPERS = "Developers"
+    TRY = "Try it out"
     ACCOUNT = "Account"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation; one without an area is for everybody. `path` also begins the paths below the page."""
+    """An entry of the navigation; one without an area is for everybody. `path` also begins the paths below the page.
 
-    section: Section
+    `place` is its section, or the route of the entry that it is a tab of; empty in the person's own menu.
+    """
+
+    place: Section | str
     title: str
     icon: str
     """A symbol of `icons.svg`."""
     url_name: str
     path: str
     area: Area | None = None
+    tab: str = ""
+    """Its title among its own tabs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A row of the table in `urls.py`: the path below `/console`, the view, the route's name, the area, the methods.
 
-    The view gets the request, the visit and the parts of the path. `heading` is the section, the title and the icon
+    The view gets the request, the visit and the parts of the path. `heading` is the place, the title and the icon
     of the entry in the navigation. `environment` is the one that the page is always in, whichever the person looks at.
     """
 
@@ -108,8 +111,9 @@ class Page:
     name: str
     area: Area
     methods: tuple[str, ...]
-    heading: tuple[Section, str, str] | None = None
+    heading: tuple[Section | str, str, str] | None = None
     environment: str | None = None
+    tab: str = ""
 
     @property
     def full_path(self) -> str:
@@ -117,7 +121,7 @@ class Page:
 
     def entry(self) -> Entry | None:
         """The entry in the navigation."""
-        return Entry(*self.heading, self.name, self.full_path, self.area) if self.heading else None
+        return Entry(*self.heading, self.name, self.full_path, self.area, self.tab) if self.heading else None
 
     def pattern(self) -> URLPattern:
         """The page as Django's URL configuration has it. Strangers log in first."""

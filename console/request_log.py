@@ -12,7 +12,7 @@ from gateway.api import limits
 from gateway.request_log import views
 
 
-class RequestFilter(forms.Form):
+class RequestFilter(lists.SpanForm):
     """The filter above the request log."""
 
     status_class = forms.TypedChoiceField(
@@ -35,10 +35,13 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Calls of the API, newest first, with a filter."""
     form = RequestFilter(request.GET)
     wanted = lists.filled_fields(form)
+    equal, begin, end = lists.split_span(wanted, visit.zone)
     page = views.search(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
-        equal=wanted,
+        equal=equal,
+        begin=begin,
+        end=end,
         before=lists.before(request),
         limit=lists.ROWS_PER_PAGE,
     )

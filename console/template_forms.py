@@ -1,6 +1,7 @@
 """Forms of templates: a new one with its buttons, other content for one; choices of templates."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -8,7 +9,8 @@ from babel import Locale
 from django import forms
 
 from console.visit import Visit
-from messaging.message_templates.draft import AUTHENTICATION, MEDIA_HEADERS, Button, Draft
+from messaging.message_templates import parameters
+from messaging.message_templates.draft import AUTHENTICATION, MEDIA_HEADERS, Button, Draft, examples
 from messaging.message_templates.parameters import variables
 from messaging.models import MessageTemplate, MessageTemplateQuerySet
 from messaging.sending.outbound import typed_number
@@ -78,7 +80,7 @@ class DraftForm(forms.Form):
         max_length=1024,
         required=False,
         help_text="Variables are {{1}}, {{2}} … or {{name}}. None may be at the beginning or the end.",
-        widget=forms.Textarea(attrs={"rows": 4, "dir": "auto"}),
+        widget=forms.Textarea(attrs={"rows": 4, "dir": "auto", "data-marks": ""}),
     )
     body_examples = forms.CharField(
         label="Examples for the body's variables",
@@ -118,14 +120,14 @@ class DraftForm(forms.Form):
         if numbers and numbers != [str(number) for number in range(1, len(found) + 1)]:
             self.add_error("body", "Number the variables {{1}}, {{2}} … without a gap, or name all of them.")
         if found and (body.lstrip().startswith("{{") or body.rstrip().endswith("}}")):
-            self.add_error("body", "A variable may be neither at the begin nor at the end.")
-        examples = [line.strip() for line in cleaned.get("body_examples", "").splitlines() if line.strip()]
-        if len(examples) != len(found):
+            self.add_error("body", "A variable may stand neither at the beginning nor at the end.")
+        given = [line.strip() for line in cleaned.get("body_examples", "").splitlines() if line.strip()]
+        if len(given) != len(found):
             self.add_error(
                 "body_examples",
                 f"Give {len(found)} example{'' if len(found) == 1 else 's'}, one in each line.",
             )
-        cleaned["body_examples"] = examples
+        cleaned["body_examples"] = given
         return cleaned
 
     def _check_header(self, cleaned: dict[str, Any]) -> None:
@@ -223,6 +225,38 @@ class ButtonForm(forms.Form):
 ButtonForms = forms.formset_factory(
     ButtonForm, extra=MOST_BUTTONS, max_num=MOST_BUTTONS, absolute_max=MOST_BUTTONS
 )
+
+
+def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
+    """What is typed into a form that is not complete yet; a variable without an example stands for itself."""
+    body = str(typed.get("body", ""))
+    found = variables(body)
+    examples = [line.strip() for line in str(typed.get("body_examples", "")).splitlines() if line.strip()]
+    is_text = typed.get("header_format") == "TEXT" and typed.get("header_text")
+    return Draft(
+        name="",
+        language="",
+        category=str(typed.get("category", "")),
+        body=body,
+        body_examples=[*examples, *(f"{{{{{name}}}}}" for name in found[len(examples) :])][: len(found)],
+        header_format="TEXT" if is_text else "",
+        header_text=str(typed.get("header_text", "")),
+        header_example=str(typed.get("header_example") or "…"),
+        footer=str(typed.get("footer", "")),
+        buttons=[
+            Button("QUICK_REPLY", text)
+            for form in buttons
+            if typed.get(form.add_prefix("kind")) and (text := str(typed.get(form.add_prefix("text"), "")))
+        ],
+    )
+
+
+def parts_of(draft: Draft) -> list[tuple[str, str]]:
+    """The parts of a template as customers will read it: what each is, and its text. Empty while none has a text."""
+    if draft.category == AUTHENTICATION:
+        return [("body", "123456 is your verification code."), ("button", "Copy code")]
+    document = draft.document()
+    return [(part, text) for part, text in parameters.as_read(document, examples(document)) if text]
 
 
 def initial_of(template: MessageTemplate) -> dict[str, Any]:

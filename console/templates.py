@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from console import lists
 from console.error_codes import UNREACHABLE, refusal_text
 from console.json_text import indented
-from console.template_forms import ButtonForms, DraftForm, EditForm, initial_of
+from console.template_forms import ButtonForms, DraftForm, EditForm, initial_of, parts_of, typed_so_far
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.errors import ServiceError
@@ -184,8 +184,10 @@ def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) 
         form, buttons = _edited(request, visit, template) if template else _drafted(request, visit)
     except CannotBeDrafted:
         return HttpResponse(status=204)
-    is_valid = form.is_valid() and buttons.is_valid()
-    shown = _shown(form.draft(_buttons(buttons)), template) if is_valid else {}
+    if form.is_valid() and buttons.is_valid():
+        shown = _shown(form.draft(_buttons(buttons)), template)
+    else:
+        shown = {"parts": parts_of(typed_so_far(form.data, buttons))}
     return render(request, "console/messaging/template_preview.html", {**shown, "template": template})
 
 
@@ -267,13 +269,8 @@ def _uploaded(account: Any, form: DraftForm) -> str:
 
 def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
     """Show the preview as customers will read it, and the body that submits it."""
-    document = written.document()
-    if document["category"] == draft.AUTHENTICATION:
-        parts = [("body", "123456 is your verification code."), ("button", "Copy code")]
-    else:
-        parts = parameters.as_read(document, draft.examples(document))
-    body = written.change(with_category=template.status != "APPROVED") if template else document
-    return {"parts": parts, "request": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
+    body = written.change(with_category=template.status != "APPROVED") if template else written.document()
+    return {"parts": parts_of(written), "submission": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
 
 
 def _buttons(forms: Any) -> list[draft.Button]:

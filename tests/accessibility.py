@@ -60,6 +60,8 @@ AT_REST = """async () => {
 """Waits until a page has heard of another colour scheme, and its transitions have ended: themes have some although
 reduced motion is asked for."""
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
+ACCOUNT_MENU = "details.account > summary"
+"""What opens the person's menu of a page of the console."""
 PHONE = 360
 """Pixels."""
 MOST_STOPS = 150

@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any
 
 from django import template
+from django.forms import Form
+from django.http import HttpRequest
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from console.error_codes import Meaning
 from console.first_steps import Progress
+from console.lists import BEFORE
 from console.page import FOR_ENVIRONMENT
 from gateway.clock import now
 from tenants import labels
@@ -68,6 +71,22 @@ def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> Safe
         known.element_id,
         code,
     )
+
+
+@register.simple_tag
+def filter_chips(request: HttpRequest, form: Form) -> list[dict[str, str]]:
+    """The filled fields of a list's filter: the label, the value as it reads, and the list's address without it."""
+    found = []
+    for field in form.visible_fields():
+        value = request.GET.get(field.name, "")
+        if value and not field.errors:
+            rest = request.GET.copy()
+            for name in (field.name, BEFORE):
+                rest.pop(name, None)
+            choices = {str(key): str(word) for key, word in getattr(field.field, "choices", ())}
+            url = f"{request.path}?{rest.urlencode()}" if rest else request.path
+            found.append({"label": str(field.label), "value": choices.get(value, value), "url": url})
+    return found
 
 
 @register.filter

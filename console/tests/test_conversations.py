@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from messaging.tests.incoming import number_of
 from messaging.tests.test_opt_outs import T0
 from messaging.tests.test_opt_outs import write as take_in
 from phone_numbers.models import PhoneNumber
+from phone_numbers.tests.conftest import verified_endpoint
 from tenants.audit import GATEWAY
 from tenants.models import AuditEntry, Tenant
 from tests.browsers import browser_of, text
@@ -453,3 +455,91 @@ def _template(tenant: Tenant, number: PhoneNumber, **values: Any) -> MessageTemp
             **values,
         }
     )
+
+
+# --- The list of messages, and the home page
+
+
+def messages(browser: Client, **query: str) -> list[str]:
+    """The rows of the list of messages as a person reads them."""
+    page = browser.get(f"/console/messages?{urlencode(query)}").content.decode()
+    found = re.findall(r"<tr><td.*?</tr>", page, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found]
+
+
+def test_the_list_of_messages_says_who_wrote_what(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    inbound(tenant, "Where is *my* order?")
+    outbound(tenant, "On its way.")
+    outbound(tenant, "Nobody knows this one.", wa_id="919800000009")
+    other, answer, question = messages(browser)
+    assert "Asha R +919812345678" in question
+    assert "Where is *my* order?" in question
+    assert "Asha R +919812345678" in answer
+    assert "On its way." in answer
+    assert "Asha" not in other
+    assert "+919800000009 Nobody knows this one." in other
+
+
+def test_past_retention_the_list_of_messages_shows_no_text(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, "Secret words")
+    EventPayload.objects.all().delete()
+    (row,) = messages(browser)
+    assert "Secret words" not in row
+    assert "+919812345678" in row
+
+
+def test_lists_are_of_the_days_that_a_person_asks_for_in_the_zone_of_that_person(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    # Half an hour after midnight in India is the day before in UTC.
+    midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0) - timedelta(days=2)
+    inbound(tenant, "Early", at=midnight - timedelta(minutes=30))
+    inbound(tenant, "Late", at=midnight + timedelta(minutes=30))
+    day, before = str(midnight.date()), str(midnight.date() - timedelta(days=1))
+    assert ["Late" in row for row in messages(browser, since=day)] == [True]
+    assert ["Early" in row for row in messages(browser, until=before)] == [True]
+    assert len(messages(browser, since=before, until=day)) == 2
+    assert messages(browser, until=str(midnight.date() - timedelta(days=2))) == []
+    for path in ("messages", "events", "deliveries", "requests"):
+        for day in ("0001-01-01", "9999-12-31", "soon"):
+            answer = browser.get(f"/console/{path}?since={day}&until={day}")
+            assert answer.status_code == 200
+            assert 'class="problem"' in answer.content.decode()
+
+
+def test_a_chip_leaves_its_filter_out_and_keeps_the_others(browser: Client) -> None:
+    page = text(browser, "/console/messages?direction=inbound&status=read&before=&template=")
+    assert re.findall(r'<a href="([^"]+)" aria-label="([^"]+)">', page) == [
+        ("/console/messages?status=read&template=", "Without Direction: From customers"),
+        ("/console/messages?direction=inbound&template=", "Without Status: Read"),
+    ]
+
+
+def test_a_delivery_says_which_status_of_whose_message(tenant: Tenant, browser: Client) -> None:
+    endpoint = verified_endpoint(tenant)
+    wamid = outbound(tenant)
+    status(tenant, wamid, "read")
+    page = re.sub(r"<[^>]+>", " ", text(browser, f"/console/deliveries?endpoint={endpoint.id}"))
+    assert "message.status read" in " ".join(page.split())
+
+
+def test_home_says_who_waits_and_how_the_numbers_are(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, "Hello?", name="Asha R")
+    number_of(tenant, waba_id="100200300400500", phone_number_id="2")
+    PhoneNumber.objects.filter(phone_number_id="2").update(
+        connection_state="disconnected", display_phone_number="+91 98000 00002"
+    )
+    PhoneNumber.objects.filter(pk=here.pk).update(connection_state="connected")
+    home = " ".join(re.sub(r"<[^>]+>", " ", text(browser, "/console")).split())
+    assert "Conversations 1 unread Asha R Hello?" in home
+    assert "Numbers 1 of 2 connected +91 98000 00002" in home
+    # Another environment has neither, and roles that may not read them see none.
+    browser.post("/console/preferences", {"environment": "test"})
+    assert "unread" not in text(browser, "/console")
+    bills = text(browser_of(tenant, "billing"), "/console")
+    assert "of 2 connected" not in bills
+    assert "Hello?" not in bills

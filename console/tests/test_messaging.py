@@ -457,7 +457,7 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
     for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
         listed = text(browser, f"/console/messages{query}")
         assert wamid in listed
-        assert "<td>+919812345678</td>" in listed
+        assert '<td class="title">+919812345678</td>' in listed
     assert wamid not in text(browser, "/console/messages?direction=inbound")
 
 

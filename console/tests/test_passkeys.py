@@ -15,6 +15,7 @@ from pytest_django import Settings
 
 from console import log_in
 from tenants.models import OutboundMail, Tenant, User
+from tests.accessibility import ACCOUNT_MENU
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a long enough password"
@@ -68,6 +69,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{live_server.url}/login")
         log_in(page)
+        page.locator(ACCOUNT_MENU).click()
         page.get_by_role("link", name="Security").click()
         page.get_by_role("link", name="Add a passkey").click()
         page.get_by_label("Password").fill(PASSWORD)
@@ -75,10 +77,12 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.get_by_label("Name").fill("laptop")
         page.get_by_role("button", name="Add the passkey").click()
         page.get_by_role("heading", name="Recovery codes").wait_for()
+        page.locator(ACCOUNT_MENU).click()
         page.get_by_role("button", name="Log out").click()
 
         page.get_by_role("button", name="Log in with a passkey").click()
         page.wait_for_url(home)
+        page.locator(ACCOUNT_MENU).click()
         page.get_by_role("button", name="Log out").click()
 
         log_in(page)
@@ -92,6 +96,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.get_by_role("button", name="Use a passkey").click()
         page.get_by_role("button", name="Remove").click()
         page.get_by_text("No passkey yet").wait_for()
+        page.locator(ACCOUNT_MENU).click()
         page.get_by_role("button", name="Log out").click()
 
         page.get_by_role("button", name="Log in with a passkey").click()

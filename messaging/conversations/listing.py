@@ -330,6 +330,12 @@ def content_of(scope: Scope, key: str) -> Said:
     return _said(scope, [row])[0]
 
 
+def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
+    """Of each message the customer's name, empty for the business's own, and what it says in one line."""
+    documents = _documents(scope, rows)
+    return [(message.name, drawing.gist(message, documents)) for message in _said(scope, rows)]
+
+
 def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool
 ) -> tuple[list[Head], UUID | None]:

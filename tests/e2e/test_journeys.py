@@ -225,6 +225,7 @@ def receives(hands: Keyboard, inbox: str) -> str:
     hands.press(page.locator("article", has_text="Send an example event").get_by_role("button", name="Send"))
     expect(page.get_by_text(re.compile(r"HTTP 2\d\d, (< )?\d+ ms"))).to_be_visible()
     send(hands, "An order for the developer")
+    hands.link("Webhooks")
     hands.link("Deliveries")
     delivered = page.get_by_role("row").filter(has_text="message.outbound").filter(has_text="Delivered")
     expect(delivered.first).to_be_visible(timeout=20_000)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.accessibility import ACCOUNT_MENU
 from tests.e2e.conftest import Stack, until
 from tests.e2e.people import PASSWORD, Visitor, fill_sign_up, last_link, new_business, press_action
 
@@ -191,6 +192,7 @@ def test_sign_up_works_without_scripts_and_by_keyboard(browser: Browser, stack: 
     expect(page.get_by_role("heading", name="your address is confirmed")).to_be_visible()
     visitor.log_in(email, PASSWORD)
     expect(page.get_by_text("Waiting for approval")).to_be_visible()
+    page.locator(ACCOUNT_MENU).press("Enter")
     page.get_by_role("button", name="Log out").press("Enter")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     visitor.context.close()
@@ -232,6 +234,7 @@ def test_a_password_is_reset_and_a_second_factor_added(visitor: Visitor, stack: 
     page.get_by_role("button", name="Set the password").click()
     expect(page.get_by_role("heading", name="Your new password is set")).to_be_visible()
     visitor.log_in(email, new_password)
+    page.locator(ACCOUNT_MENU).click()
     page.get_by_role("link", name="Security").click()
     visitor.picture("security")
     page.get_by_role("link", name="Add an authenticator app").click()

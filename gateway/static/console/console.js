@@ -38,6 +38,53 @@ for (const button of document.querySelectorAll("button[data-toggles]")) {
   show(false);
   button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
 }
+// The text of a template: marks around the selection, the next variable, and how much room is left.
+for (const area of document.querySelectorAll("textarea[data-marks]")) {
+  const icons = document.querySelector(".icon use").getAttribute("href").split("#")[0];
+  const bar = document.createElement("div");
+  bar.className = "marks";
+  bar.setAttribute("role", "toolbar");
+  bar.setAttribute("aria-label", "Format");
+  const add = (name, icon, press) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.title = name;
+    button.setAttribute("aria-label", name);
+    button.innerHTML = `<svg class="icon" aria-hidden="true"><use href="${icons}#${icon}"/></svg>`;
+    button.addEventListener("click", () => {
+      const { selectionStart: from, selectionEnd: to, value } = area;
+      const [before, after] = press(value);
+      area.setRangeText(before + value.slice(from, to) + after, from, to, "end");
+      if (from === to) area.selectionEnd = area.selectionStart -= after.length;
+      area.focus();
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+      area.dispatchEvent(new Event("change", { bubbles: true }));
+    });
+    bar.append(button);
+  };
+  for (const [name, icon, mark] of [["Bold", "bold", "*"], ["Italic", "italic", "_"], ["Strikethrough", "strikethrough", "~"], ["Monospace", "code", "```"]]) add(name, icon, () => [mark, mark]);
+  add("Variable", "braces", (value) => [`{{${Math.max(0, ...Array.from(value.matchAll(/{{(\d+)}}/g), (found) => Number(found[1]))) + 1}}}`, ""]);
+  const count = document.createElement("span");
+  const show = () => { count.textContent = `${area.value.length} of ${area.maxLength}`; };
+  bar.append(count);
+  show();
+  area.addEventListener("input", show);
+  area.before(bar);
+}
+// Rows of a form that are empty are hidden, but for the first; a button shows the next.
+for (const button of document.querySelectorAll("button[data-adds]")) {
+  const rows = [...button.parentElement.querySelectorAll(button.dataset.adds)];
+  const isFilled = (row) => [...row.querySelectorAll("input, select")].some((field) => field.value);
+  rows.forEach((row, place) => { row.hidden = place > 0 && !isFilled(row); });
+  const show = () => { button.hidden = rows.every((row) => !row.hidden); };
+  show();
+  button.addEventListener("click", () => {
+    const next = rows.find((row) => row.hidden);
+    next.hidden = false;
+    next.querySelector("input, select").focus();
+    show();
+  });
+}
 // A slider of hours shows their count and the moment at which they end.
 for (const slider of document.querySelectorAll("input[data-shows]")) {
   const output = document.querySelector(slider.dataset.shows);
@@ -80,7 +127,7 @@ if (find) {
 }
 // Narrow screens show a table's row as a list: each cell says the name of its column.
 const nameColumns = (part) => {
-  for (const table of part.querySelectorAll(".rows table:not(.named)")) {
+  for (const table of part.querySelectorAll(".rows table:not(.named, .list)")) {
     const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
     table.setAttribute("role", "table");
     for (const row of table.querySelectorAll("tbody tr")) {
@@ -95,6 +142,31 @@ const nameColumns = (part) => {
 };
 nameColumns(document);
 document.addEventListener("htmx:afterSettle", () => nameColumns(document));
+// A filter that is changed shows its list at once; its button is for those without scripts.
+// On a phone it is folded.
+const sieve = () => {
+  for (const form of document.querySelectorAll("form.filters:not(.quick)")) {
+    form.classList.add("quick");
+    const fold = form.closest("details.sieve");
+    if (fold && matchMedia("(max-width: 36rem)").matches) fold.open = false;
+  }
+};
+sieve();
+document.addEventListener("htmx:afterSettle", sieve);
+document.addEventListener("htmx:configRequest", (event) => {
+  if (!event.detail.elt.matches("form.filters")) return;
+  for (const [name, value] of Object.entries(event.detail.parameters)) {
+    if (value === "") delete event.detail.parameters[name];
+  }
+});
+// The person's menu closes by Escape and by a press beside it.
+const account = document.querySelector("details.account");
+document.addEventListener("click", (event) => { if (account && !account.contains(event.target)) account.open = false; });
+account?.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  account.open = false;
+  account.querySelector("summary").focus();
+});
 // A part that cannot be refreshed says so; one whose session has ended goes to the log-in.
 const stale = document.querySelector("#stale");
 if (stale) {
