@@ -145,7 +145,7 @@ document.addEventListener("htmx:afterSettle", () => nameColumns(document));
 // A filter that is changed shows its list at once; its button is for those without scripts.
 // On a phone it is folded.
 const sieve = () => {
-  for (const form of document.querySelectorAll("form.filters:not(.quick)")) {
+  for (const form of document.querySelectorAll("form.filters[hx-get]:not(.quick)")) {
     form.classList.add("quick");
     const fold = form.closest("details.sieve");
     if (fold && matchMedia("(max-width: 36rem)").matches) fold.open = false;
