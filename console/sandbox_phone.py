@@ -317,7 +317,7 @@ def _act(
     except InvalidRequest as error:
         messages.error(request, error.text)
     except control.FAILURES:
-        messages.error(request, "The test world did not answer. Try again in a minute.")
+        messages.error(request, "The sandbox did not answer. Try again in a minute.")
     return _back(request, customer)
 
 

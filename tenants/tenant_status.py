@@ -12,7 +12,7 @@ from tenants import audit, lifecycle, mail
 from tenants.credentials import key_cache
 from tenants.models import Tenant
 
-# --- The tenants that are served: active ones, and those that wait for approval in their test world alone.
+# --- The tenants that are served: active ones, and those that wait for approval in their sandbox alone.
 #
 # The condition is written in SQL, because the engines that deliver and send ask it for many rows in one
 # statement.

@@ -282,7 +282,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="send_message",
         title="Send a WhatsApp message",
-        description="Send a WhatsApp message. With a test key it goes to the simulated test world; with a live key it "
+        description="Send a WhatsApp message. With a test key it goes to the sandbox; with a live key it "
         "reaches real people, so ask first. More than one recipient needs confirm: true.",
         properties={
             "to": {
@@ -491,8 +491,8 @@ TOOLS: tuple[AgentTool, ...] = (
     ),
     AgentTool(
         name="write_as_test_customer",
-        title="Play a customer of the test world",
-        description="With a test key: a customer of the test world writes to you, and the events come as they do live.",
+        title="Play a customer of the sandbox",
+        description="With a test key: a customer of the sandbox writes to you, and the events come as they do live.",
         properties={
             "from": _text("The customer's phone number.", 32),
             "text": _text("What the customer writes.", 4_096),

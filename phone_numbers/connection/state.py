@@ -217,7 +217,7 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
         token_valid=account.token_invalid_at is None,
         subscribed=account.subscribed,
         registered=number.registered,
-        # The test world is read with the event stream as well (decision "Sandbox").
+        # The sandbox is read with the event stream as well (decision "Sandbox").
         endpoint_verified=endpoint_verified or account.waba_id == sandbox_waba_id_of(number.tenant_id),
         ever_connected=number.ever_connected,
     )

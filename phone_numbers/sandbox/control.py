@@ -188,7 +188,7 @@ def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
     """One more number, also one that stays in the WhatsApp Business app. Raises InvalidRequest beyond the limit."""
     before = {number.phone_number_id for number in ensure(tenant_id)}
     if len(before) >= MOST_NUMBERS:
-        raise InvalidRequest(f"A test world has at most {MOST_NUMBERS} numbers.")
+        raise InvalidRequest(f"A sandbox has at most {MOST_NUMBERS} numbers.")
     account = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant_id))
     asked = {"coexistence": True} if coexistence else {}
     accepted_object(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json=asked))
@@ -303,7 +303,7 @@ def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
         "GET", f"media/{quote(media_id, safe='')}", params={"waba_id": sandbox_waba_id_of(tenant_id)}
     )
     if answer.status == 404:
-        raise NotFound("There is no such file in your test world.")
+        raise NotFound("There is no such file in your sandbox.")
     if not answer.ok:
         accepted_object(answer)
     return answer
@@ -317,7 +317,7 @@ def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
     for number in numbers:
         if number.phone_number_id == phone_number_id:
             return number
-    raise NotFound("There is no such number in your test world.")
+    raise NotFound("There is no such number in your sandbox.")
 
 
 def _in_app(number: PhoneNumber) -> PhoneNumber:
@@ -349,7 +349,7 @@ def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
     )
 
 
-# --- Magic recipients and magic texts of the test world, as customers read of them; the simulator is what
+# --- Magic recipients and magic texts of the sandbox, as customers read of them; the simulator is what
 # obeys them.
 class Recipient(NamedTuple):
     """A number that shows one behaviour."""
@@ -403,7 +403,7 @@ TEXTS = (
 )
 
 
-# --- What the upstream decides in a test world: statuses of messages, templates, numbers.
+# --- What the upstream decides in a sandbox: statuses of messages, templates, numbers.
 #
 # The simulator is told the tenant's own account with each decision, and refuses what belongs to another.
 def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
@@ -432,5 +432,5 @@ def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = 
 def _decide(tenant_id: UUID, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
     answer = call_simulator("POST", path, json={**body, "waba_id": sandbox_waba_id_of(tenant_id)})
     if answer.status == 404:
-        raise NotFound(f"There is no such {what} in your test world.")
+        raise NotFound(f"There is no such {what} in your sandbox.")
     return accepted_object(answer)

@@ -258,13 +258,13 @@ class SandboxView(UpstreamCallsView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if caller_of(request).effective_environment != ENVIRONMENT:
-            raise InvalidRequest("The test world takes a test key.", hint="Make one: POST /v1/api-keys.")
+            raise InvalidRequest("The sandbox takes a test key.", hint="Make one: POST /v1/api-keys.")
 
     @extend_schema(
         operation_id="list_test_recipients",
         summary="List the magic recipients",
-        description="Recipients in the test world whose messages show one behaviour each, by their last four digits.",
-        tags=["Test world"],
+        description="Recipients in the sandbox whose messages show one behaviour each, by their last four digits.",
+        tags=["Sandbox"],
         responses=TestRecipientOut(many=True),
     )
     def recipients(self, request: Request) -> Response:
@@ -273,9 +273,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_test_texts",
         summary="List the magic texts",
-        description="Last lines of messages in the test world that say what becomes of the message, or how its "
+        description="Last lines of messages in the sandbox that say what becomes of the message, or how its "
         "customer answers.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         responses=TestTextOut(many=True),
     )
     def texts(self, request: Request) -> Response:
@@ -283,9 +283,9 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="create_test_number",
-        summary="Add a number to the test world",
-        description="The first exists already. A number of the test world is connected at once and needs no endpoint.",
-        tags=["Test world"],
+        summary="Add a number to the sandbox",
+        description="The first exists already. A number of the sandbox is connected at once and needs no endpoint.",
+        tags=["Sandbox"],
         request=TestNumberIn,
         responses={201: NumberOut},
     )
@@ -296,11 +296,11 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="send_test_inbound",
-        summary="Let a customer write to the test world",
-        description="A customer of the test world writes to one of its numbers; the events come as they do live. "
+        summary="Let a customer write to the sandbox",
+        description="A customer of the sandbox writes to one of its numbers; the events come as they do live. "
         "`from` is a phone number or a business-scoped user id, `type` any message type with its object in "
         "WhatsApp's form; a text may be a plain string, and most types have a default.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestInboundIn,
         responses={201: TestInboundOut},
     )
@@ -313,9 +313,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_echo",
         summary="Let the business write in its app",
-        description="On a number of the test world that stays in the WhatsApp Business app, the business writes to a "
+        description="On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a "
         "customer there: `message.echo` comes as it does live.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )
@@ -326,10 +326,10 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="set_test_preference",
-        summary="Let a customer of the test world opt out",
+        summary="Let a customer of the sandbox opt out",
         description="A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` "
         "comes as it does live, and `customer.opt_out` where an endpoint names it.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestPreferenceIn,
         responses={201: TestPreferenceOut},
     )
@@ -341,11 +341,11 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="start_test_call",
-        summary="Let a customer call in the test world",
-        description="A customer of the test world calls one of its numbers. The event of the call comes as it does "
+        summary="Let a customer call in the sandbox",
+        description="A customer of the sandbox calls one of its numbers. The event of the call comes as it does "
         "live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts "
         "ends after a minute.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestCallIn,
         responses={201: TestCallOut},
     )
@@ -356,9 +356,9 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="act_on_test_call",
-        summary="Act on a call of the test world",
+        summary="Act on a call of the sandbox",
         description="What the customer does: hangs up, or accepts or rejects a call of the business.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestCallActionIn,
         responses=TestCallOut,
     )
@@ -369,10 +369,10 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="list_test_conversations",
-        summary="Read the test world's messages",
-        description="The messages of one number of the test world in both directions, as its customers see them, "
+        summary="Read the sandbox's messages",
+        description="The messages of one number of the sandbox in both directions, as its customers see them, "
         "newest first.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         parameters=[
             OpenApiParameter("phone_number_id", str, description="The first number if left out."),
             OpenApiParameter("customer", str, description="One customer's conversation."),
@@ -392,10 +392,10 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="set_test_status",
-        summary="Set a message's status in the test world",
-        description="The status of a message that a number of the test world sent, now and whatever went before: its "
+        summary="Set a message's status in the sandbox",
+        description="The status of a message that a number of the sandbox sent, now and whatever went before: its "
         "event comes as it does live. It may also contradict what came before, to try that.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestStatusIn,
         responses={201: TestStatusOut},
     )
@@ -407,10 +407,10 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="decide_test_template",
-        summary="Decide about a template of the test world",
+        summary="Decide about a template of the sandbox",
         description="What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, "
         "`category` and `correct_category`. The event comes as it does live.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestTemplateIn,
         responses={201: TestTemplateOut},
     )
@@ -422,10 +422,10 @@ class SandboxView(UpstreamCallsView):
 
     @extend_schema(
         operation_id="decide_test_number",
-        summary="Decide about a number of the test world",
+        summary="Decide about a number of the sandbox",
         description="What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The "
         "event comes as it does live.",
-        tags=["Test world"],
+        tags=["Sandbox"],
         request=TestNumberEventIn,
         responses={201: TestNumberEventOut},
     )

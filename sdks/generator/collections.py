@@ -15,7 +15,7 @@ BASE_URL, API_KEY = "{{base_url}}", "{{api_key}}"
 EXAMPLE_HOST = "http://127.0.0.1:8000"
 STAFF = frozenset({"Admin"})
 """Groups that customers have no credentials for."""
-_ABOUT = "Set base_url and api_key in the collection's variables. A test key reaches the test world alone."
+_ABOUT = "Set base_url and api_key in the collection's variables. A test key reaches the sandbox alone."
 
 
 def write(target: Path, groups: dict[str, list[Operation]], version: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 
 PAGING = frozenset({"limit", "cursor"})
+FORMER_GROUPS = {"Test world": "Sandbox"}
+"""Former names of groups, which clients of the SDKs' first release use, with the names of today."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from generator.operations import Json, Operation, Parameter, pascal, snake
+from generator.operations import FORMER_GROUPS, Json, Operation, Parameter, pascal, snake
 
 HEAD = '''"""{title} of the API, one method per operation. Generated from docs/openapi.json by `make sdks`."""
 
@@ -38,6 +38,8 @@ def module(groups: dict[str, list[Operation]], *, asynchronous: bool) -> str:
     source += "".join(
         f"        self.{snake(group)} = {prefix}{pascal(group)}(transport)\n" for group in groups
     )
+    for former, group in FORMER_GROUPS.items():
+        source += f"        self.{snake(former)} = self.{snake(group)}  # deprecated\n"
     return source
 
 

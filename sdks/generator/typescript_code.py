@@ -3,7 +3,7 @@
 import json
 import re
 
-from generator.operations import Json, Operation, Parameter, camel, pascal
+from generator.operations import FORMER_GROUPS, Json, Operation, Parameter, camel, pascal
 
 HEAD = """// Resources of the API, one method per operation. Generated from docs/openapi.json by `make sdks`.
 
@@ -19,6 +19,11 @@ def module(groups: dict[str, list[Operation]]) -> str:
     source = HEAD + "\n".join(_resource(group, operations) for group, operations in groups.items())
     members = "".join(f"  readonly {camel(group)}: {pascal(group)};\n" for group in groups)
     made = "".join(f"    this.{camel(group)} = new {pascal(group)}(transport);\n" for group in groups)
+    for former, group in FORMER_GROUPS.items():
+        members += (
+            f"  /** @deprecated It is `{camel(group)}`. */\n  readonly {camel(former)}: {pascal(group)};\n"
+        )
+        made += f"    this.{camel(former)} = this.{camel(group)};\n"
     return (
         f"{source}\n/** Every group of operations. */\nexport class Resources {{\n{members}\n"
         f"  constructor(transport: Transport) {{\n{made}  }}\n}}\n"

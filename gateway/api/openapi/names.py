@@ -54,6 +54,7 @@ TAGS = {
     "Messages": "Single messages and batches of them.",
     "Numbers": "Phone numbers: connection, registration, profile.",
     "Requests": "The calls that were made with your keys, for seven days.",
+    "Sandbox": "What happens in the sandbox: customers write, WhatsApp decides. With a test key.",
     "Templates": "Message templates and their approval.",
     "Tenant": "The business that the key belongs to.",
     "Tenants": "The businesses of a platform, with a platform key.",

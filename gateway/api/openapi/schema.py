@@ -18,7 +18,7 @@ from gateway.api.authentication import TENANT_HEADER, TenantCaller, declared_sco
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
-UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates", "Test world"})
+UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates", "Sandbox"})
 """Operations that call the upstream: its errors pass through with its status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
@@ -158,6 +158,17 @@ class ServiceSchema(AutoSchema):
             return {"type": "string", "format": "binary"}
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
 
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """An answer (`…Out`) has every member of its serializer, but those declared with `required=False`.
+
+        REST framework takes `required` from the model, for which a column with a default may be left out: by a caller.
+        """
+        schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if direction == "response" and type(serializer).__name__.endswith("Out"):
+            absent = {name for name, field in serializer._declared_fields.items() if may_be_absent(field)}
+            schema["required"] = sorted(schema.get("properties", {}).keys() - absent)
+        return schema
+
     def is_page(self) -> bool:
         return getattr(self.view, "action", None) == "list" and getattr(self.view, "is_paged", True)
 
@@ -209,6 +220,11 @@ class ServiceSchema(AutoSchema):
         if component not in self.registry:
             self.registry.register(component)
         return self.registry[component]
+
+
+def may_be_absent(field: Any) -> bool:
+    """Whether an answer may lack this declared field. Fields that come from a model never are: a column has a value."""
+    return field._kwargs.get("required") is False and "default" not in field._kwargs
 
 
 _ERROR_NAMES = {

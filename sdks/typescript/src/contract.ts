@@ -1930,7 +1930,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Act on a call of the test world
+         * Act on a call of the sandbox
          * @description What the customer does: hangs up, or accepts or rejects a call of the business.
          */
         post: operations["act_on_test_call"];
@@ -1950,8 +1950,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a customer call in the test world
-         * @description A customer of the test world calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute.
+         * Let a customer call in the sandbox
+         * @description A customer of the sandbox calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute.
          */
         post: operations["start_test_call"];
         delete?: never;
@@ -1968,8 +1968,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the test world's messages
-         * @description The messages of one number of the test world in both directions, as its customers see them, newest first.
+         * Read the sandbox's messages
+         * @description The messages of one number of the sandbox in both directions, as its customers see them, newest first.
          */
         get: operations["list_test_conversations"];
         put?: never;
@@ -1991,7 +1991,7 @@ export interface paths {
         put?: never;
         /**
          * Let the business write in its app
-         * @description On a number of the test world that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live.
+         * @description On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live.
          */
         post: operations["send_test_echo"];
         delete?: never;
@@ -2010,8 +2010,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a customer write to the test world
-         * @description A customer of the test world writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default.
+         * Let a customer write to the sandbox
+         * @description A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default.
          */
         post: operations["send_test_inbound"];
         delete?: never;
@@ -2030,7 +2030,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decide about a number of the test world
+         * Decide about a number of the sandbox
          * @description What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live.
          */
         post: operations["decide_test_number"];
@@ -2050,8 +2050,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Add a number to the test world
-         * @description The first exists already. A number of the test world is connected at once and needs no endpoint.
+         * Add a number to the sandbox
+         * @description The first exists already. A number of the sandbox is connected at once and needs no endpoint.
          */
         post: operations["create_test_number"];
         delete?: never;
@@ -2070,7 +2070,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a customer of the test world opt out
+         * Let a customer of the sandbox opt out
          * @description A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it.
          */
         post: operations["set_test_preference"];
@@ -2089,7 +2089,7 @@ export interface paths {
         };
         /**
          * List the magic recipients
-         * @description Recipients in the test world whose messages show one behaviour each, by their last four digits.
+         * @description Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
          */
         get: operations["list_test_recipients"];
         put?: never;
@@ -2110,8 +2110,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Set a message's status in the test world
-         * @description The status of a message that a number of the test world sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that.
+         * Set a message's status in the sandbox
+         * @description The status of a message that a number of the sandbox sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that.
          */
         post: operations["set_test_status"];
         delete?: never;
@@ -2130,7 +2130,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decide about a template of the test world
+         * Decide about a template of the sandbox
          * @description What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
          */
         post: operations["decide_test_template"];
@@ -2149,7 +2149,7 @@ export interface paths {
         };
         /**
          * List the magic texts
-         * @description Last lines of messages in the test world that say what becomes of the message, or how its customer answers.
+         * @description Last lines of messages in the sandbox that say what becomes of the message, or how its customer answers.
          */
         get: operations["list_test_texts"];
         put?: never;
@@ -2169,7 +2169,7 @@ export interface paths {
         };
         /**
          * List the usage of the platform's tenants
-         * @description A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of its test world. A test key sees the sandbox tenants alone.
+         * @description A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.
          */
         get: operations["list_usage"];
         put?: never;
@@ -2967,7 +2967,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -3067,7 +3067,7 @@ export interface components {
             /** @description What happened. */
             event?: string;
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -3123,7 +3123,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -3188,21 +3188,21 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string;
+            display_phone_number: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
-            quality_rating?: string | null;
+            quality_rating: string | null;
             /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
-            messaging_limit_tier?: string | null;
+            messaging_limit_tier: string | null;
             /**
              * Format: date-time
              * @description When the last event of the number came, ISO 8601 in UTC.
              */
-            last_event_at?: string | null;
+            last_event_at: string | null;
         };
         /** @description The admin view of a tenant (specification 2). */
         AdminTenant: {
@@ -3214,29 +3214,29 @@ export interface components {
             /** @description Its name. */
             name: string;
             /** @description Your own id of the business, unique among yours; null when you gave none. */
-            external_ref?: string | null;
+            external_ref: string | null;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /** @description Whether the business is wholly in the sandbox. */
-            sandbox?: boolean;
+            sandbox: boolean;
             /**
              * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @enum {integer}
              */
-            retention_days?: 30 | 90 | 180 | 365;
+            retention_days: 30 | 90 | 180 | 365;
             /**
              * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
-            billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
+            billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
              * @description When the free trial ends, ISO 8601 in UTC; null without one.
              */
-            trial_ends_at?: string | null;
+            trial_ends_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3245,30 +3245,30 @@ export interface components {
             /** @description What of the first steps is done. */
             checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
-            billing_email?: (string | null) | string;
+            billing_email: (string | null) | string;
             /** @description How the business came, such as `signup`. */
-            created_via?: string;
+            created_via: string;
             /** @description The address of the person who signed up. */
-            contact_email?: (string | null) | string;
+            contact_email: (string | null) | string;
             /** @description The address of the website. */
-            website?: string | null;
+            website: string | null;
             /** @description The tax id; null where the country has none. */
-            tax_id?: string | null;
+            tax_id: string | null;
             /** @description The kind of the tax id, such as `gstin` or `pan`. */
-            tax_id_type?: string | null;
+            tax_id_type: string | null;
             /** @description The domain of the address. */
-            email_domain?: string | null;
+            email_domain: string | null;
             /** @description What the reviewer should look at: each with code, severity and detail. */
-            flags?: unknown;
+            flags: unknown;
             /**
              * Format: date-time
              * @description When staff approved the business, ISO 8601 in UTC.
              */
-            approved_at?: string | null;
+            approved_at: string | null;
             /** @description Why the business was rejected; null otherwise. */
-            rejected_reason?: string | null;
+            rejected_reason: string | null;
             /** @description Why the account is suspended; null otherwise. */
-            suspended_reason?: string | null;
+            suspended_reason: string | null;
         };
         Analytics: {
             /** @description The messages. */
@@ -3296,7 +3296,7 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /** @description The first characters, to tell it from others. */
             prefix: string;
             /**
@@ -3308,31 +3308,31 @@ export interface components {
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
              */
-            last_used_at?: string | null;
+            last_used_at: string | null;
             /**
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
              */
-            expires_at?: string | null;
+            expires_at: string | null;
             /**
              * Format: date-time
              * @description When it was revoked, ISO 8601 in UTC; null while it works.
              */
-            revoked_at?: string | null;
+            revoked_at: string | null;
             /** @description What the key may do. */
-            scopes?: string[];
+            scopes: string[];
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /**
              * Format: int64
              * @description The person who made it; null when an API key did.
              */
-            created_by_user_id?: number | null;
+            created_by_user_id: number | null;
             /**
              * Format: uuid
              * @description The API key that made it; null when a person did.
              */
-            created_by_key_id?: string | null;
+            created_by_key_id: string | null;
             /**
              * Format: uuid
              * @description The business, a uuid.
@@ -3356,7 +3356,7 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /** @description The first characters, to tell it from others. */
             prefix: string;
             /**
@@ -3368,31 +3368,31 @@ export interface components {
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
              */
-            last_used_at?: string | null;
+            last_used_at: string | null;
             /**
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
              */
-            expires_at?: string | null;
+            expires_at: string | null;
             /**
              * Format: date-time
              * @description When it was revoked, ISO 8601 in UTC; null while it works.
              */
-            revoked_at?: string | null;
+            revoked_at: string | null;
             /** @description What the key may do. */
-            scopes?: string[];
+            scopes: string[];
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /**
              * Format: int64
              * @description The person who made it; null when an API key did.
              */
-            created_by_user_id?: number | null;
+            created_by_user_id: number | null;
             /**
              * Format: uuid
              * @description The API key that made it; null when a person did.
              */
-            created_by_key_id?: string | null;
+            created_by_key_id: string | null;
         };
         ApiKeyRequest: {
             /** @description Its name. */
@@ -3427,16 +3427,16 @@ export interface components {
              * @description Where it stands. `pending`: will be asked for; `requested`: WhatsApp took the request; `receiving`: some came; `completed`: all came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
              * @enum {string}
              */
-            status?: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
+            status: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
             /** @description Percent, as WhatsApp says it of the chats; 0 for contacts. */
-            progress?: number;
+            progress: number;
             /** @description Contacts or messages that came so far. */
-            received?: number;
+            received: number;
             /**
              * Format: date-time
              * @description When WhatsApp took the request, ISO 8601 in UTC; null before.
              */
-            requested_at?: string | null;
+            requested_at: string | null;
             /**
              * Format: date-time
              * @description Until when WhatsApp takes the request, ISO 8601 in UTC.
@@ -3446,9 +3446,9 @@ export interface components {
              * Format: date-time
              * @description When all had come, or when WhatsApp said that none will, ISO 8601 in UTC; null before.
              */
-            finished_at?: string | null;
+            finished_at: string | null;
             /** @description The code of what went wrong; null when nothing did. */
-            error_code?: number | null;
+            error_code: number | null;
         };
         AppKey: {
             /**
@@ -3491,22 +3491,22 @@ export interface components {
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /**
              * Format: date-time
              * @description When staff approved the business, ISO 8601 in UTC.
              */
-            approved_at?: string | null;
+            approved_at: string | null;
             /**
              * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
-            billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
+            billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
              * @description When the free trial ends, ISO 8601 in UTC; null without one.
              */
-            trial_ends_at?: string | null;
+            trial_ends_at: string | null;
         };
         Attempt: {
             /** @description Its id. */
@@ -3530,11 +3530,11 @@ export interface components {
         };
         AttemptError: {
             /** @description The code. */
-            code?: string | null;
+            code: string | null;
             /** @description Why. */
-            reason?: string | null;
+            reason: string | null;
             /** @description The message. */
-            message?: string | null;
+            message: string | null;
         };
         /** @description By the `id` of an upload or by a public https `link`. */
         AudioContent: {
@@ -3584,12 +3584,12 @@ export interface components {
              * Format: uuid
              * @description The business, a uuid.
              */
-            tenant_id?: string | null;
+            tenant_id: string | null;
             /**
              * Format: int64
              * @description The staff member or person who did it; null for the service itself.
              */
-            actor_user_id?: number | null;
+            actor_user_id: number | null;
             /** @description What is done. */
             action: string;
             /** @description The kind of what it was done to. */
@@ -3597,7 +3597,7 @@ export interface components {
             /** @description What it was done to. */
             target_id: string;
             /** @description Particulars, of a form that depends on the case; null when there are none. */
-            details?: unknown;
+            details: unknown;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3611,22 +3611,22 @@ export interface components {
              * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
              * @enum {string}
              */
-            status?: "queued" | "completed" | "cancelled";
+            status: "queued" | "completed" | "cancelled";
             /** @description How many messages there are. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
-            accepted?: number;
+            accepted: number;
             /** @description How many failed. */
-            failed?: number;
+            failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
             /** @description Your name of the batch; null when you gave none. */
-            client_ref?: string | null;
+            client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
              * @description Nothing of it is sent before; null for a batch that was given no time.
@@ -3635,7 +3635,7 @@ export interface components {
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
-            skip_opted_out?: boolean;
+            skip_opted_out: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3645,12 +3645,12 @@ export interface components {
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
              */
-            started_at?: string | null;
+            started_at: string | null;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
         };
         BatchAudioMessage: {
             /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
@@ -3699,26 +3699,26 @@ export interface components {
             /** @description How many failed. */
             failed: number;
             /** @description How many were not sent. */
-            skipped?: number;
+            skipped: number;
             /** @description Messages a second at most. */
-            rate_per_sec?: number;
+            rate_per_sec: number;
             /** @description Your name of the batch; null when you gave none. */
-            client_ref?: string | null;
+            client_ref: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
              */
-            created_at?: string;
+            created_at: string;
             /**
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
              */
-            started_at?: string | null;
+            started_at: string | null;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
         } & {
             [key: string]: unknown;
         };
@@ -3808,22 +3808,22 @@ export interface components {
              * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
              * @enum {string}
              */
-            status?: "queued" | "completed" | "cancelled";
+            status: "queued" | "completed" | "cancelled";
             /** @description How many messages there are. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
-            accepted?: number;
+            accepted: number;
             /** @description How many failed. */
-            failed?: number;
+            failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
             /** @description Your name of the batch; null when you gave none. */
-            client_ref?: string | null;
+            client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
              * @description Nothing of it is sent before; null for a batch that was given no time.
@@ -3832,7 +3832,7 @@ export interface components {
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
-            skip_opted_out?: boolean;
+            skip_opted_out: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -3842,12 +3842,12 @@ export interface components {
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
              */
-            started_at?: string | null;
+            started_at: string | null;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
             /** @description What became of its messages: how many have which status now, each counted once. */
             outcomes: components["schemas"]["BatchOutcomes"];
         };
@@ -3963,13 +3963,13 @@ export interface components {
              * @description Where it stands. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
              * @enum {string}
              */
-            status?: "pending" | "accepted" | "failed" | "skipped";
+            status: "pending" | "accepted" | "failed" | "skipped";
             /** @description Your own name of the message, if you gave one; WhatsApp never gets it. */
             message_ref: string | null;
             /** @description The HTTP status; null when no answer came. */
-            http_status?: number | null;
+            http_status: number | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
-            wamid?: string | null;
+            wamid: string | null;
             /** @description WhatsApp's answer, byte for byte; null without one. */
             response: {
                 [key: string]: unknown;
@@ -3980,7 +3980,7 @@ export interface components {
              * Format: date-time
              * @description When it was sent, ISO 8601 in UTC; null before.
              */
-            sent_at?: string | null;
+            sent_at: string | null;
             /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
             duplicate_of: components["schemas"]["BatchPlace"] | null;
             /**
@@ -4387,7 +4387,7 @@ export interface components {
             /** @description The permanent account number. */
             pan: string | null;
             /** @description The tax id of a buyer abroad, in the form of its own country. */
-            foreign_tax_id?: string | null;
+            foreign_tax_id: string | null;
             /** @description The postal address, one text. */
             address: string | null;
             /** @description The state of India in the tax office's two digits, such as `29`. */
@@ -4398,7 +4398,7 @@ export interface components {
              * @description The country, two letters of ISO 3166, such as `IN`.
              * @default IN
              */
-            country?: string;
+            country: string;
         };
         ChargeLine: {
             /** @description A text for people. */
@@ -4461,13 +4461,13 @@ export interface components {
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
-            waba_id?: string | null;
+            waba_id: string | null;
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[];
+            phone_number_ids: string[];
             /** @description What went wrong; null when nothing did. */
-            error?: unknown;
+            error: unknown;
         };
         ConnectSessionRequest: {
             /** @description Where your customer comes back to. */
@@ -4488,9 +4488,9 @@ export interface components {
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
-            connection_detail?: string | null;
+            connection_detail: string | null;
         };
         ConsoleSession: {
             /**
@@ -4631,7 +4631,7 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /** @description The first characters, to tell it from others. */
             prefix: string;
             /** @description The whole key, shown this once. */
@@ -4645,31 +4645,31 @@ export interface components {
              * Format: date-time
              * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
              */
-            last_used_at?: string | null;
+            last_used_at: string | null;
             /**
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
              */
-            expires_at?: string | null;
+            expires_at: string | null;
             /**
              * Format: date-time
              * @description When it was revoked, ISO 8601 in UTC; null while it works.
              */
-            revoked_at?: string | null;
+            revoked_at: string | null;
             /** @description What the key may do. */
-            scopes?: string[];
+            scopes: string[];
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /**
              * Format: int64
              * @description The person who made it; null when an API key did.
              */
-            created_by_user_id?: number | null;
+            created_by_user_id: number | null;
             /**
              * Format: uuid
              * @description The API key that made it; null when a person did.
              */
-            created_by_key_id?: string | null;
+            created_by_key_id: string | null;
         };
         CreatedBatch: {
             /** @description Its id. */
@@ -4678,22 +4678,22 @@ export interface components {
              * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
              * @enum {string}
              */
-            status?: "queued" | "completed" | "cancelled";
+            status: "queued" | "completed" | "cancelled";
             /** @description How many messages there are. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
-            accepted?: number;
+            accepted: number;
             /** @description How many failed. */
-            failed?: number;
+            failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
             /** @description Your name of the batch; null when you gave none. */
-            client_ref?: string | null;
+            client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
              * @description Nothing of it is sent before; null for a batch that was given no time.
@@ -4702,7 +4702,7 @@ export interface components {
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
-            skip_opted_out?: boolean;
+            skip_opted_out: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -4712,12 +4712,12 @@ export interface components {
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
              */
-            started_at?: string | null;
+            started_at: string | null;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
             /** @description What Meta would refuse by what is known of your templates; the messages are sent all the same. */
             warnings: components["schemas"]["BatchWarning"][];
         };
@@ -4761,35 +4761,35 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /**
              * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
+            kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description An address. */
             url: string;
             /**
              * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
-            format?: "envelope" | "meta";
+            format: "envelope" | "meta";
             /** @description A text for people. */
-            description?: string;
+            description: string;
             /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
-            waba_ids?: string[] | null;
+            waba_ids: string[] | null;
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
-            statuses?: string[] | null;
+            statuses: string[] | null;
             /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
             filter: {
                 [key: string]: unknown;
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
-            uid?: string | null;
+            uid: string | null;
             /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
@@ -4799,15 +4799,15 @@ export interface components {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
-            timeout_seconds?: number | null;
+            timeout_seconds: number | null;
             /** @description Deliveries a second at most; null is without a limit of yours. */
-            rate_per_second?: number | null;
+            rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
-            ordered?: boolean;
+            ordered: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
-            keep_answers?: boolean;
+            keep_answers: boolean;
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
-            exhausted_mail_threshold?: number | null;
+            exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
@@ -4823,17 +4823,17 @@ export interface components {
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
-            quiet_seconds?: number | null;
+            quiet_seconds: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
-            status?: "pending" | "active" | "paused" | "disabled";
+            status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
              * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
              */
-            verified_at?: string | null;
+            verified_at: string | null;
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret: string;
             /** @description The first characters of the secret. */
@@ -4842,14 +4842,14 @@ export interface components {
              * Format: date-time
              * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
              */
-            previous_secret_expires_at?: string | null;
+            previous_secret_expires_at: string | null;
             /**
              * Format: date-time
              * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
              */
-            last_success_at?: string | null;
+            last_success_at: string | null;
             /** @description Failed attempts since the last success. */
-            consecutive_failures?: number;
+            consecutive_failures: number;
         };
         CreatedMandate: {
             /** @description Its id. */
@@ -4871,7 +4871,7 @@ export interface components {
              */
             authorization_expires_at: string | null;
             /** @description What it takes the place of; null otherwise. */
-            replaces?: string | null;
+            replaces: string | null;
         };
         /** @description What is known of a customer of a number. */
         Customer: {
@@ -4887,9 +4887,9 @@ export interface components {
              * Format: date-time
              * @description When the customer wrote last, ISO 8601 in UTC.
              */
-            last_inbound_at?: string | null;
+            last_inbound_at: string | null;
             /** @description The wamid of the customer's last message, for a quote or a read mark. */
-            last_inbound_id?: string | null;
+            last_inbound_id: string | null;
             /** @description Whether you may write without a template now. */
             window_open: boolean;
             /**
@@ -4901,7 +4901,7 @@ export interface components {
              * Format: date-time
              * @description When you wrote last, ISO 8601 in UTC.
              */
-            last_outbound_at?: string | null;
+            last_outbound_at: string | null;
             /** @description The template that the customer was sent last. */
             last_template: components["schemas"]["LastTemplate"] | null;
             /** @description The ad or post that the customer came from last; null when there was none. */
@@ -5007,17 +5007,17 @@ export interface components {
             /** @description The first 100 of them, the oldest first. */
             deliveries: ({
                 /** @description Its id. */
-                id?: string;
+                id: string;
                 /** @description The event: `evt_` and 26 characters. */
-                event_id?: string;
+                event_id: string;
                 /** @description The type of the event, such as `message.inbound`. */
-                event_type?: string;
+                event_type: string;
                 /** @description How many attempts were made. */
-                attempts?: number;
+                attempts: number;
                 /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
-                last_error?: string | null;
+                last_error: string | null;
                 /** @description The HTTP status of the last attempt; null when no answer came. */
-                last_http_status?: number | null;
+                last_http_status: number | null;
             } & {
                 [key: string]: unknown;
             })[];
@@ -5041,22 +5041,22 @@ export interface components {
              * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
-            status?: "pending" | "delivered" | "failed" | "dead";
+            status: "pending" | "delivered" | "failed" | "dead";
             /** @description How many attempts were made. */
-            attempts?: number;
+            attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
-            last_http_status?: number | null;
+            last_http_status: number | null;
             /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
-            last_error?: string | null;
+            last_error: string | null;
             /** @description How long the last answer took, in milliseconds. */
-            last_response_ms?: number | null;
+            last_response_ms: number | null;
             /**
              * Format: date-time
              * @description When it is tried next, ISO 8601 in UTC; null when it is not.
              */
-            next_attempt_at?: string | null;
+            next_attempt_at: string | null;
             /** @description Whether it repeats an earlier delivery. */
-            is_replay?: boolean;
+            is_replay: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
@@ -5110,24 +5110,24 @@ export interface components {
              * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
-            status?: "pending" | "delivered" | "failed" | "dead";
+            status: "pending" | "delivered" | "failed" | "dead";
             /** @description How many attempts were made. */
-            attempts?: number;
+            attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
-            last_http_status?: number | null;
+            last_http_status: number | null;
             /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
-            last_error?: string | null;
+            last_error: string | null;
             /** @description How long the last answer took, in milliseconds. */
-            last_response_ms?: number | null;
+            last_response_ms: number | null;
             /**
              * Format: date-time
              * @description When it is tried next, ISO 8601 in UTC; null when it is not.
              */
-            next_attempt_at?: string | null;
+            next_attempt_at: string | null;
             /** @description The last 20 attempts, oldest first. */
             attempt_log: components["schemas"]["DeliveryAttempt"][];
             /** @description Whether it repeats an earlier delivery. */
-            is_replay?: boolean;
+            is_replay: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
@@ -5186,7 +5186,7 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /** @description The first characters, to tell it from others. */
             prefix: string;
             /** @description The full key: in this answer and nowhere else. */
@@ -5195,7 +5195,7 @@ export interface components {
              * Format: date-time
              * @description When it ends, ISO 8601 in UTC; null when it does not.
              */
-            expires_at?: string | null;
+            expires_at: string | null;
             /**
              * Format: uuid
              * @description The business, a uuid.
@@ -5331,35 +5331,35 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /**
              * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
+            kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description Where deliveries go. */
             url: string;
             /**
              * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
-            format?: "envelope" | "meta";
+            format: "envelope" | "meta";
             /** @description A text for people. */
-            description?: string;
+            description: string;
             /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
-            waba_ids?: string[] | null;
+            waba_ids: string[] | null;
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
-            statuses?: string[] | null;
+            statuses: string[] | null;
             /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
             filter: {
                 [key: string]: unknown;
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
-            uid?: string | null;
+            uid: string | null;
             /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
@@ -5369,15 +5369,15 @@ export interface components {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
-            timeout_seconds?: number | null;
+            timeout_seconds: number | null;
             /** @description Deliveries a second at most; null is without a limit of yours. */
-            rate_per_second?: number | null;
+            rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
-            ordered?: boolean;
+            ordered: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
-            keep_answers?: boolean;
+            keep_answers: boolean;
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
-            exhausted_mail_threshold?: number | null;
+            exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
@@ -5393,31 +5393,31 @@ export interface components {
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
-            quiet_seconds?: number | null;
+            quiet_seconds: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
-            status?: "pending" | "active" | "paused" | "disabled";
+            status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
              * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
              */
-            verified_at?: string | null;
+            verified_at: string | null;
             /** @description The first characters of the secret. */
             secret_prefix: string;
             /**
              * Format: date-time
              * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
              */
-            previous_secret_expires_at?: string | null;
+            previous_secret_expires_at: string | null;
             /**
              * Format: date-time
              * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
              */
-            last_success_at?: string | null;
+            last_success_at: string | null;
             /** @description Failed attempts since the last success. */
-            consecutive_failures?: number;
+            consecutive_failures: number;
         };
         /** @description Fields that are the same at creation and in a change. */
         EndpointChangeRequest: {
@@ -5527,21 +5527,21 @@ export interface components {
             /** @description How the newest failed attempt ended. */
             reason: ({
                 /** @description What went wrong; null when nothing did. */
-                error?: string | null;
+                error: string | null;
                 /** @description The HTTP status; null when no answer came. */
-                http_status?: number | null;
+                http_status: number | null;
             } & {
                 [key: string]: unknown;
             }) | null;
             /** @description What waits for the endpoint. */
             waiting: {
                 /** @description How many there are. */
-                count?: number;
+                count: number;
                 /**
                  * Format: date-time
                  * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
                  */
-                oldest?: string | null;
+                oldest: string | null;
             } & {
                 [key: string]: unknown;
             };
@@ -5705,35 +5705,35 @@ export interface components {
              * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
-            environment?: "live" | "test";
+            environment: "live" | "test";
             /**
              * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
-            kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
+            kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description An address. */
             url: string;
             /**
              * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
-            format?: "envelope" | "meta";
+            format: "envelope" | "meta";
             /** @description A text for people. */
-            description?: string;
+            description: string;
             /** @description The types of events that the endpoint gets; `*` is all. */
             event_types: string[];
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
-            waba_ids?: string[] | null;
+            waba_ids: string[] | null;
             /** @description Ids of your numbers; null is all of them. */
-            phone_number_ids?: string[] | null;
+            phone_number_ids: string[] | null;
             /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
-            statuses?: string[] | null;
+            statuses: string[] | null;
             /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
             filter: {
                 [key: string]: unknown;
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
-            uid?: string | null;
+            uid: string | null;
             /** @description Of which of your numbers it is. */
             metadata: {
                 [key: string]: string;
@@ -5743,15 +5743,15 @@ export interface components {
                 [key: string]: string;
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
-            timeout_seconds?: number | null;
+            timeout_seconds: number | null;
             /** @description Deliveries a second at most; null is without a limit of yours. */
-            rate_per_second?: number | null;
+            rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
-            ordered?: boolean;
+            ordered: boolean;
             /** @description Whether the first 500 characters of answers to successful attempts are kept. */
-            keep_answers?: boolean;
+            keep_answers: boolean;
             /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
-            exhausted_mail_threshold?: number | null;
+            exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
@@ -5767,31 +5767,31 @@ export interface components {
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
             /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
-            quiet_seconds?: number | null;
+            quiet_seconds: number | null;
             /**
              * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
-            status?: "pending" | "active" | "paused" | "disabled";
+            status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
              * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
              */
-            verified_at?: string | null;
+            verified_at: string | null;
             /** @description The first characters of the secret. */
             secret_prefix: string;
             /**
              * Format: date-time
              * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
              */
-            previous_secret_expires_at?: string | null;
+            previous_secret_expires_at: string | null;
             /**
              * Format: date-time
              * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
              */
-            last_success_at?: string | null;
+            last_success_at: string | null;
             /** @description Failed attempts since the last success. */
-            consecutive_failures?: number;
+            consecutive_failures: number;
             /** @description How the endpoint does. */
             health: components["schemas"]["EndpointHealth"];
         };
@@ -5906,30 +5906,30 @@ export interface components {
              */
             tenant_id: string;
             /** @description Meta's id of the WhatsApp Business account. */
-            waba_id?: string | null;
+            waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id?: string | null;
+            phone_number_id: string | null;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string | null;
+            display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
-            wamid?: string | null;
+            wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
-            wa_id?: string | null;
+            wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
-            user_id?: string | null;
+            user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
-            raw_path?: string | null;
+            raw_path: string | null;
             /**
              * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string|null}
              */
             direction: "inbound" | "outbound" | null;
             /** @description Where it stands. */
-            status?: string | null;
+            status: string | null;
             /** @description The code of what went wrong; null when nothing did. */
-            error_code?: number | null;
+            error_code: number | null;
             /** @description Whether the body is still kept. */
             payload_available: boolean;
             /** @description Its deliveries to your endpoints. */
@@ -6153,14 +6153,14 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string;
+            display_phone_number: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
-            connection_detail?: string | null;
+            connection_detail: string | null;
         };
         InboundAudioMessage: {
             /** @description The customer's phone number; absent when it is not known. */
@@ -7093,7 +7093,7 @@ export interface components {
              * @description The currency, three letters of ISO 4217, such as `INR`.
              * @default INR
              */
-            currency?: string;
+            currency: string;
             /** @description Numbers that are charged. */
             active_numbers: number;
             /** @description The sum with tax, in paise. */
@@ -7111,12 +7111,12 @@ export interface components {
             /** @description The sentence that the law asks for on this kind of invoice. */
             endorsement: string;
             /** @description What it takes the place of; null otherwise. */
-            replaces?: string | null;
+            replaces: string | null;
             /**
              * @description Whether the buyer pays the tax.
              * @default false
              */
-            reverse_charge?: boolean;
+            reverse_charge: boolean;
             /** @description The numbers. */
             numbers: components["schemas"]["InvoicedNumber"][];
             /** @description The lines of the invoice. */
@@ -7204,7 +7204,7 @@ export interface components {
              * @description The currency, three letters of ISO 4217, such as `INR`.
              * @default INR
              */
-            currency?: string;
+            currency: string;
             /** @description Numbers that are charged. */
             active_numbers: number;
             /** @description The sum with tax, in paise. */
@@ -7500,23 +7500,23 @@ export interface components {
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
             /** @description The code of what went wrong; null when nothing did. */
-            error_code?: number | null;
+            error_code: number | null;
             /** @description Meta's id of the WhatsApp Business account. */
-            waba_id?: string | null;
+            waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id?: string | null;
+            phone_number_id: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
-            wa_id?: string | null;
+            wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
-            user_id?: string | null;
+            user_id: string | null;
             /** @description Which kind it is; the member of the same name holds the content, where there is one. */
-            type?: string | null;
+            type: string | null;
             /** @description The template of the message. */
             template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             batch_id: string | null;
             /** @description Its place in the batch, from 0. */
-            idx?: number | null;
+            idx: number | null;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string | null;
             /** @description What WhatsApp says of the price. */
@@ -7526,9 +7526,9 @@ export interface components {
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
-            service_ms?: number | null;
+            service_ms: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
-            upstream_ms?: number | null;
+            upstream_ms: number | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -7538,27 +7538,27 @@ export interface components {
              * Format: date-time
              * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
              */
-            accepted_at?: string | null;
+            accepted_at: string | null;
             /**
              * Format: date-time
              * @description When it was sent, ISO 8601 in UTC; null before.
              */
-            sent_at?: string | null;
+            sent_at: string | null;
             /**
              * Format: date-time
              * @description When it reached the phone, ISO 8601 in UTC; null before.
              */
-            delivered_at?: string | null;
+            delivered_at: string | null;
             /**
              * Format: date-time
              * @description When it was read, ISO 8601 in UTC; null before.
              */
-            read_at?: string | null;
+            read_at: string | null;
             /**
              * Format: date-time
              * @description When it failed, ISO 8601 in UTC; null otherwise.
              */
-            failed_at?: string | null;
+            failed_at: string | null;
         };
         /**
          * @example {
@@ -8149,7 +8149,7 @@ export interface components {
              * @description Whether the sum can still change.
              * @default true
              */
-            estimate?: boolean;
+            estimate: boolean;
         };
         /** @description What became of the data of a number's WhatsApp Business app. */
         NumberAppData: {
@@ -8256,7 +8256,7 @@ export interface components {
             /** @description Why Meta rejected it; null otherwise. */
             rejection_reason?: string | null;
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -8316,7 +8316,7 @@ export interface components {
             /** @description How many customers the business may begin to write to in 24 hours. */
             max_daily_conversations_per_business?: string | number;
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -8413,23 +8413,23 @@ export interface components {
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
             /** @description The code of what went wrong; null when nothing did. */
-            error_code?: number | null;
+            error_code: number | null;
             /** @description Meta's id of the WhatsApp Business account. */
-            waba_id?: string | null;
+            waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id?: string | null;
+            phone_number_id: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
-            wa_id?: string | null;
+            wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
-            user_id?: string | null;
+            user_id: string | null;
             /** @description Which kind it is; the member of the same name holds the content, where there is one. */
-            type?: string | null;
+            type: string | null;
             /** @description The template of the message. */
             template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             batch_id: string | null;
             /** @description Its place in the batch, from 0. */
-            idx?: number | null;
+            idx: number | null;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string | null;
             /** @description What WhatsApp says of the price. */
@@ -8439,9 +8439,9 @@ export interface components {
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
             /** @description Milliseconds that the service took; null where they were not measured. */
-            service_ms?: number | null;
+            service_ms: number | null;
             /** @description Milliseconds that WhatsApp took; null where they were not measured. */
-            upstream_ms?: number | null;
+            upstream_ms: number | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -8451,27 +8451,27 @@ export interface components {
              * Format: date-time
              * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
              */
-            accepted_at?: string | null;
+            accepted_at: string | null;
             /**
              * Format: date-time
              * @description When it was sent, ISO 8601 in UTC; null before.
              */
-            sent_at?: string | null;
+            sent_at: string | null;
             /**
              * Format: date-time
              * @description When it reached the phone, ISO 8601 in UTC; null before.
              */
-            delivered_at?: string | null;
+            delivered_at: string | null;
             /**
              * Format: date-time
              * @description When it was read, ISO 8601 in UTC; null before.
              */
-            read_at?: string | null;
+            read_at: string | null;
             /**
              * Format: date-time
              * @description When it failed, ISO 8601 in UTC; null otherwise.
              */
-            failed_at?: string | null;
+            failed_at: string | null;
             /** @description Who wrote it. */
             from: string | null;
             /** @description Who got it. */
@@ -8669,36 +8669,36 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string;
+            display_phone_number: string;
             /** @description The display name that Meta approved. */
-            verified_name?: string | null;
+            verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
-            connection_detail?: string | null;
+            connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
-            quality_rating?: string | null;
+            quality_rating: string | null;
             /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
-            messaging_limit_tier?: string | null;
+            messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
-            throughput_level?: string | null;
+            throughput_level: string | null;
             /** @description What Meta decided about the display name, such as `APPROVED`. */
-            name_status?: string | null;
+            name_status: string | null;
             /**
              * Format: date-time
              * @description When the number was registered, ISO 8601 in UTC.
              */
-            registered_at?: string | null;
+            registered_at: string | null;
             /**
              * Format: date-time
              * @description When the last event of the number came, ISO 8601 in UTC.
              */
-            last_event_at?: string | null;
+            last_event_at: string | null;
         };
         Plan: {
             /** @description The code. */
@@ -8907,38 +8907,38 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string;
+            display_phone_number: string;
             /** @description The display name that Meta approved. */
-            verified_name?: string | null;
+            verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
-            connection_detail?: string | null;
+            connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
-            quality_rating?: string | null;
+            quality_rating: string | null;
             /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
-            messaging_limit_tier?: string | null;
+            messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
-            throughput_level?: string | null;
+            throughput_level: string | null;
             /** @description What Meta decided about the display name, such as `APPROVED`. */
-            name_status?: string | null;
+            name_status: string | null;
             /**
              * Format: date-time
              * @description When the number was registered, ISO 8601 in UTC.
              */
-            registered_at?: string | null;
+            registered_at: string | null;
             /**
              * Format: date-time
              * @description When the last event of the number came, ISO 8601 in UTC.
              */
-            last_event_at?: string | null;
+            last_event_at: string | null;
             /** @description What Meta answered just now, in its own form. */
-            meta_snapshot?: unknown;
+            meta_snapshot: unknown;
         };
         RegisterRequest: {
             /** @description The PIN of six digits. */
@@ -8954,7 +8954,7 @@ export interface components {
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
         };
         RejectRequest: {
             /** @description Why. */
@@ -8970,9 +8970,9 @@ export interface components {
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /** @description Why the business was rejected; null otherwise. */
-            rejected_reason?: string | null;
+            rejected_reason: string | null;
         };
         ReleasedAccount: {
             /** @description Meta's id of the WhatsApp Business account. */
@@ -8995,22 +8995,22 @@ export interface components {
              * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
              * @enum {string}
              */
-            status?: "queued" | "completed" | "cancelled";
+            status: "queued" | "completed" | "cancelled";
             /** @description How many messages there are. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
-            accepted?: number;
+            accepted: number;
             /** @description How many failed. */
-            failed?: number;
+            failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
             /** @description Your name of the batch; null when you gave none. */
-            client_ref?: string | null;
+            client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
-            waiting_for?: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
+            waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
              * @description Nothing of it is sent before; null for a batch that was given no time.
@@ -9019,7 +9019,7 @@ export interface components {
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are passed over. */
-            skip_opted_out?: boolean;
+            skip_opted_out: boolean;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -9029,12 +9029,12 @@ export interface components {
              * Format: date-time
              * @description When it began, ISO 8601 in UTC; null before.
              */
-            started_at?: string | null;
+            started_at: string | null;
             /**
              * Format: date-time
              * @description When it ended, ISO 8601 in UTC; null before.
              */
-            completed_at?: string | null;
+            completed_at: string | null;
             /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
             same_messages: boolean;
         };
@@ -9086,15 +9086,15 @@ export interface components {
              * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
-            status?: "pending" | "delivered" | "failed" | "dead";
+            status: "pending" | "delivered" | "failed" | "dead";
             /** @description How many attempts were made. */
-            attempts?: number;
+            attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
-            last_http_status?: number | null;
+            last_http_status: number | null;
             /** @description How long the last answer took, in milliseconds. */
-            last_response_ms?: number | null;
+            last_response_ms: number | null;
             /** @description Whether it repeats an earlier delivery. */
-            is_replay?: boolean;
+            is_replay: boolean;
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
@@ -9230,7 +9230,7 @@ export interface components {
              * Format: date-time
              * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
              */
-            previous_secret_expires_at?: string | null;
+            previous_secret_expires_at: string | null;
         };
         /**
          * @example {
@@ -9810,36 +9810,36 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The number as people read it, such as `+91 98000 00001`. */
-            display_phone_number?: string;
+            display_phone_number: string;
             /** @description The display name that Meta approved. */
-            verified_name?: string | null;
+            verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
-            connection_state?: "pending" | "connected" | "disconnected";
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
-            connection_detail?: string | null;
+            connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
-            quality_rating?: string | null;
+            quality_rating: string | null;
             /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
-            messaging_limit_tier?: string | null;
+            messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
-            throughput_level?: string | null;
+            throughput_level: string | null;
             /** @description What Meta decided about the display name, such as `APPROVED`. */
-            name_status?: string | null;
+            name_status: string | null;
             /**
              * Format: date-time
              * @description When the number was registered, ISO 8601 in UTC.
              */
-            registered_at?: string | null;
+            registered_at: string | null;
             /**
              * Format: date-time
              * @description When the last event of the number came, ISO 8601 in UTC.
              */
-            last_event_at?: string | null;
+            last_event_at: string | null;
             /** @description The PIN that was made for the registration, once. */
             pin?: string;
         };
@@ -9928,9 +9928,9 @@ export interface components {
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /** @description Why the account is suspended; null otherwise. */
-            suspended_reason?: string | null;
+            suspended_reason: string | null;
         };
         Sync: {
             /** @description Templates that WhatsApp has. */
@@ -10002,7 +10002,7 @@ export interface components {
             /** @description The category that Meta holds to be right. */
             correct_category?: string;
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -10247,7 +10247,7 @@ export interface components {
             /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
             /** @description The field of Meta's notification. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -10319,7 +10319,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** @description WhatsApp's field. */
-            field?: string;
+            field: string;
         } & {
             [key: string]: unknown;
         };
@@ -10376,29 +10376,29 @@ export interface components {
             /** @description Its name. */
             name: string;
             /** @description Your own id of the business, unique among yours; null when you gave none. */
-            external_ref?: string | null;
+            external_ref: string | null;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
              * @enum {string}
              */
-            status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
             /** @description Whether the business is wholly in the sandbox. */
-            sandbox?: boolean;
+            sandbox: boolean;
             /**
              * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @enum {integer}
              */
-            retention_days?: 30 | 90 | 180 | 365;
+            retention_days: 30 | 90 | 180 | 365;
             /**
              * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
-            billing_status?: "trialing" | "active" | "past_due" | "exempt" | "" | null;
+            billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
              * @description When the free trial ends, ISO 8601 in UTC; null without one.
              */
-            trial_ends_at?: string | null;
+            trial_ends_at: string | null;
             /**
              * Format: date-time
              * @description When it was made, ISO 8601 in UTC.
@@ -10407,7 +10407,7 @@ export interface components {
             /** @description What of the first steps is done. */
             checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
-            billing_email?: (string | null) | string;
+            billing_email: (string | null) | string;
         };
         TenantChangeRequest: {
             /** @description Its name. */

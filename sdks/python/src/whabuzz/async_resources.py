@@ -1639,6 +1639,215 @@ class AsyncRequests(AsyncResource):
         return answer
 
 
+class AsyncSandbox(AsyncResource):
+    """What happens in the sandbox: customers write, WhatsApp decides. With a test key."""
+
+    async def act_on_test_call(
+        self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestCall:
+        """Act on a call of the sandbox.
+
+        What the customer does: hangs up, or accepts or rejects a call of the business.
+        """
+        answer: types.TestCall = await self._json(
+            Call(
+                "POST",
+                "/v1/test/call-actions",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def start_test_call(
+        self, body: types.TestCallRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestCall:
+        """Let a customer call in the sandbox.
+
+        A customer of the sandbox calls one of its numbers. The event of the call comes as it does live,
+        with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody
+        accepts ends after a minute.
+        """
+        answer: types.TestCall = await self._json(
+            Call(
+                "POST",
+                "/v1/test/calls",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_test_conversations(
+        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
+    ) -> AsyncPages[types.TestMessage]:
+        """Read the sandbox's messages.
+
+        The messages of one number of the sandbox in both directions, as its customers see them, newest
+        first.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/conversations",
+                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
+            )
+        )
+
+    async def send_test_echo(
+        self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestInbound:
+        """Let the business write in its app.
+
+        On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a
+        customer there: `message.echo` comes as it does live.
+        """
+        answer: types.TestInbound = await self._json(
+            Call(
+                "POST",
+                "/v1/test/echoes",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def send_test_inbound(
+        self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestInbound:
+        """Let a customer write to the sandbox.
+
+        A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a
+        phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's
+        form; a text may be a plain string, and most types have a default.
+        """
+        answer: types.TestInbound = await self._json(
+            Call(
+                "POST",
+                "/v1/test/inbound",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def decide_test_number(
+        self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestNumberEvent:
+        """Decide about a number of the sandbox.
+
+        What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event
+        comes as it does live.
+        """
+        answer: types.TestNumberEvent = await self._json(
+            Call(
+                "POST",
+                "/v1/test/number-events",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def create_test_number(
+        self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.PhoneNumber:
+        """Add a number to the sandbox.
+
+        The first exists already. A number of the sandbox is connected at once and needs no endpoint.
+        """
+        answer: types.PhoneNumber = await self._json(
+            Call(
+                "POST",
+                "/v1/test/numbers",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def set_test_preference(
+        self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestPreference:
+        """Let a customer of the sandbox opt out.
+
+        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
+        as it does live, and `customer.opt_out` where an endpoint names it.
+        """
+        answer: types.TestPreference = await self._json(
+            Call(
+                "POST",
+                "/v1/test/preferences",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_test_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
+        """List the magic recipients.
+
+        Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/recipients",
+                query={"limit": limit},
+            )
+        )
+
+    async def set_test_status(
+        self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestStatus:
+        """Set a message's status in the sandbox.
+
+        The status of a message that a number of the sandbox sent, now and whatever went before: its event
+        comes as it does live. It may also contradict what came before, to try that.
+        """
+        answer: types.TestStatus = await self._json(
+            Call(
+                "POST",
+                "/v1/test/statuses",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    async def decide_test_template(
+        self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
+    ) -> types.TestTemplate:
+        """Decide about a template of the sandbox.
+
+        What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category`
+        and `correct_category`. The event comes as it does live.
+        """
+        answer: types.TestTemplate = await self._json(
+            Call(
+                "POST",
+                "/v1/test/templates",
+                body=body,
+                extra_body=extra_body,
+            )
+        )
+        return answer
+
+    def list_test_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
+        """List the magic texts.
+
+        Last lines of messages in the sandbox that say what becomes of the message, or how its customer
+        answers.
+        """
+        return self._pages(
+            Call(
+                "GET",
+                "/v1/test/texts",
+                query={"limit": limit},
+            )
+        )
+
+
 class AsyncTemplates(AsyncResource):
     """Message templates and their approval."""
 
@@ -1941,222 +2150,13 @@ class AsyncTenants(AsyncResource):
         """List the usage of the platform's tenants.
 
         A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
-        sandbox tenant are of its test world. A test key sees the sandbox tenants alone.
+        sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.
         """
         return self._pages(
             Call(
                 "GET",
                 "/v1/usage",
                 query={"day": day, "month": month, "limit": limit},
-            )
-        )
-
-
-class AsyncTestWorld(AsyncResource):
-    """Test world."""
-
-    async def act_on_call(
-        self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestCall:
-        """Act on a call of the test world.
-
-        What the customer does: hangs up, or accepts or rejects a call of the business.
-        """
-        answer: types.TestCall = await self._json(
-            Call(
-                "POST",
-                "/v1/test/call-actions",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def start_call(
-        self, body: types.TestCallRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestCall:
-        """Let a customer call in the test world.
-
-        A customer of the test world calls one of its numbers. The event of the call comes as it does live,
-        with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody
-        accepts ends after a minute.
-        """
-        answer: types.TestCall = await self._json(
-            Call(
-                "POST",
-                "/v1/test/calls",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    def list_conversations(
-        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
-    ) -> AsyncPages[types.TestMessage]:
-        """Read the test world's messages.
-
-        The messages of one number of the test world in both directions, as its customers see them, newest
-        first.
-        """
-        return self._pages(
-            Call(
-                "GET",
-                "/v1/test/conversations",
-                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
-            )
-        )
-
-    async def send_echo(
-        self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestInbound:
-        """Let the business write in its app.
-
-        On a number of the test world that stays in the WhatsApp Business app, the business writes to a
-        customer there: `message.echo` comes as it does live.
-        """
-        answer: types.TestInbound = await self._json(
-            Call(
-                "POST",
-                "/v1/test/echoes",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def send_inbound(
-        self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestInbound:
-        """Let a customer write to the test world.
-
-        A customer of the test world writes to one of its numbers; the events come as they do live. `from`
-        is a phone number or a business-scoped user id, `type` any message type with its object in
-        WhatsApp's form; a text may be a plain string, and most types have a default.
-        """
-        answer: types.TestInbound = await self._json(
-            Call(
-                "POST",
-                "/v1/test/inbound",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def decide_number(
-        self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestNumberEvent:
-        """Decide about a number of the test world.
-
-        What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event
-        comes as it does live.
-        """
-        answer: types.TestNumberEvent = await self._json(
-            Call(
-                "POST",
-                "/v1/test/number-events",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def create_number(
-        self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.PhoneNumber:
-        """Add a number to the test world.
-
-        The first exists already. A number of the test world is connected at once and needs no endpoint.
-        """
-        answer: types.PhoneNumber = await self._json(
-            Call(
-                "POST",
-                "/v1/test/numbers",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def set_preference(
-        self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestPreference:
-        """Let a customer of the test world opt out.
-
-        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
-        as it does live, and `customer.opt_out` where an endpoint names it.
-        """
-        answer: types.TestPreference = await self._json(
-            Call(
-                "POST",
-                "/v1/test/preferences",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
-        """List the magic recipients.
-
-        Recipients in the test world whose messages show one behaviour each, by their last four digits.
-        """
-        return self._pages(
-            Call(
-                "GET",
-                "/v1/test/recipients",
-                query={"limit": limit},
-            )
-        )
-
-    async def set_status(
-        self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestStatus:
-        """Set a message's status in the test world.
-
-        The status of a message that a number of the test world sent, now and whatever went before: its
-        event comes as it does live. It may also contradict what came before, to try that.
-        """
-        answer: types.TestStatus = await self._json(
-            Call(
-                "POST",
-                "/v1/test/statuses",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    async def decide_template(
-        self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
-    ) -> types.TestTemplate:
-        """Decide about a template of the test world.
-
-        What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category`
-        and `correct_category`. The event comes as it does live.
-        """
-        answer: types.TestTemplate = await self._json(
-            Call(
-                "POST",
-                "/v1/test/templates",
-                body=body,
-                extra_body=extra_body,
-            )
-        )
-        return answer
-
-    def list_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
-        """List the magic texts.
-
-        Last lines of messages in the test world that say what becomes of the message, or how its customer
-        answers.
-        """
-        return self._pages(
-            Call(
-                "GET",
-                "/v1/test/texts",
-                query={"limit": limit},
             )
         )
 
@@ -2424,8 +2424,9 @@ class AsyncResources:
         self.messages = AsyncMessages(transport)
         self.numbers = AsyncNumbers(transport)
         self.requests = AsyncRequests(transport)
+        self.sandbox = AsyncSandbox(transport)
         self.templates = AsyncTemplates(transport)
         self.tenant = AsyncTenant(transport)
         self.tenants = AsyncTenants(transport)
-        self.test_world = AsyncTestWorld(transport)
         self.webhooks = AsyncWebhooks(transport)
+        self.test_world = self.sandbox  # deprecated

@@ -11,7 +11,7 @@ class AccountAlertData(TypedDict):
     entity_type: NotRequired[str]
     entity_id: NotRequired[int | str]
     alert_info: NotRequired[dict[str, Any]]
-    field: NotRequired[str]
+    field: str
 
 
 class AccountAlertsEvent(TypedDict):
@@ -61,7 +61,7 @@ class AccountCapabilityEvent(TypedDict):
 class AccountSecurityData(TypedDict):
     display_phone_number: NotRequired[str]
     event: NotRequired[str]
-    field: NotRequired[str]
+    field: str
 
 
 class AccountSecurityEvent(TypedDict):
@@ -89,7 +89,7 @@ class AccountSecurityEvent(TypedDict):
 class AccountUpdateData(TypedDict):
     event: NotRequired[str]
     waba_info: NotRequired[dict[str, Any]]
-    field: NotRequired[str]
+    field: str
 
 
 class AccountUpdateEvent(TypedDict):
@@ -118,11 +118,11 @@ class AdminNumber(TypedDict):
     tenant_id: str
     tenant_name: str
     phone_number_id: str
-    display_phone_number: NotRequired[str]
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    quality_rating: NotRequired[str | None]
-    messaging_limit_tier: NotRequired[str | None]
-    last_event_at: NotRequired[str | None]
+    display_phone_number: str
+    connection_state: Literal["pending", "connected", "disconnected"]
+    quality_rating: str | None
+    messaging_limit_tier: str | None
+    last_event_at: str | None
 
 
 class AnyApiKey(TypedDict):
@@ -132,16 +132,16 @@ class AnyApiKey(TypedDict):
 
     id: str
     name: str
-    environment: NotRequired[Literal["live", "test"]]
+    environment: Literal["live", "test"]
     prefix: str
     created_at: str
-    last_used_at: NotRequired[str | None]
-    expires_at: NotRequired[str | None]
-    revoked_at: NotRequired[str | None]
-    scopes: NotRequired[list[str]]
-    phone_number_ids: NotRequired[list[str] | None]
-    created_by_user_id: NotRequired[int | None]
-    created_by_key_id: NotRequired[str | None]
+    last_used_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    scopes: list[str]
+    phone_number_ids: list[str] | None
+    created_by_user_id: int | None
+    created_by_key_id: str | None
     tenant_id: str | None
     app_id: str | None
 
@@ -149,16 +149,16 @@ class AnyApiKey(TypedDict):
 class ApiKey(TypedDict):
     id: str
     name: str
-    environment: NotRequired[Literal["live", "test"]]
+    environment: Literal["live", "test"]
     prefix: str
     created_at: str
-    last_used_at: NotRequired[str | None]
-    expires_at: NotRequired[str | None]
-    revoked_at: NotRequired[str | None]
-    scopes: NotRequired[list[str]]
-    phone_number_ids: NotRequired[list[str] | None]
-    created_by_user_id: NotRequired[int | None]
-    created_by_key_id: NotRequired[str | None]
+    last_used_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    scopes: list[str]
+    phone_number_ids: list[str] | None
+    created_by_user_id: int | None
+    created_by_key_id: str | None
 
 
 PhoneNumberId: TypeAlias = str
@@ -184,15 +184,13 @@ class AppData(TypedDict):
     One synchronisation: the contacts or the chats of the WhatsApp Business app.
     """
 
-    status: NotRequired[
-        Literal["pending", "requested", "receiving", "completed", "declined", "expired", "failed"]
-    ]
-    progress: NotRequired[int]
-    received: NotRequired[int]
-    requested_at: NotRequired[str | None]
+    status: Literal["pending", "requested", "receiving", "completed", "declined", "expired", "failed"]
+    progress: int
+    received: int
+    requested_at: str | None
     ends_at: str
-    finished_at: NotRequired[str | None]
-    error_code: NotRequired[int | None]
+    finished_at: str | None
+    error_code: int | None
 
 
 class AppKey(TypedDict):
@@ -214,18 +212,16 @@ class AppWithTenants(TypedDict):
 
 class Approved(TypedDict):
     id: str
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
-    approved_at: NotRequired[str | None]
-    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
-    trial_ends_at: NotRequired[str | None]
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    approved_at: str | None
+    billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None
+    trial_ends_at: str | None
 
 
 class AttemptError(TypedDict):
-    code: NotRequired[str | None]
-    reason: NotRequired[str | None]
-    message: NotRequired[str | None]
+    code: str | None
+    reason: str | None
+    message: str | None
 
 
 class AudioContent(TypedDict):
@@ -240,12 +236,12 @@ class AudioContent(TypedDict):
 
 class AuditEntry(TypedDict):
     id: int
-    tenant_id: NotRequired[str | None]
-    actor_user_id: NotRequired[int | None]
+    tenant_id: str | None
+    actor_user_id: int | None
     action: str
     target_type: str
     target_id: str
-    details: NotRequired[Any]
+    details: Any
     created_at: str
 
 
@@ -255,12 +251,12 @@ class BatchCompletedData(TypedDict):
     total: int
     accepted: int
     failed: int
-    skipped: NotRequired[int]
-    rate_per_sec: NotRequired[int]
-    client_ref: NotRequired[str | None]
-    created_at: NotRequired[str]
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
+    skipped: int
+    rate_per_sec: int
+    client_ref: str | None
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
 
 
 class BatchCompletedEvent(TypedDict):
@@ -349,11 +345,11 @@ class Buyer(TypedDict):
     name: str
     gstin: str | None
     pan: str | None
-    foreign_tax_id: NotRequired[str | None]
+    foreign_tax_id: str | None
     address: str | None
     state_code: str | None
     state: str | None
-    country: NotRequired[str]
+    country: str
 
 
 class ChargeLine(TypedDict):
@@ -389,10 +385,10 @@ class ConnectSession(TypedDict):
     status: str
     return_url: str
     created_at: str
-    completed_at: NotRequired[str | None]
-    waba_id: NotRequired[str | None]
-    phone_number_ids: NotRequired[list[str]]
-    error: NotRequired[Any]
+    completed_at: str | None
+    waba_id: str | None
+    phone_number_ids: list[str]
+    error: Any
 
 
 class ConnectSessionRequest(TypedDict, closed=True):
@@ -401,8 +397,8 @@ class ConnectSessionRequest(TypedDict, closed=True):
 
 class Connection(TypedDict):
     phone_number_id: str
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    connection_detail: NotRequired[str | None]
+    connection_state: Literal["pending", "connected", "disconnected"]
+    connection_detail: str | None
 
 
 class ConsoleSessionRequest(TypedDict, closed=True):
@@ -440,17 +436,17 @@ class ContactName(TypedDict):
 class CreatedApiKey(TypedDict):
     id: str
     name: str
-    environment: NotRequired[Literal["live", "test"]]
+    environment: Literal["live", "test"]
     prefix: str
     key: str
     created_at: str
-    last_used_at: NotRequired[str | None]
-    expires_at: NotRequired[str | None]
-    revoked_at: NotRequired[str | None]
-    scopes: NotRequired[list[str]]
-    phone_number_ids: NotRequired[list[str] | None]
-    created_by_user_id: NotRequired[int | None]
-    created_by_key_id: NotRequired[str | None]
+    last_used_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    scopes: list[str]
+    phone_number_ids: list[str] | None
+    created_by_user_id: int | None
+    created_by_key_id: str | None
 
 
 class CreatedConnectSession(TypedDict):
@@ -474,7 +470,7 @@ class CreatedMandate(TypedDict):
     max_amount_paise: int
     authorization_url: str | None
     authorization_expires_at: str | None
-    replaces: NotRequired[str | None]
+    replaces: str | None
 
 
 CustomerHours = TypedDict(
@@ -498,12 +494,12 @@ class DeletedFlowEndpoint(TypedDict):
 
 
 class Delivery(TypedDict):
-    id: NotRequired[str]
-    event_id: NotRequired[str]
-    event_type: NotRequired[str]
-    attempts: NotRequired[int]
-    last_error: NotRequired[str | None]
-    last_http_status: NotRequired[int | None]
+    id: str
+    event_id: str
+    event_type: str
+    attempts: int
+    last_error: str | None
+    last_http_status: int | None
 
 
 class DeliveriesExhaustedData(TypedDict):
@@ -527,13 +523,13 @@ class Delivery1(TypedDict):
     event_id: str
     event_type: str
     endpoint_id: str
-    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
-    attempts: NotRequired[int]
-    last_http_status: NotRequired[int | None]
-    last_error: NotRequired[str | None]
-    last_response_ms: NotRequired[int | None]
-    next_attempt_at: NotRequired[str | None]
-    is_replay: NotRequired[bool]
+    status: Literal["pending", "delivered", "failed", "dead"]
+    attempts: int
+    last_http_status: int | None
+    last_error: str | None
+    last_response_ms: int | None
+    next_attempt_at: str | None
+    is_replay: bool
     replay_of: str | None
 
 
@@ -571,14 +567,14 @@ class DeliveryWithLog(TypedDict):
     event_id: str
     event_type: str
     endpoint_id: str
-    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
-    attempts: NotRequired[int]
-    last_http_status: NotRequired[int | None]
-    last_error: NotRequired[str | None]
-    last_response_ms: NotRequired[int | None]
-    next_attempt_at: NotRequired[str | None]
+    status: Literal["pending", "delivered", "failed", "dead"]
+    attempts: int
+    last_http_status: int | None
+    last_error: str | None
+    last_response_ms: int | None
+    next_attempt_at: str | None
     attempt_log: list[DeliveryAttempt]
-    is_replay: NotRequired[bool]
+    is_replay: bool
     replay_of: str | None
 
 
@@ -614,10 +610,10 @@ class DeviceCodeRequest(TypedDict, closed=True):
 class DeviceKey(TypedDict):
     id: str
     name: str
-    environment: NotRequired[Literal["live", "test"]]
+    environment: Literal["live", "test"]
     prefix: str
     key: str
-    expires_at: NotRequired[str | None]
+    expires_at: str | None
     tenant_id: str | None
     tenant_name: str
 
@@ -698,8 +694,8 @@ class Reason(TypedDict):
     How the newest failed attempt ended.
     """
 
-    error: NotRequired[str | None]
-    http_status: NotRequired[int | None]
+    error: str | None
+    http_status: int | None
 
 
 class Waiting(TypedDict):
@@ -707,8 +703,8 @@ class Waiting(TypedDict):
     What waits for the endpoint.
     """
 
-    count: NotRequired[int]
-    oldest: NotRequired[str | None]
+    count: int
+    oldest: str | None
 
 
 class EndpointFailingData(TypedDict):
@@ -954,9 +950,9 @@ class ImageContent(TypedDict):
 
 class ImportedNumber(TypedDict):
     phone_number_id: str
-    display_phone_number: NotRequired[str]
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    connection_detail: NotRequired[str | None]
+    display_phone_number: str
+    connection_state: Literal["pending", "connected", "disconnected"]
+    connection_detail: str | None
 
 
 Context = TypedDict(
@@ -1107,7 +1103,7 @@ class InvoiceSummary(TypedDict):
     issued_at: str
     due_at: str
     paid_at: str | None
-    currency: NotRequired[str]
+    currency: str
     active_numbers: int
     total_paise: int
     amount_due_paise: int
@@ -1400,7 +1396,7 @@ class NumberNameData(TypedDict):
     decision: NotRequired[str]
     requested_verified_name: NotRequired[str]
     rejection_reason: NotRequired[str | None]
-    field: NotRequired[str]
+    field: str
 
 
 class NumberNameEvent(TypedDict):
@@ -1431,7 +1427,7 @@ class NumberQualityData(TypedDict):
     old_limit: NotRequired[str]
     current_limit: NotRequired[str]
     max_daily_conversations_per_business: NotRequired[str | int]
-    field: NotRequired[str]
+    field: str
 
 
 class NumberQualityEvent(TypedDict):
@@ -1537,17 +1533,17 @@ class PaymentAttempt(TypedDict):
 
 class PhoneNumber(TypedDict):
     phone_number_id: str
-    display_phone_number: NotRequired[str]
-    verified_name: NotRequired[str | None]
+    display_phone_number: str
+    verified_name: str | None
     waba_id: str
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    connection_detail: NotRequired[str | None]
-    quality_rating: NotRequired[str | None]
-    messaging_limit_tier: NotRequired[str | None]
-    throughput_level: NotRequired[str | None]
-    name_status: NotRequired[str | None]
-    registered_at: NotRequired[str | None]
-    last_event_at: NotRequired[str | None]
+    connection_state: Literal["pending", "connected", "disconnected"]
+    connection_detail: str | None
+    quality_rating: str | None
+    messaging_limit_tier: str | None
+    throughput_level: str | None
+    name_status: str | None
+    registered_at: str | None
+    last_event_at: str | None
 
 
 class Plan(TypedDict):
@@ -1722,18 +1718,18 @@ class ReferralModel(TypedDict):
 
 class RefreshedPhoneNumber(TypedDict):
     phone_number_id: str
-    display_phone_number: NotRequired[str]
-    verified_name: NotRequired[str | None]
+    display_phone_number: str
+    verified_name: str | None
     waba_id: str
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    connection_detail: NotRequired[str | None]
-    quality_rating: NotRequired[str | None]
-    messaging_limit_tier: NotRequired[str | None]
-    throughput_level: NotRequired[str | None]
-    name_status: NotRequired[str | None]
-    registered_at: NotRequired[str | None]
-    last_event_at: NotRequired[str | None]
-    meta_snapshot: NotRequired[Any]
+    connection_state: Literal["pending", "connected", "disconnected"]
+    connection_detail: str | None
+    quality_rating: str | None
+    messaging_limit_tier: str | None
+    throughput_level: str | None
+    name_status: str | None
+    registered_at: str | None
+    last_event_at: str | None
+    meta_snapshot: Any
 
 
 class RegisterRequest(TypedDict, closed=True):
@@ -1742,9 +1738,7 @@ class RegisterRequest(TypedDict, closed=True):
 
 class Reinstated(TypedDict):
     id: str
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
 
 
 class RejectRequest(TypedDict, closed=True):
@@ -1753,10 +1747,8 @@ class RejectRequest(TypedDict, closed=True):
 
 class Rejected(TypedDict):
     id: str
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
-    rejected_reason: NotRequired[str | None]
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    rejected_reason: str | None
 
 
 class ReleasedAccount(TypedDict):
@@ -1832,11 +1824,11 @@ class Replayed(TypedDict):
     """
 
     id: str
-    status: NotRequired[Literal["pending", "delivered", "failed", "dead"]]
-    attempts: NotRequired[int]
-    last_http_status: NotRequired[int | None]
-    last_response_ms: NotRequired[int | None]
-    is_replay: NotRequired[bool]
+    status: Literal["pending", "delivered", "failed", "dead"]
+    attempts: int
+    last_http_status: int | None
+    last_response_ms: int | None
+    is_replay: bool
     replay_of: str | None
 
 
@@ -1909,7 +1901,7 @@ class RotatedSecret(TypedDict):
     id: str
     secret: str
     secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
+    previous_secret_expires_at: str | None
 
 
 class SampleHandle(TypedDict):
@@ -2075,17 +2067,17 @@ class ServiceError(TypedDict):
 
 class SignedUpNumber(TypedDict):
     phone_number_id: str
-    display_phone_number: NotRequired[str]
-    verified_name: NotRequired[str | None]
+    display_phone_number: str
+    verified_name: str | None
     waba_id: str
-    connection_state: NotRequired[Literal["pending", "connected", "disconnected"]]
-    connection_detail: NotRequired[str | None]
-    quality_rating: NotRequired[str | None]
-    messaging_limit_tier: NotRequired[str | None]
-    throughput_level: NotRequired[str | None]
-    name_status: NotRequired[str | None]
-    registered_at: NotRequired[str | None]
-    last_event_at: NotRequired[str | None]
+    connection_state: Literal["pending", "connected", "disconnected"]
+    connection_detail: str | None
+    quality_rating: str | None
+    messaging_limit_tier: str | None
+    throughput_level: str | None
+    name_status: str | None
+    registered_at: str | None
+    last_event_at: str | None
     pin: NotRequired[str]
 
 
@@ -2137,10 +2129,8 @@ class SuspendRequest(TypedDict, closed=True):
 
 class Suspended(TypedDict):
     id: str
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
-    suspended_reason: NotRequired[str | None]
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    suspended_reason: str | None
 
 
 class Sync(TypedDict):
@@ -2186,7 +2176,7 @@ class TemplateCategoryData(TypedDict):
     previous_category: NotRequired[str]
     new_category: NotRequired[str]
     correct_category: NotRequired[str]
-    field: NotRequired[str]
+    field: str
 
 
 class TemplateCategoryEvent(TypedDict):
@@ -2259,7 +2249,7 @@ class TemplateQualityData(TypedDict):
     message_template_id: NotRequired[int | str]
     message_template_name: NotRequired[str]
     message_template_language: NotRequired[str]
-    field: NotRequired[str]
+    field: str
 
 
 class TemplateQualityEvent(TypedDict):
@@ -2292,7 +2282,7 @@ class TemplateStatusData(TypedDict):
     message_template_category: NotRequired[str]
     reason: NotRequired[str | None]
     rejection_info: NotRequired[dict[str, Any]]
-    field: NotRequired[str]
+    field: str
 
 
 class TemplateStatusEvent(TypedDict):
@@ -2320,17 +2310,15 @@ class TemplateStatusEvent(TypedDict):
 class Tenant(TypedDict):
     id: str
     name: str
-    external_ref: NotRequired[str | None]
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
-    sandbox: NotRequired[bool]
-    retention_days: NotRequired[Literal[30, 90, 180, 365]]
-    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
-    trial_ends_at: NotRequired[str | None]
+    external_ref: str | None
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    sandbox: bool
+    retention_days: Literal[30, 90, 180, 365]
+    billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None
+    trial_ends_at: str | None
     created_at: str
     checklist: Checklist
-    billing_email: NotRequired[str | None]
+    billing_email: str | None
 
 
 class TenantChangeRequest(TypedDict, closed=True):
@@ -2882,27 +2870,25 @@ class AdminTenant(TypedDict):
 
     id: str
     name: str
-    external_ref: NotRequired[str | None]
-    status: NotRequired[
-        Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-    ]
-    sandbox: NotRequired[bool]
-    retention_days: NotRequired[Literal[30, 90, 180, 365]]
-    billing_status: NotRequired[Literal["trialing", "active", "past_due", "exempt", ""] | None]
-    trial_ends_at: NotRequired[str | None]
+    external_ref: str | None
+    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    sandbox: bool
+    retention_days: Literal[30, 90, 180, 365]
+    billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None
+    trial_ends_at: str | None
     created_at: str
     checklist: Checklist
-    billing_email: NotRequired[str | None]
-    created_via: NotRequired[str]
-    contact_email: NotRequired[str | None]
-    website: NotRequired[str | None]
-    tax_id: NotRequired[str | None]
-    tax_id_type: NotRequired[str | None]
-    email_domain: NotRequired[str | None]
-    flags: NotRequired[Any]
-    approved_at: NotRequired[str | None]
-    rejected_reason: NotRequired[str | None]
-    suspended_reason: NotRequired[str | None]
+    billing_email: str | None
+    created_via: str
+    contact_email: str | None
+    website: str | None
+    tax_id: str | None
+    tax_id_type: str | None
+    email_domain: str | None
+    flags: Any
+    approved_at: str | None
+    rejected_reason: str | None
+    suspended_reason: str | None
 
 
 class Analytics(TypedDict):
@@ -2940,21 +2926,19 @@ AudioMessage = TypedDict(
 
 class Batch(TypedDict):
     id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    status: Literal["queued", "completed", "cancelled"]
     total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
+    accepted: int
+    failed: int
     rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
+    client_ref: str | None
+    waiting_for: Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     send_at: str | None
     customer_hours: StoredCustomerHours | None
-    skip_opted_out: NotRequired[bool]
+    skip_opted_out: bool
     created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
+    started_at: str | None
+    completed_at: str | None
 
 
 BatchAudioMessage = TypedDict(
@@ -2977,21 +2961,19 @@ BatchAudioMessage = TypedDict(
 
 class BatchDetails(TypedDict):
     id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    status: Literal["queued", "completed", "cancelled"]
     total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
+    accepted: int
+    failed: int
     rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
+    client_ref: str | None
+    waiting_for: Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     send_at: str | None
     customer_hours: StoredCustomerHours | None
-    skip_opted_out: NotRequired[bool]
+    skip_opted_out: bool
     created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
+    started_at: str | None
+    completed_at: str | None
     outcomes: BatchOutcomes
 
 
@@ -3033,13 +3015,13 @@ BatchImageMessage = TypedDict(
 
 class BatchItem(TypedDict):
     idx: int
-    status: NotRequired[Literal["pending", "accepted", "failed", "skipped"]]
+    status: Literal["pending", "accepted", "failed", "skipped"]
     message_ref: str | None
-    http_status: NotRequired[int | None]
-    wamid: NotRequired[str | None]
+    http_status: int | None
+    wamid: str | None
     response: dict[str, Any] | None
     event_id: str | None
-    sent_at: NotRequired[str | None]
+    sent_at: str | None
     duplicate_of: BatchPlace | None
     skip_reason: Literal["opted_out", "message_ref", "batch_ended"] | None
 
@@ -3200,21 +3182,19 @@ ContactsMessage = TypedDict(
 
 class CreatedBatch(TypedDict):
     id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    status: Literal["queued", "completed", "cancelled"]
     total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
+    accepted: int
+    failed: int
     rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
+    client_ref: str | None
+    waiting_for: Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     send_at: str | None
     customer_hours: StoredCustomerHours | None
-    skip_opted_out: NotRequired[bool]
+    skip_opted_out: bool
     created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
+    started_at: str | None
+    completed_at: str | None
     warnings: list[BatchWarning]
 
 
@@ -3224,24 +3204,24 @@ class CreatedEndpoint(TypedDict):
     """
 
     id: str
-    environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
+    environment: Literal["live", "test"]
+    kind: Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]
     url: str
-    format: NotRequired[Literal["envelope", "meta"]]
-    description: NotRequired[str]
+    format: Literal["envelope", "meta"]
+    description: str
     event_types: list[str]
-    waba_ids: NotRequired[list[str] | None]
-    phone_number_ids: NotRequired[list[str] | None]
-    statuses: NotRequired[list[str] | None]
+    waba_ids: list[str] | None
+    phone_number_ids: list[str] | None
+    statuses: list[str] | None
     filter: dict[str, Any] | None
-    uid: NotRequired[str | None]
+    uid: str | None
     metadata: dict[str, str]
     headers: dict[str, str]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
+    timeout_seconds: int | None
+    rate_per_second: int | None
+    ordered: bool
+    keep_answers: bool
+    exhausted_mail_threshold: int | None
     retry_schedule: list[int] | None
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
@@ -3249,14 +3229,14 @@ class CreatedEndpoint(TypedDict):
     destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
-    quiet_seconds: NotRequired[int | None]
-    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
-    verified_at: NotRequired[str | None]
+    quiet_seconds: int | None
+    status: Literal["pending", "active", "paused", "disabled"]
+    verified_at: str | None
     secret: str
     secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
-    last_success_at: NotRequired[str | None]
-    consecutive_failures: NotRequired[int]
+    previous_secret_expires_at: str | None
+    last_success_at: str | None
+    consecutive_failures: int
 
 
 class Customer(TypedDict):
@@ -3268,11 +3248,11 @@ class Customer(TypedDict):
     wa_id: str | None
     user_id: str | None
     username: str | None
-    last_inbound_at: NotRequired[str | None]
-    last_inbound_id: NotRequired[str | None]
+    last_inbound_at: str | None
+    last_inbound_id: str | None
     window_open: bool
     window_open_until: str | None
-    last_outbound_at: NotRequired[str | None]
+    last_outbound_at: str | None
     last_template: LastTemplate | None
     last_referral: LastReferral | None
     opted_out: bool
@@ -3332,24 +3312,24 @@ class EchoedMessageData(TypedDict):
 
 class Endpoint(TypedDict):
     id: str
-    environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
+    environment: Literal["live", "test"]
+    kind: Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]
     url: str
-    format: NotRequired[Literal["envelope", "meta"]]
-    description: NotRequired[str]
+    format: Literal["envelope", "meta"]
+    description: str
     event_types: list[str]
-    waba_ids: NotRequired[list[str] | None]
-    phone_number_ids: NotRequired[list[str] | None]
-    statuses: NotRequired[list[str] | None]
+    waba_ids: list[str] | None
+    phone_number_ids: list[str] | None
+    statuses: list[str] | None
     filter: dict[str, Any] | None
-    uid: NotRequired[str | None]
+    uid: str | None
     metadata: dict[str, str]
     headers: dict[str, str]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
+    timeout_seconds: int | None
+    rate_per_second: int | None
+    ordered: bool
+    keep_answers: bool
+    exhausted_mail_threshold: int | None
     retry_schedule: list[int] | None
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
@@ -3357,13 +3337,13 @@ class Endpoint(TypedDict):
     destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
-    quiet_seconds: NotRequired[int | None]
-    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
-    verified_at: NotRequired[str | None]
+    quiet_seconds: int | None
+    status: Literal["pending", "active", "paused", "disabled"]
+    verified_at: str | None
     secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
-    last_success_at: NotRequired[str | None]
-    consecutive_failures: NotRequired[int]
+    previous_secret_expires_at: str | None
+    last_success_at: str | None
+    consecutive_failures: int
 
 
 class EndpointChangeRequest(TypedDict, closed=True):
@@ -3515,24 +3495,24 @@ class EndpointWithHealth(TypedDict):
     """
 
     id: str
-    environment: NotRequired[Literal["live", "test"]]
-    kind: NotRequired[Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]]
+    environment: Literal["live", "test"]
+    kind: Literal["webhook", "inbox", "sqs", "s3", "kafka", "rabbitmq"]
     url: str
-    format: NotRequired[Literal["envelope", "meta"]]
-    description: NotRequired[str]
+    format: Literal["envelope", "meta"]
+    description: str
     event_types: list[str]
-    waba_ids: NotRequired[list[str] | None]
-    phone_number_ids: NotRequired[list[str] | None]
-    statuses: NotRequired[list[str] | None]
+    waba_ids: list[str] | None
+    phone_number_ids: list[str] | None
+    statuses: list[str] | None
     filter: dict[str, Any] | None
-    uid: NotRequired[str | None]
+    uid: str | None
     metadata: dict[str, str]
     headers: dict[str, str]
-    timeout_seconds: NotRequired[int | None]
-    rate_per_second: NotRequired[int | None]
-    ordered: NotRequired[bool]
-    keep_answers: NotRequired[bool]
-    exhausted_mail_threshold: NotRequired[int | None]
+    timeout_seconds: int | None
+    rate_per_second: int | None
+    ordered: bool
+    keep_answers: bool
+    exhausted_mail_threshold: int | None
     retry_schedule: list[int] | None
     tls: TlsSettings | None
     oauth2: OAuth2Settings | None
@@ -3540,13 +3520,13 @@ class EndpointWithHealth(TypedDict):
     destination: DestinationSettings | None
     public_key: str | None
     batch: BatchSettings | None
-    quiet_seconds: NotRequired[int | None]
-    status: NotRequired[Literal["pending", "active", "paused", "disabled"]]
-    verified_at: NotRequired[str | None]
+    quiet_seconds: int | None
+    status: Literal["pending", "active", "paused", "disabled"]
+    verified_at: str | None
     secret_prefix: str
-    previous_secret_expires_at: NotRequired[str | None]
-    last_success_at: NotRequired[str | None]
-    consecutive_failures: NotRequired[int]
+    previous_secret_expires_at: str | None
+    last_success_at: str | None
+    consecutive_failures: int
     health: EndpointHealth
 
 
@@ -3560,17 +3540,17 @@ class EventSummary(TypedDict):
     api_version: str
     created_at: str
     tenant_id: str
-    waba_id: NotRequired[str | None]
-    phone_number_id: NotRequired[str | None]
-    display_phone_number: NotRequired[str | None]
-    wamid: NotRequired[str | None]
-    wa_id: NotRequired[str | None]
-    user_id: NotRequired[str | None]
+    waba_id: str | None
+    phone_number_id: str | None
+    display_phone_number: str | None
+    wamid: str | None
+    wa_id: str | None
+    user_id: str | None
     dedupe_key: str
-    raw_path: NotRequired[str | None]
+    raw_path: str | None
     direction: Literal["inbound", "outbound"] | None
-    status: NotRequired[str | None]
-    error_code: NotRequired[int | None]
+    status: str | None
+    error_code: int | None
     payload_available: bool
     deliveries: DeliveryCounts
 
@@ -3861,7 +3841,7 @@ class Invoice(TypedDict):
     issued_at: str
     due_at: str
     paid_at: str | None
-    currency: NotRequired[str]
+    currency: str
     active_numbers: int
     total_paise: int
     amount_due_paise: int
@@ -3870,8 +3850,8 @@ class Invoice(TypedDict):
     place_of_supply: str
     supply_type: str
     endorsement: str
-    replaces: NotRequired[str | None]
-    reverse_charge: NotRequired[bool]
+    replaces: str | None
+    reverse_charge: bool
     numbers: list[InvoicedNumber]
     lines: list[InvoiceLine]
     subtotal_paise: int
@@ -3921,27 +3901,27 @@ class Message(TypedDict):
     wamid: str | None
     direction: Literal["inbound", "outbound"]
     status: Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
-    error_code: NotRequired[int | None]
-    waba_id: NotRequired[str | None]
-    phone_number_id: NotRequired[str | None]
-    wa_id: NotRequired[str | None]
-    user_id: NotRequired[str | None]
-    type: NotRequired[str | None]
+    error_code: int | None
+    waba_id: str | None
+    phone_number_id: str | None
+    wa_id: str | None
+    user_id: str | None
+    type: str | None
     template: SentTemplate | None
     batch_id: str | None
-    idx: NotRequired[int | None]
+    idx: int | None
     event_id: str | None
     pricing: Pricing | None
     referral: ReferralModel | None
     is_history: bool
-    service_ms: NotRequired[int | None]
-    upstream_ms: NotRequired[int | None]
+    service_ms: int | None
+    upstream_ms: int | None
     created_at: str
-    accepted_at: NotRequired[str | None]
-    sent_at: NotRequired[str | None]
-    delivered_at: NotRequired[str | None]
-    read_at: NotRequired[str | None]
-    failed_at: NotRequired[str | None]
+    accepted_at: str | None
+    sent_at: str | None
+    delivered_at: str | None
+    read_at: str | None
+    failed_at: str | None
 
 
 class MessageEchoEvent(TypedDict):
@@ -4109,7 +4089,7 @@ class NextCharge(TypedDict):
     subtotal_paise: int
     tax_paise: int
     total_paise: int
-    estimate: NotRequired[bool]
+    estimate: bool
 
 
 class NumberHealth(TypedDict):
@@ -4128,27 +4108,27 @@ OneMessage = TypedDict(
         "wamid": str | None,
         "direction": Literal["inbound", "outbound"],
         "status": Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"],
-        "error_code": NotRequired[int | None],
-        "waba_id": NotRequired[str | None],
-        "phone_number_id": NotRequired[str | None],
-        "wa_id": NotRequired[str | None],
-        "user_id": NotRequired[str | None],
-        "type": NotRequired[str | None],
+        "error_code": int | None,
+        "waba_id": str | None,
+        "phone_number_id": str | None,
+        "wa_id": str | None,
+        "user_id": str | None,
+        "type": str | None,
         "template": SentTemplate | None,
         "batch_id": str | None,
-        "idx": NotRequired[int | None],
+        "idx": int | None,
         "event_id": str | None,
         "pricing": Pricing | None,
         "referral": ReferralModel | None,
         "is_history": bool,
-        "service_ms": NotRequired[int | None],
-        "upstream_ms": NotRequired[int | None],
+        "service_ms": int | None,
+        "upstream_ms": int | None,
         "created_at": str,
-        "accepted_at": NotRequired[str | None],
-        "sent_at": NotRequired[str | None],
-        "delivered_at": NotRequired[str | None],
-        "read_at": NotRequired[str | None],
-        "failed_at": NotRequired[str | None],
+        "accepted_at": str | None,
+        "sent_at": str | None,
+        "delivered_at": str | None,
+        "read_at": str | None,
+        "failed_at": str | None,
         "from": str | None,
         "to": str | None,
         "error": MessageError | None,
@@ -4187,21 +4167,19 @@ class Payment(TypedDict):
 
 class RepeatedBatch(TypedDict):
     id: str
-    status: NotRequired[Literal["queued", "completed", "cancelled"]]
+    status: Literal["queued", "completed", "cancelled"]
     total: int
-    accepted: NotRequired[int]
-    failed: NotRequired[int]
+    accepted: int
+    failed: int
     rate_per_sec: int
-    client_ref: NotRequired[str | None]
-    waiting_for: NotRequired[
-        Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
-    ]
+    client_ref: str | None
+    waiting_for: Literal["number_not_connected", "number_released", "tenant_suspended", "scheduled"] | None
     send_at: str | None
     customer_hours: StoredCustomerHours | None
-    skip_opted_out: NotRequired[bool]
+    skip_opted_out: bool
     created_at: str
-    started_at: NotRequired[str | None]
-    completed_at: NotRequired[str | None]
+    started_at: str | None
+    completed_at: str | None
     same_messages: bool
 
 

@@ -181,7 +181,7 @@ def list_numbers(session: Session) -> None:
             number.get("connection_detail") or "",
             number.get("quality_rating"),
         ),
-        nothing="No numbers. In the test world, `whabuzz trigger inbound Hello` makes the first.",
+        nothing="No numbers. In the sandbox, `whabuzz trigger inbound Hello` makes the first.",
     )
 
 

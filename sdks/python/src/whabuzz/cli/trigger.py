@@ -1,4 +1,4 @@
-"""`whabuzz trigger`: make something happen in the test world, or send an example event to an endpoint."""
+"""`whabuzz trigger`: make something happen in the sandbox, or send an example event to an endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whabuzz.cli.session import Session, columns, json_option, pass_session
 
 @click.group()
 def trigger() -> None:
-    """Make something happen in the test world, or send an example to an endpoint."""
+    """Make something happen in the sandbox, or send an example to an endpoint."""
 
 
 @trigger.command()
@@ -33,7 +33,7 @@ def inbound(
     kind: str | None,
     data: str | None,
 ) -> None:
-    """Let a customer of the test world write TEXT, or a message of another type."""
+    """Let a customer of the sandbox write TEXT, or a message of another type."""
     body: dict[str, Any] = {"from": customer, **(json_of(data) if data else {})}
     if text:
         body["text"] = text
@@ -42,7 +42,7 @@ def inbound(
     if kind:
         body["type"] = kind
     known: Any = {name: body.pop(name) for name in ("from", "phone_number_id", "type") if name in body}
-    made = session.client.test_world.send_inbound(known, extra_body=body)
+    made = session.client.sandbox.send_inbound(known, extra_body=body)
     session.show(made, f"{made['customer']} wrote {made['id']} to {made['phone_number_id']}")
 
 
@@ -64,9 +64,9 @@ def example(session: Session, event_type: str, endpoint_id: str) -> None:
 @json_option
 @pass_session
 def status(session: Session, message_id: str, status: Any, code: int | None) -> None:
-    """Let a message of the test world be sent, delivered, read, played or failed."""
+    """Let a message of the sandbox be sent, delivered, read, played or failed."""
     body: Any = {"message_id": message_id, "status": status, **({"code": code} if code else {})}
-    made = session.client.test_world.set_status(body)
+    made = session.client.sandbox.set_status(body)
     session.show(made, f"{made['id']} is {made['status']}")
 
 
@@ -86,10 +86,10 @@ def template(
     quality: str | None,
     category: str | None,
 ) -> None:
-    """Decide about a template of the test world: EVENT is APPROVED, REJECTED, PAUSED and so on."""
+    """Decide about a template of the sandbox: EVENT is APPROVED, REJECTED, PAUSED and so on."""
     decided = {"event": event, "reason": reason, "quality": quality, "category": category}
     body: Any = {"template_id": template_id, **{name: value for name, value in decided.items() if value}}
-    made = session.client.test_world.decide_template(body)
+    made = session.client.sandbox.decide_template(body)
     session.show(made, columns(made["id"], made["name"], made["status"], made["category"], made["quality"]))
 
 
@@ -99,7 +99,7 @@ def template(
 @json_option
 @pass_session
 def number(session: Session, event: str, phone_number_id: str | None) -> None:
-    """Decide about a number of the test world: EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
+    """Decide about a number of the sandbox: EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
     body: Any = {"event": event, **({"phone_number_id": phone_number_id} if phone_number_id else {})}
-    made = session.client.test_world.decide_number(body)
+    made = session.client.sandbox.decide_number(body)
     session.show(made, columns(made["phone_number_id"], made["quality_rating"], made["name_status"]))
