@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 PAGING = frozenset({"limit", "cursor"})
 FORMER_GROUPS = {"Test world": "Sandbox"}
-"""Former names of groups, which clients of the SDKs' first release use, with the names of today."""
+"""Former names of groups, in the SDKs' first release, with today's: methods are called as they were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,8 @@ def _first_example(content: Json) -> Any:
 
 def method_name(operation_id: str, group: str) -> str:
     """`list_webhook_deliveries` of `Webhooks` → `list_deliveries`; the whole id where nothing would be left."""
-    words = group.lower().split()
+    names = [group, *(former for former, today in FORMER_GROUPS.items() if today == group)]
+    words = " ".join(names).lower().split()
     known = {*words, *(word.removesuffix("s") for word in words)}
     left = [word for word in operation_id.split("_") if word not in known]
     return "_".join(left) or operation_id

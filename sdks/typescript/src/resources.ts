@@ -527,62 +527,62 @@ export class Requests extends Resource {
 /** What happens in the sandbox: customers write, WhatsApp decides. With a test key. */
 export class Sandbox extends Resource {
   /** Act on a call of the sandbox. What the customer does: hangs up, or accepts or rejects a call of the business. */
-  actOnTestCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
+  actOnCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/call-actions", body }, options);
   }
 
   /** Let a customer call in the sandbox. A customer of the sandbox calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute. */
-  startTestCall(body: Schemas["TestCallRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
+  startCall(body: Schemas["TestCallRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/calls", body }, options);
   }
 
   /** Read the sandbox's messages. The messages of one number of the sandbox in both directions, as its customers see them, newest first. */
-  listTestConversations(query: { customer?: string | null; phone_number_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
+  listConversations(query: { customer?: string | null; phone_number_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
   /** Let the business write in its app. On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live. */
-  sendTestEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
+  sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
   }
 
   /** Let a customer write to the sandbox. A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default. */
-  sendTestInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
+  sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
   }
 
   /** Decide about a number of the sandbox. What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live. */
-  decideTestNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
+  decideNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
     return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
 
   /** Add a number to the sandbox. The first exists already. A number of the sandbox is connected at once and needs no endpoint. */
-  createTestNumber(body?: Schemas["TestNumberRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
+  createNumber(body?: Schemas["TestNumberRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
     return this.json({ method: "POST", path: "/v1/test/numbers", body }, options);
   }
 
   /** Let a customer of the sandbox opt out. A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it. */
-  setTestPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
+  setPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
     return this.json({ method: "POST", path: "/v1/test/preferences", body }, options);
   }
 
   /** List the magic recipients. Recipients in the sandbox whose messages show one behaviour each, by their last four digits. */
-  listTestRecipients(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
+  listRecipients(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
   /** Set a message's status in the sandbox. The status of a message that a number of the sandbox sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that. */
-  setTestStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
+  setStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
     return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
   }
 
   /** Decide about a template of the sandbox. What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
-  decideTestTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
+  decideTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
     return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
   }
 
   /** List the magic texts. Last lines of messages in the sandbox that say what becomes of the message, or how its customer answers. */
-  listTestTexts(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
+  listTexts(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
     return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
 }

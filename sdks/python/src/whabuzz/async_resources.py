@@ -1642,7 +1642,7 @@ class AsyncRequests(AsyncResource):
 class AsyncSandbox(AsyncResource):
     """What happens in the sandbox: customers write, WhatsApp decides. With a test key."""
 
-    async def act_on_test_call(
+    async def act_on_call(
         self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestCall:
         """Act on a call of the sandbox.
@@ -1659,7 +1659,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def start_test_call(
+    async def start_call(
         self, body: types.TestCallRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
@@ -1678,7 +1678,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    def list_test_conversations(
+    def list_conversations(
         self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
     ) -> AsyncPages[types.TestMessage]:
         """Read the sandbox's messages.
@@ -1694,7 +1694,7 @@ class AsyncSandbox(AsyncResource):
             )
         )
 
-    async def send_test_echo(
+    async def send_echo(
         self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
         """Let the business write in its app.
@@ -1712,7 +1712,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def send_test_inbound(
+    async def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
@@ -1731,7 +1731,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def decide_test_number(
+    async def decide_number(
         self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
@@ -1749,7 +1749,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def create_test_number(
+    async def create_number(
         self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
@@ -1766,7 +1766,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def set_test_preference(
+    async def set_preference(
         self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
@@ -1784,7 +1784,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    def list_test_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
+    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
@@ -1797,7 +1797,7 @@ class AsyncSandbox(AsyncResource):
             )
         )
 
-    async def set_test_status(
+    async def set_status(
         self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
@@ -1815,7 +1815,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    async def decide_test_template(
+    async def decide_template(
         self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
@@ -1833,7 +1833,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    def list_test_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
+    def list_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
         """List the magic texts.
 
         Last lines of messages in the sandbox that say what becomes of the message, or how its customer

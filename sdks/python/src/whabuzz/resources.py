@@ -1640,7 +1640,7 @@ class Requests(Resource):
 class Sandbox(Resource):
     """What happens in the sandbox: customers write, WhatsApp decides. With a test key."""
 
-    def act_on_test_call(
+    def act_on_call(
         self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestCall:
         """Act on a call of the sandbox.
@@ -1657,7 +1657,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def start_test_call(
+    def start_call(
         self, body: types.TestCallRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
@@ -1676,7 +1676,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def list_test_conversations(
+    def list_conversations(
         self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
     ) -> Pages[types.TestMessage]:
         """Read the sandbox's messages.
@@ -1692,7 +1692,7 @@ class Sandbox(Resource):
             )
         )
 
-    def send_test_echo(
+    def send_echo(
         self, body: types.TestEchoRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
         """Let the business write in its app.
@@ -1710,7 +1710,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def send_test_inbound(
+    def send_inbound(
         self, body: types.TestInboundRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
@@ -1729,7 +1729,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def decide_test_number(
+    def decide_number(
         self, body: types.TestNumberEventRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
@@ -1747,7 +1747,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def create_test_number(
+    def create_number(
         self, body: types.TestNumberRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
@@ -1764,7 +1764,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def set_test_preference(
+    def set_preference(
         self, body: types.TestPreferenceRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
@@ -1782,7 +1782,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def list_test_recipients(self, *, limit: int | None = None) -> Pages[types.TestRecipient]:
+    def list_recipients(self, *, limit: int | None = None) -> Pages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
@@ -1795,7 +1795,7 @@ class Sandbox(Resource):
             )
         )
 
-    def set_test_status(
+    def set_status(
         self, body: types.TestStatusRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
@@ -1813,7 +1813,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def decide_test_template(
+    def decide_template(
         self, body: types.TestTemplateRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
@@ -1831,7 +1831,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def list_test_texts(self, *, limit: int | None = None) -> Pages[types.TestText]:
+    def list_texts(self, *, limit: int | None = None) -> Pages[types.TestText]:
         """List the magic texts.
 
         Last lines of messages in the sandbox that say what becomes of the message, or how its customer
