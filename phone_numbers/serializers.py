@@ -94,6 +94,8 @@ class NumberAppDataOut(serializers.Serializer[Any]):
 
 
 class RefreshedNumberOut(NumberOut):
+    meta_snapshot = serializers.JSONField(required=False)
+
     class Meta(NumberOut.Meta):
         fields = [*NumberOut.Meta.fields, "meta_snapshot"]
 

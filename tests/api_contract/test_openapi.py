@@ -239,6 +239,7 @@ def test_what_a_notification_becomes_has_the_shape_of_its_event(name: str) -> No
 MAY_BE_ABSENT = {
     "FlowEndpoint": {"secret"},
     "MessageFigures": {"direction", "phone_number_id", "template"},
+    "RefreshedPhoneNumber": {"meta_snapshot"},
     "SignedUpNumber": {"pin"},
     "Sync": {"failed"},
 }

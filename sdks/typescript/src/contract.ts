@@ -8938,7 +8938,7 @@ export interface components {
              */
             last_event_at: string | null;
             /** @description What Meta answered just now, in its own form. */
-            meta_snapshot: unknown;
+            meta_snapshot?: unknown;
         };
         RegisterRequest: {
             /** @description The PIN of six digits. */

@@ -1729,7 +1729,7 @@ class RefreshedPhoneNumber(TypedDict):
     name_status: str | None
     registered_at: str | None
     last_event_at: str | None
-    meta_snapshot: Any
+    meta_snapshot: NotRequired[Any]
 
 
 class RegisterRequest(TypedDict, closed=True):
