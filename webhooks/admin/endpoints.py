@@ -64,6 +64,7 @@ class EndpointAdmin(TenantRowsAdmin):
         "id",
         "owner",
         "environment",
+        "kind",
         "shown_url",
         "format",
         "description",
@@ -72,14 +73,15 @@ class EndpointAdmin(TenantRowsAdmin):
         "phone_number_ids",
         "statuses",
         "content_filter",
-        "own_id",
+        "uid",
         "notes",
         "header_names",
-        "time_out",
-        "rate",
+        "timeout_seconds",
+        "rate_per_second",
         "ordered",
         "together",
         "retries",
+        "exhausted_mail_threshold",
         "authentication",
         "keep_answers",
         "shown_status",
@@ -98,10 +100,7 @@ class EndpointAdmin(TenantRowsAdmin):
         "shown_url",
         "shown_status",
         "header_names",
-        "own_id",
         "notes",
-        "time_out",
-        "rate",
         "content_filter",
         "together",
         "retries",
@@ -116,21 +115,9 @@ class EndpointAdmin(TenantRowsAdmin):
     def shown_url(self, endpoint: Endpoint) -> str:
         return format_html('<span class="break-all">{}</span>', endpoint.url)
 
-    @display(description="The tenant's own ID")
-    def own_id(self, endpoint: Endpoint) -> str:
-        return endpoint.uid or ""
-
     @display(description="The tenant's notes")
     def notes(self, endpoint: Endpoint) -> str:
         return "; ".join(f"{name}: {value}" for name, value in endpoint.metadata.items())
-
-    @display(description="Time-out")
-    def time_out(self, endpoint: Endpoint) -> str:
-        return f"{endpoint.timeout_seconds} s" if endpoint.timeout_seconds else ""
-
-    @display(description="Deliveries per second, at most")
-    def rate(self, endpoint: Endpoint) -> str:
-        return str(endpoint.rate_per_second or "")
 
     @display(description="Filter")
     def content_filter(self, endpoint: Endpoint) -> str:

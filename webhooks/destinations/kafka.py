@@ -49,6 +49,8 @@ class Kafka(BrokerDestination[KafkaSettings]):
     SETTINGS = KafkaSettings
     CLIENT: ClassVar[str | None] = "aiokafka"
     _producer: Any = None
+    refusal: Exception | None = None
+    """What the newest broker that was asked for a connection said against it."""
 
     @classmethod
     def problem(cls, given: KafkaSettings) -> str | None:
@@ -108,6 +110,8 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
         if isinstance(error, KafkaTimeoutError | RequestTimedOutError):
             error = TimeoutError()
+        if isinstance(error, KafkaConnectionError):
+            error = self.refusal or error
         if isinstance(error, KafkaError) and not isinstance(error, KafkaConnectionError):
             return failed(REFUSED, began, f"{type(error).__name__}: {error}")
         return super().failure(error, began)
@@ -149,11 +153,19 @@ class _GuardedLoop:
 def _open_by_us() -> None:
     """Have aiokafka connect over our sockets: it takes no function for that, and asks its loop."""
     from aiokafka import client, conn
+    from aiokafka.errors import KafkaError
 
     class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
         async def connect(self) -> Any:
-            self._loop = _GuardedLoop(asyncio.get_running_loop(), _opener.get())
-            return await super().connect()
+            opener = _opener.get()
+            self._loop = _GuardedLoop(asyncio.get_running_loop(), opener)
+            opener.refusal = None
+            try:
+                return await super().connect()
+            except KafkaError as error:
+                # The client goes on to the next broker, and says in the end that it reached none.
+                opener.refusal = error
+                raise
 
     async def create_conn(host: str, port: int, **given: Any) -> Any:
         made = Connection(host, port, **given)

@@ -109,6 +109,11 @@ _MERGE = ",\n        ".join(
     ]
 )
 
+ARCHIVED_AT = (
+    "date_trunc('hour', now()) + interval '1 hour' + (hashtext(e.id::text) & 255) * interval '1 second'"
+)
+"""When an hour's events go to an archive: each has its own second of the next hour, so not all write at once."""
+
 # Runs after the statement's main query, which has read all of `fresh`: every dedupe key is locked before any message.
 UPSERT = f"""
 new_message AS (
@@ -331,7 +336,7 @@ WITH draft AS (
            fresh.tenant_id, fresh.environment, e.id, fresh.id, fresh.type, 'pending', 0,
            coalesce(
                lease.until,
-               CASE WHEN e.kind = 's3' THEN date_trunc('hour', now()) + interval '1 hour' END,
+               CASE WHEN e.kind = 's3' THEN {ARCHIVED_AT} END,
                CASE WHEN fresh.type = 'message.inbound' THEN now() + make_interval(secs => e.quiet_seconds) END,
                now()
            ),

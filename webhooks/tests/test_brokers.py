@@ -264,13 +264,14 @@ def test_one_that_gives_up_cancels_no_sender(kind: str) -> None:
     assert [answer.error for answer in asyncio.run(send_both())] == ["timeout", "connection_error"]
 
 
-@pytest.mark.parametrize("kind", ["sqs", "s3", "kafka", "rabbitmq"])
+@pytest.mark.parametrize("kind", ["webhook", "sqs", "s3", "kafka", "rabbitmq"])
 def test_a_kind_that_hangs_and_fails_holds_up_nobody_else(
     api: Api,
     tenant: Tenant,
     other_api: Api,
     other_tenant: Tenant,
     receiver: Receiver,
+    kafka: KafkaBrokers,
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -280,31 +281,33 @@ def test_a_kind_that_hangs_and_fails_holds_up_nobody_else(
     monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
     with closing(socket.create_server(("127.0.0.1", 0), backlog=128)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
-        hanging = {
+        hanging: dict[str, str] | None = {
+            "webhook": None,
             "sqs": {**KEYS, "queue_url": f"http://{host}/1/q"},
             "s3": {**KEYS, "bucket": "abc", "endpoint_url": f"http://{host}"},
             "kafka": {"bootstrap_servers": host, "topic": "t", "security_protocol": "PLAINTEXT"},
             "rabbitmq": {"url": f"amqp://{host}", "username": "u", "password": "p"},
         }[kind]
-        made = make(api, {"kind": kind, "destination": hanging}, status="pending", retry_schedule=[3600])
+        given = {"kind": kind, "destination": hanging} if hanging else {"url": f"http://{host}/hook"}
+        made = make(api, given, status="pending", retry_schedule=[3600])
         Endpoint.objects.filter(pk=made["id"]).update(status="active", verified_at=now())
         for n in range(12):
             publish_one(tenant, f"h{n}")
         if kind == "s3":
             Delivery.objects.update(next_attempt_at=now())
-        webhook = make(other_api, {"url": receiver.url})
+        healthy = [make(other_api, {"url": receiver.url}), make(other_api, kafka.topic(f"beside-{kind}"))]
         running = threading.Thread(target=dispatcher.run)
         running.start()
         for n in range(20):
             publish_one(other_tenant, f"k{n}")
         receiver.wait_for(20, seconds=5)
+        assert len(kafka.records(f"beside-{kind}", 21)) == 21
         hung = Delivery.objects.filter(endpoint_id=made["id"])
         assert set(hung.values_list("status", flat=True)) == {"pending"}
     running.join(60)
     errors = set(hung.exclude(status="pending").values_list("status", "last_error"))
     assert errors <= {("failed", "connection_error"), ("failed", "timeout")}
     assert errors
-    assert set(Delivery.objects.filter(endpoint_id=webhook["id"]).values_list("status", flat=True)) == {
-        "delivered"
-    }
+    beside = Delivery.objects.filter(endpoint_id__in=[each["id"] for each in healthy])
+    assert list(beside.values_list("status", flat=True)) == ["delivered"] * 40
     assert Endpoint.objects.get(pk=made["id"]).consecutive_failures > 0

@@ -222,8 +222,9 @@ def test_an_archive_holds_each_event_in_a_line(
     states = set(waiting.values_list("next_attempt_at", "leased_until", "customer_key"))
     ((due, *held),) = states
     assert due is not None
-    assert (held, due.minute, due.second) == ([None, None], 0, 0)
-    assert timedelta() < due - began <= timedelta(hours=1)
+    assert held == [None, None]
+    spread = due - began.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    assert timedelta() <= spread <= timedelta(seconds=255), "archives do not all write at the same moment"
     dispatcher.run()
     assert set(waiting.values_list("status", flat=True)) == {"pending"}
     waiting.update(next_attempt_at=now())
@@ -282,9 +283,9 @@ def test_what_fills_an_object_does_not_wait_for_the_hour(
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="active")
     with ThreadPoolExecutor(4) as threads:
         early = list(threads.map(lambda _: _closing(delivery_rows.hurry_archives), range(4)))
-    assert sum(early) == 3
+    assert set(early) in ({3}, {0, 3}), "one that began before the first ended makes them due once more"
     dispatcher.run()
-    assert set(Delivery.objects.values_list("status", flat=True)) == {"delivered"}
+    assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 1)}
 
 
 def test_the_console_makes_and_changes_one(browser: Client, tenant: Tenant, aws: Aws) -> None:
@@ -303,6 +304,8 @@ def test_the_console_makes_and_changes_one(browser: Client, tenant: Tenant, aws:
     page = text(browser, f"/console/webhooks/{endpoint.id}/change")
     assert "secret_access_key: ***" in page
     assert KEYS["secret_access_key"] not in page
+    assert "Seconds between attempts" in page
+    assert not {"Verify token", "Client certificate", "null"} & {*page.replace("<", ">").split(">")}
     other = aws.queue("console2")["destination"]["queue_url"]
     changed = given.replace(endpoint.url, other).replace(KEYS["secret_access_key"], "***")
     change = {**form, "destination": changed, "description": "shop"}
