@@ -70,11 +70,12 @@ class BillingViewSet(ResourceViewSet):
 class BillingView(BillingViewSet):
     """Plan, numbers, next charge; the profile that invoices are made out to; the mandate."""
 
+    tag = "Billing"
+
     @extend_schema(
         operation_id="get_billing",
         summary="Get plan, numbers and next charge",
         description="The plan, the active numbers, the next charge, the invoice profile and the mandate.",
-        tags=["Billing"],
         responses=BillingOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -85,7 +86,6 @@ class BillingView(BillingViewSet):
         operation_id="update_billing_profile",
         summary="Change who invoices are made out to",
         description="Applies to invoices issued from now on; issued invoices never change.",
-        tags=["Billing"],
         request=ProfileIn,
         responses=ProfileOut,
     )
@@ -104,7 +104,6 @@ class BillingView(BillingViewSet):
         operation_id="create_mandate",
         summary="Set up autopay",
         description="Returns a link on which the customer approves the mandate.",
-        tags=["Billing"],
         request=MandateIn,
         responses={201: NewMandateOut},
     )
@@ -118,11 +117,12 @@ class BillingView(BillingViewSet):
 class InvoicesView(BillingViewSet):
     """A tenant's invoices."""
 
+    tag = "Billing"
+
     @extend_schema(
         operation_id="list_invoices",
         summary="List invoices",
         description="Newest first.",
-        tags=["Billing"],
         responses=InvoiceSummaryOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -134,7 +134,6 @@ class InvoicesView(BillingViewSet):
         operation_id="get_invoice",
         summary="Get an invoice",
         description="A printable page, or JSON or PDF when `Accept` prefers it.",
-        tags=["Billing"],
         responses={
             (200, "text/html"): OpenApiTypes.STR,
             (200, "application/json"): InvoiceOut,
@@ -158,7 +157,6 @@ class InvoicesView(BillingViewSet):
         operation_id="pay_invoice",
         summary="Pay an invoice",
         description="Returns a link to the payment page of an open or failed invoice.",
-        tags=["Billing"],
         request=ReturnUrlIn,
         responses=PaymentOut,
     )
@@ -173,11 +171,12 @@ class InvoicesView(BillingViewSet):
 class CreditNotesView(BillingViewSet):
     """A tenant's credit notes."""
 
+    tag = "Billing"
+
     @extend_schema(
         operation_id="get_credit_note",
         summary="Get a credit note",
         description="The PDF; `credit_notes` of an invoice lists the ids.",
-        tags=["Billing"],
         responses={(200, "application/pdf"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
@@ -192,13 +191,13 @@ class CreditNotesView(BillingViewSet):
 class AdminBillingView(ResourceViewSet):
     """All tenants that billing knows: those past due first, then by name."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_billing",
         summary="Show how every tenant pays",
         description="Tenants past due first, then by name. Answers while billing is off, too.",
-        tags=["Admin"],
         responses=AdminBillingOut,
     )
     def retrieve(self, request: Request) -> Response:

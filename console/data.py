@@ -86,7 +86,7 @@ def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _what(erased: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {words(name)}" for name, count in erased.items() if count) or "–"
+    return ", ".join(f"{words(name)}: {count:,}" for name, count in erased.items() if count) or "–"
 
 
 def _erase(request: HttpRequest, visit: Visit, customer_id: str) -> HttpResponse:

@@ -92,6 +92,7 @@ class ExportOut(serializers.ModelSerializer[Export]):
 class ErasuresView(ResourceViewSet):
     """Erasures of customers' data, and their receipts. In both environments."""
 
+    tag = "Customer data"
     scope = KeyScope.SETTINGS
     pagination_class: ClassVar = NewestFirst
 
@@ -100,7 +101,6 @@ class ErasuresView(ResourceViewSet):
         summary="Erase a customer's data",
         description="Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in "
         "the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.",
-        tags=["Customer data"],
         responses={202: ErasureOut},
     )
     def destroy(self, request: Request, customer_id: str) -> Response:
@@ -115,7 +115,6 @@ class ErasuresView(ResourceViewSet):
         operation_id="list_erasures",
         summary="List erasures",
         description="The receipts, newest first.",
-        tags=["Customer data"],
         responses=ErasureOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -127,7 +126,6 @@ class ErasuresView(ResourceViewSet):
         operation_id="get_erasure",
         summary="Get the receipt of an erasure",
         description="What went, once it is completed.",
-        tags=["Customer data"],
         responses=ErasureOut,
     )
     def retrieve(self, request: Request, erasure_id: UUID) -> Response:
@@ -138,6 +136,7 @@ class ErasuresView(ResourceViewSet):
 class ExportsView(ResourceViewSet):
     """Files of one customer's data, or of the whole account."""
 
+    tag = "Customer data"
     scope = KeyScope.EVENTS
 
     @extend_schema(
@@ -145,7 +144,6 @@ class ExportsView(ResourceViewSet):
         summary="Export data",
         description="Writes a file of lines of JSON in the background: one customer's data, or the whole account of "
         "the key's environment.",
-        tags=["Customer data"],
         request=ExportIn,
         responses={202: ExportOut},
     )
@@ -163,7 +161,6 @@ class ExportsView(ResourceViewSet):
         operation_id="get_export",
         summary="Get the state of an export",
         description="Whether its file can be fetched.",
-        tags=["Customer data"],
         responses=ExportOut,
     )
     def retrieve(self, request: Request, export_id: UUID) -> Response:
@@ -173,7 +170,6 @@ class ExportsView(ResourceViewSet):
         operation_id="download_export",
         summary="Download an export",
         description='Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.',
-        tags=["Customer data"],
         responses={(200, JSON_LINES): OpenApiResponse(OpenApiTypes.STR, description="Lines of JSON.")},
     )
     def file(self, request: Request, export_id: UUID) -> HttpResponseBase:

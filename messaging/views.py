@@ -16,13 +16,13 @@ from messaging.message_log.views import MessageLogView
 class MessagesView(MessageLogView):
     """Send one message, or mark one as read, the upstream's own bodies and answers; look messages up in the log."""
 
+    tag = "Messages"
     limited_actions = MessageLogView.limited_actions | {"create", "read"}
 
     @extend_schema(
         operation_id="send_message",
         summary="Send a message",
         description="The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.",
-        tags=["Messages"],
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
@@ -34,7 +34,6 @@ class MessagesView(MessageLogView):
         operation_id="mark_message_read",
         summary="Mark a message as read",
         description="Optionally shows the typing indicator until the answer is sent.",
-        tags=["Messages"],
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
     )

@@ -69,6 +69,7 @@ class UpstreamCallsView(ResourceViewSet):
 class NumbersView(UpstreamCallsView):
     """A tenant's numbers. Their list comes whole."""
 
+    tag = "Numbers"
     scope = KeyScope.NUMBERS
     limited_actions = frozenset({"list"})
     is_paged = False
@@ -77,7 +78,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="list_numbers",
         summary="List numbers",
         description="Every number of the tenant with its connection state.",
-        tags=["Numbers"],
         responses=NumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -91,7 +91,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="get_number",
         summary="Get a number",
         description="With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.",
-        tags=["Numbers"],
         parameters=[
             OpenApiParameter(
                 "refresh", bool, description="Re-read from Meta; adds its view as `meta_snapshot`."
@@ -111,7 +110,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="get_number_health",
         summary="Get a number's health",
         description="Asks Meta what a message of this number passes, with each entity's reasons and remedies.",
-        tags=["Numbers"],
         responses=NumberHealthOut,
     )
     @waits_for_upstream
@@ -123,7 +121,6 @@ class NumbersView(UpstreamCallsView):
         summary="Get the progress of a number's app data",
         description="Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the "
         "last six months have come. Null for what was never requested.",
-        tags=["Numbers"],
         responses=NumberAppDataOut,
     )
     def app_data(self, request: Request, phone_number_id: str) -> Response:
@@ -135,7 +132,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="release_number",
         summary="Release a number",
         description="Its events stay. With the last number of a business account the account is released too.",
-        tags=["Numbers"],
         responses={200: ReleasedNumberOut},
     )
     @waits_for_upstream
@@ -148,7 +144,6 @@ class NumbersView(UpstreamCallsView):
         summary="Finish an embedded sign-up",
         description="Exchanges the code, subscribes the account and registers the number. A PIN that was made for the "
         "registration is in the answer as `pin`, once.",
-        tags=["Numbers"],
         request=EmbeddedSignupIn,
         responses=SignedUpNumberOut,
     )
@@ -162,7 +157,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="connect_account",
         summary="Connect an account by token or code",
         description="Checks the token, subscribes the account and imports its numbers.",
-        tags=["Numbers"],
         request=ConnectIn,
         responses=ConnectedAccountOut,
     )
@@ -180,7 +174,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="migrate_number",
         summary="Move a number from another provider",
         description="Creates the number below the account; verification and registration follow.",
-        tags=["Numbers"],
         request=MigrateIn,
         responses={200: VERBATIM},
     )
@@ -195,7 +188,6 @@ class NumbersView(UpstreamCallsView):
         summary="Register a number",
         description="With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in "
         "the answer as `pin`, once.",
-        tags=["Numbers"],
         request=RegisterIn,
         responses={200: VERBATIM},
     )
@@ -212,7 +204,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="deregister_number",
         summary="Deregister a number",
         description="The number can no longer send until it is registered again.",
-        tags=["Numbers"],
         request=None,
         responses={200: VERBATIM},
     )
@@ -224,7 +215,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="request_verification_code",
         summary="Request a verification code",
         description="By SMS or voice call, to the number itself.",
-        tags=["Numbers"],
         request=RequestCodeIn,
         responses={200: VERBATIM},
     )
@@ -237,7 +227,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="verify_number",
         summary="Verify a number with its code",
         description="The code that the verification call or message brought.",
-        tags=["Numbers"],
         request=VerifyCodeIn,
         responses={200: VERBATIM},
     )
@@ -250,7 +239,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="set_two_step_pin",
         summary="Set a number's two-step PIN",
         description="Six digits. The gateway keeps it encrypted for later registrations.",
-        tags=["Numbers"],
         request=TwoStepIn,
         responses={200: VERBATIM},
     )
@@ -265,7 +253,6 @@ class NumbersView(UpstreamCallsView):
         operation_id="subscribe_number",
         summary="Repair a number's subscription",
         description="Subscribes the account again and computes the connection state anew.",
-        tags=["Numbers"],
         request=None,
         responses=ConnectionOut,
     )
@@ -277,13 +264,13 @@ class NumbersView(UpstreamCallsView):
 class AccountsView(ResourceViewSet):
     """A tenant's business accounts."""
 
+    tag = "Numbers"
     scope = KeyScope.NUMBERS
 
     @extend_schema(
         operation_id="release_account",
         summary="Release a business account",
         description="Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.",
-        tags=["Numbers"],
         responses={200: ReleasedAccountOut},
     )
     @waits_for_upstream
@@ -300,13 +287,13 @@ class AccountsView(ResourceViewSet):
 class BusinessProfileView(UpstreamCallsView):
     """A number's business profile, both ways the upstream's own bodies."""
 
+    tag = "Numbers"
     scope = KeyScope.NUMBERS
 
     @extend_schema(
         operation_id="get_business_profile",
         summary="Get a number's business profile",
         description="Meta's own answer.",
-        tags=["Numbers"],
         responses={200: VERBATIM},
     )
     @waits_for_upstream
@@ -317,7 +304,6 @@ class BusinessProfileView(UpstreamCallsView):
         operation_id="update_business_profile",
         summary="Change a number's business profile",
         description="Body and answer are Meta's own.",
-        tags=["Numbers"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
@@ -331,13 +317,13 @@ class BusinessProfileView(UpstreamCallsView):
 class ConnectSessionsView(ResourceViewSet):
     """Hosted links on which a customer connects an account."""
 
+    tag = "Connect sessions"
     scope = KeyScope.NUMBERS
 
     @extend_schema(
         operation_id="create_connect_session",
         summary="Create a connect session",
         description="A hosted link, valid for one hour, on which a customer connects a WhatsApp account.",
-        tags=["Connect sessions"],
         request=ConnectSessionIn,
         responses={201: NewConnectSessionOut},
     )
@@ -351,7 +337,6 @@ class ConnectSessionsView(ResourceViewSet):
         operation_id="get_connect_session",
         summary="Get a connect session",
         description="Its status, and the account and numbers that were connected on it.",
-        tags=["Connect sessions"],
         responses=ConnectSessionOut,
     )
     def retrieve(self, request: Request, session_id: str) -> Response:
@@ -382,6 +367,7 @@ def _verbatim(answer: GraphAnswer) -> HttpResponseBase:
 class AdminNumbersView(ResourceViewSet):
     """All numbers, newest first, optionally of one connection state."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
     is_paged = False
 
@@ -389,7 +375,6 @@ class AdminNumbersView(ResourceViewSet):
         operation_id="admin_list_numbers",
         summary="List the numbers of all tenants",
         description="Newest first, optionally of one connection state.",
-        tags=["Admin"],
         parameters=[AdminNumbersIn],
         responses=AdminNumberOut(many=True),
     )

@@ -57,13 +57,13 @@ def _actor(request: Request, permission: str) -> int:
 class AdminTenantsView(ResourceViewSet):
     """All tenants, and the four decisions about one."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_list_tenants",
         summary="List all tenants",
         description="Newest first, optionally of one status, with what a reviewer needs.",
-        tags=["Admin"],
         parameters=[AdminTenantsIn],
         responses=AdminTenantOut(many=True),
     )
@@ -77,7 +77,6 @@ class AdminTenantsView(ResourceViewSet):
         operation_id="admin_approve_tenant",
         summary="Approve a tenant",
         description="Opens `/v1` for the tenant, starts its trial and mails it.",
-        tags=["Admin"],
         request=None,
         responses=ApprovedOut,
     )
@@ -89,7 +88,6 @@ class AdminTenantsView(ResourceViewSet):
         operation_id="admin_reject_tenant",
         summary="Reject a tenant",
         description="The reason is stored and mailed to the applicant.",
-        tags=["Admin"],
         request=RejectIn,
         responses=RejectedOut,
     )
@@ -104,7 +102,6 @@ class AdminTenantsView(ResourceViewSet):
         operation_id="admin_suspend_tenant",
         summary="Suspend a tenant",
         description="Sending stops. Events are still recorded, and their deliveries wait for the reinstatement.",
-        tags=["Admin"],
         request=SuspendIn,
         responses=SuspendedOut,
     )
@@ -119,7 +116,6 @@ class AdminTenantsView(ResourceViewSet):
         operation_id="admin_reinstate_tenant",
         summary="Reinstate a suspended tenant",
         description="The tenant becomes `active`; deliveries that waited go out.",
-        tags=["Admin"],
         request=None,
         responses=ReinstatedOut,
     )
@@ -131,13 +127,13 @@ class AdminTenantsView(ResourceViewSet):
 class AdminHealthView(ResourceViewSet):
     """Report every app's own state (`gateway/monitoring/admin_health.py`)."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_health",
         summary="Show the state of the service",
         description="Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.",
-        tags=["Admin"],
         responses=admin_health.HealthReportOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -147,13 +143,13 @@ class AdminHealthView(ResourceViewSet):
 class AdminAuditView(ResourceViewSet):
     """The audit log, newest first."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_list_audit",
         summary="List audit entries",
         description="What staff, customers and keys changed, newest first.",
-        tags=["Admin"],
         parameters=[AuditIn],
         responses=AuditEntryOut(many=True),
     )
@@ -167,13 +163,13 @@ class AdminAuditView(ResourceViewSet):
 class AdminMailView(ResourceViewSet):
     """The last mail to an address: only where EMAIL_MODE is log."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_last_mail",
         summary="Read the last mail to an address",
         description="Only where `EMAIL_MODE` is `log`; elsewhere 404.",
-        tags=["Admin"],
         parameters=[OpenApiParameter("email", str, required=True)],
         responses=LastMailOut,
     )
@@ -197,13 +193,13 @@ class AdminMailView(ResourceViewSet):
 class AdminAppsView(ResourceViewSet):
     """Platform apps."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_list_apps",
         summary="List platform apps",
         description="Every platform app with the number of its tenants.",
-        tags=["Admin"],
         responses=AppWithTenantsOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -215,7 +211,6 @@ class AdminAppsView(ResourceViewSet):
         operation_id="admin_create_app",
         summary="Create a platform app",
         description="A platform app acts for many tenants. It gets its keys by a call of its own.",
-        tags=["Admin"],
         request=AppIn,
         responses={201: AppOut},
     )
@@ -228,12 +223,12 @@ class AdminAppsView(ResourceViewSet):
 class AdminAppKeysView(ResourceViewSet):
     """The keys of one platform app."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_list_app_keys",
         summary="List a platform app's keys",
-        tags=["Admin"],
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request, app_id: UUID) -> Response:
@@ -245,7 +240,6 @@ class AdminAppKeysView(ResourceViewSet):
         operation_id="admin_create_app_key",
         summary="Create a key of a platform app",
         description="The full key is in this answer and nowhere else.",
-        tags=["Admin"],
         request=ApiKeyIn,
         responses={201: AppKeyOut},
     )
@@ -260,7 +254,6 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_revoke_app_key",
         summary="Revoke a platform app's key",
-        tags=["Admin"],
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
@@ -270,7 +263,6 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_rotate_app_key",
         summary="Rotate a platform app's key",
-        tags=["Admin"],
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -282,12 +274,12 @@ class AdminAppKeysView(ResourceViewSet):
 class AdminApiKeysView(ResourceViewSet):
     """The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked."""
 
+    tag = "Admin"
     permission_classes = [StaffCaller]
 
     @extend_schema(
         operation_id="admin_list_api_keys",
         summary="Find API keys of all tenants and platforms",
-        tags=["Admin"],
         parameters=[AnyApiKeyIn],
         responses=AnyApiKeyOut(many=True),
     )
@@ -300,7 +292,6 @@ class AdminApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_revoke_api_key",
         summary="Revoke any API key",
-        tags=["Admin"],
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:

@@ -202,6 +202,7 @@ class RedeemedDeviceLoginOut(serializers.Serializer[Any]):
 class DeviceLoginsView(ResourceViewSet):
     """The program's side; the person's is a page of the console."""
 
+    tag = "Device logins"
     authentication_classes: list[Any] = []
     permission_classes: list[type[BasePermission]] = []
     throttle_classes: list[Any] = []
@@ -211,7 +212,6 @@ class DeviceLoginsView(ResourceViewSet):
         summary="Start a device log-in",
         description="Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every "
         "`interval_seconds`. Both codes live for ten minutes.",
-        tags=["Device logins"],
         auth=[],
         request=DeviceLoginIn,
         responses={201: DeviceLoginOut},
@@ -238,7 +238,6 @@ class DeviceLoginsView(ResourceViewSet):
         summary="Redeem a device log-in",
         description="The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. "
         "A code that is unknown, too old or redeemed is `expired`.",
-        tags=["Device logins"],
         auth=[],
         request=DeviceCodeIn,
         responses={200: RedeemedDeviceLoginOut},

@@ -48,6 +48,7 @@ from tenants.serializers import (
 class TenantView(ResourceViewSet):
     """The caller's own tenant; reading is open to every status."""
 
+    tag = "Tenant"
     scope = KeyScope.SETTINGS
     action_scopes: ClassVar = {"retrieve": None}
 
@@ -59,7 +60,6 @@ class TenantView(ResourceViewSet):
         operation_id="get_tenant",
         summary="Get the tenant",
         description="With its checklist. Answers in every status of the tenant.",
-        tags=["Tenant"],
         responses=TenantOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -70,7 +70,6 @@ class TenantView(ResourceViewSet):
         operation_id="update_tenant",
         summary="Change the tenant",
         description="Name, billing e-mail and retention.",
-        tags=["Tenant"],
         request=TenantChangeIn,
         responses=TenantOut,
     )
@@ -86,13 +85,13 @@ class TenantView(ResourceViewSet):
 class TenantsView(ResourceViewSet):
     """The tenants that a platform app created."""
 
+    tag = "Tenants"
     permission_classes = [AppCaller]
 
     @extend_schema(
         operation_id="list_tenants",
         summary="List the tenants of the platform",
         description="Newest first, optionally by `external_ref`.",
-        tags=["Tenants"],
         parameters=[OpenApiParameter("external_ref", str)],
         responses=TenantOut(many=True),
     )
@@ -108,7 +107,6 @@ class TenantsView(ResourceViewSet):
         operation_id="create_tenant",
         summary="Create a tenant",
         description="The tenant is active at once.",
-        tags=["Tenants"],
         request=TenantCreateIn,
         responses={201: TenantOut},
     )
@@ -125,7 +123,6 @@ class TenantsView(ResourceViewSet):
         operation_id="get_tenant_by_id",
         summary="Get a tenant of the platform",
         description="404 for a tenant of another platform.",
-        tags=["Tenants"],
         responses=TenantOut,
     )
     def retrieve(self, request: Request, tenant_id: UUID) -> Response:
@@ -150,6 +147,7 @@ def _app_id(request: Request) -> UUID:
 class ApiKeysView(ResourceViewSet):
     """A tenant's API keys; the full key is in the answer that makes it, and nowhere else."""
 
+    tag = "API keys"
     scope = KeyScope.KEYS
 
     @property
@@ -163,7 +161,6 @@ class ApiKeysView(ResourceViewSet):
         operation_id="list_api_keys",
         summary="List API keys",
         description="Those of the caller's environment, by prefix; the full key is never shown again.",
-        tags=["API keys"],
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -174,7 +171,6 @@ class ApiKeysView(ResourceViewSet):
         summary="Create an API key",
         description="The full key is in this answer and nowhere else. A key makes none that has scopes or reaches "
         "numbers that it does not, or that lasts longer: 403.",
-        tags=["API keys"],
         request=ApiKeyIn,
         responses={201: NewApiKeyOut},
     )
@@ -195,7 +191,6 @@ class ApiKeysView(ResourceViewSet):
         summary="Revoke an API key",
         description="The key stops working at once, within 10 seconds during an outage. A key may revoke itself, "
         "without the scope `keys` too.",
-        tags=["API keys"],
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:
@@ -206,7 +201,6 @@ class ApiKeysView(ResourceViewSet):
         summary="Rotate an API key",
         description="Makes a key in the place of this one, which keeps working for 24 hours. The new key has the "
         "scopes, numbers and end of the old one.",
-        tags=["API keys"],
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -217,13 +211,13 @@ class ApiKeysView(ResourceViewSet):
 class PlatformKeysView(ResourceViewSet):
     """A platform app's own keys. Staff make the first one; the platform rotates and revokes."""
 
+    tag = "Tenants"
     permission_classes = [AppCaller]
 
     @extend_schema(
         operation_id="list_platform_keys",
         summary="List the platform's own keys",
         description="Those of the caller's environment, by prefix.",
-        tags=["Tenants"],
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -232,7 +226,6 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="revoke_platform_key",
         summary="Revoke one of the platform's own keys",
-        tags=["Tenants"],
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:
@@ -241,7 +234,6 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_platform_key",
         summary="Rotate one of the platform's own keys",
-        tags=["Tenants"],
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -324,6 +316,7 @@ FAILURE_WINDOW_SECONDS = 15 * 60
 class ConsoleSessionsView(ResourceViewSet):
     """Log in with e-mail and password, and a code where a second factor is on."""
 
+    tag = "Console sessions"
     authentication_classes: list[Any] = []
     permission_classes: list[type[BasePermission]] = []
     throttle_classes: list[Any] = []
@@ -332,7 +325,6 @@ class ConsoleSessionsView(ResourceViewSet):
         operation_id="create_console_session",
         summary="Log in",
         description="Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.",
-        tags=["Console sessions"],
         auth=[],
         request=ConsoleSessionIn,
         responses={201: NewConsoleSessionOut},
@@ -346,6 +338,7 @@ class ConsoleSessionsView(ResourceViewSet):
 class CurrentConsoleSessionView(ResourceViewSet):
     """The session behind the console token of the request."""
 
+    tag = "Console sessions"
     authentication_classes = [BearerAuthentication]
     permission_classes = [ConsoleCaller]
 
@@ -353,7 +346,6 @@ class CurrentConsoleSessionView(ResourceViewSet):
         operation_id="get_console_session",
         summary="Get the current console session",
         description="Who is logged in with the console token of this request.",
-        tags=["Console sessions"],
         responses=ConsoleSessionOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -363,7 +355,6 @@ class CurrentConsoleSessionView(ResourceViewSet):
         operation_id="end_console_session",
         summary="Log out",
         description="The console token of this request stops working.",
-        tags=["Console sessions"],
         responses={204: None},
     )
     def destroy(self, request: Request) -> Response:

@@ -342,6 +342,7 @@ def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) ->
 class EventStreamView(ResourceViewSet):
     """The events of the caller's environment as server-sent events."""
 
+    tag = "Events"
     scope = KeyScope.EVENTS
     limited_actions = frozenset({"listen"})
 
@@ -351,7 +352,6 @@ class EventStreamView(ResourceViewSet):
         description="Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the "
         "stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every "
         "15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.",
-        tags=["Events"],
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             OpenApiParameter("phone_number_id", str, description="Events of this number alone."),

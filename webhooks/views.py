@@ -139,6 +139,7 @@ def _equal(request: Request) -> dict[str, str]:
 class EventsView(ResourceViewSet):
     """The events of the caller's environment, and the state of their deliveries."""
 
+    tag = "Events"
     scope = KeyScope.EVENTS
     limited_actions = frozenset({"list", "retrieve"})
     pagination_class: ClassVar = NewestFirst
@@ -149,7 +150,6 @@ class EventsView(ResourceViewSet):
         description="Newest first, without bodies, each with the counts of its deliveries. A request looks through at "
         "most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is "
         "set: go on with it.",
-        tags=["Events"],
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             *(OpenApiParameter(name, str) for name in FILTERS),
@@ -179,7 +179,6 @@ class EventsView(ResourceViewSet):
         operation_id="get_event",
         summary="Get an event",
         description="The envelope exactly as delivered, and every delivery of it.",
-        tags=["Events"],
         responses=OneEventOut,
     )
     def retrieve(self, request: Request, event_id: str) -> Response:
@@ -205,13 +204,13 @@ def _acting(request: Request) -> dict[str, Any]:
 class EndpointsView(ResourceViewSet):
     """A tenant's webhook endpoints."""
 
+    tag = "Webhooks"
     scope = KeyScope.WEBHOOKS
 
     @extend_schema(
         operation_id="list_webhooks",
         summary="List webhook endpoints",
         description="Without their secrets.",
-        tags=["Webhooks"],
         parameters=[OpenApiParameter("uid", str, description="The caller's own id of the endpoint.")],
         responses=EndpointOut(many=True),
     )
@@ -227,7 +226,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="create_webhook",
         summary="Create a webhook endpoint",
         description="Sends the verify ping. The secret is in this answer and nowhere else.",
-        tags=["Webhooks"],
         request=EndpointIn,
         responses={201: NewEndpointOut},
     )
@@ -241,7 +239,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="get_webhook",
         summary="Get a webhook endpoint",
         description="Its settings, state and health, without the secret.",
-        tags=["Webhooks"],
         responses=EndpointWithHealthOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
@@ -252,7 +249,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="update_webhook",
         summary="Change a webhook endpoint",
         description="A new url is verified by a ping before it is stored.",
-        tags=["Webhooks"],
         request=EndpointChangeIn,
         responses=EndpointOut,
     )
@@ -267,7 +263,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="delete_webhook",
         summary="Delete a webhook endpoint",
         description="What still waits for it is not delivered.",
-        tags=["Webhooks"],
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
@@ -278,7 +273,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="verify_webhook",
         summary="Verify a webhook endpoint",
         description="Sends the verify ping; a passed ping makes the endpoint active.",
-        tags=["Webhooks"],
         request=None,
         responses=VerifiedOut,
     )
@@ -299,7 +293,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="resume_webhook",
         summary="Resume a webhook endpoint",
         description="Closes its circuit, ends a pause, and sends what waits.",
-        tags=["Webhooks"],
         request=None,
         responses=EndpointWithHealthOut,
     )
@@ -311,7 +304,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="test_webhook",
         summary="Send an example event to an endpoint",
         description="Marked as a test; not stored and not counted. The answer has what the endpoint said.",
-        tags=["Webhooks"],
         request=ExampleIn,
         responses=ExampleOut,
     )
@@ -326,7 +318,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="preview_webhook_filter",
         summary="Preview a filter by content",
         description="Evaluates a filter on the endpoint's recent events. Nothing is stored.",
-        tags=["Webhooks"],
         request=FilterPreviewIn,
         responses=FilterPreviewOut,
     )
@@ -340,7 +331,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="rotate_webhook_secret",
         summary="Rotate an endpoint's secret",
         description="Both secrets sign every delivery until the overlap ends.",
-        tags=["Webhooks"],
         request=RotateSecretIn,
         responses=RotatedSecretOut,
     )
@@ -354,7 +344,6 @@ class EndpointsView(ResourceViewSet):
         operation_id="replay_webhook",
         summary="Replay deliveries to an endpoint",
         description="Queues new deliveries of a time range, in the background behind fresh events.",
-        tags=["Webhooks"],
         request=ReplayIn,
         responses={200: ReplayPreviewOut, 202: QueuedOut},
     )
@@ -378,6 +367,7 @@ class EndpointsView(ResourceViewSet):
 class DeliveriesView(ResourceViewSet):
     """Deliveries of events to endpoints, with the outcome of each attempt."""
 
+    tag = "Webhooks"
     scope = KeyScope.WEBHOOKS
 
     @extend_schema(
@@ -385,7 +375,6 @@ class DeliveriesView(ResourceViewSet):
         summary="List webhook deliveries",
         description="Newest first. Each is one event on its way to one endpoint. A request looks through at most "
         "10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set.",
-        tags=["Webhooks"],
         parameters=[
             OpenApiParameter("endpoint_id", UUID),
             OpenApiParameter("status", str, enum=Delivery.Status.values),
@@ -420,7 +409,6 @@ class DeliveriesView(ResourceViewSet):
         operation_id="get_webhook_delivery",
         summary="Get a webhook delivery",
         description="With its last 20 attempts.",
-        tags=["Webhooks"],
         responses=DeliveryWithLogOut,
     )
     def retrieve(self, request: Request, delivery_id: str) -> Response:
@@ -434,7 +422,6 @@ class DeliveriesView(ResourceViewSet):
         operation_id="replay_webhook_delivery",
         summary="Send a delivery again",
         description="One attempt at once, signed with the current secrets; the answer tells what came of it.",
-        tags=["Webhooks"],
         request=None,
         responses=ReplayedOut,
     )

@@ -126,6 +126,7 @@ class ReadyOut(HealthOut):
 class OpenView(APIView):
     """A view that asks nobody who they are."""
 
+    tag = "Health"
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
@@ -138,7 +139,6 @@ class HealthView(OpenView):
         operation_id="health",
         summary="Check that the service is up",
         description="Needs no credentials. 200 while the database answers, otherwise 503.",
-        tags=["Health"],
         auth=[],
         responses={200: HealthOut, 503: HealthOut},
     )
@@ -153,7 +153,6 @@ class LiveView(OpenView):
         operation_id="health_live",
         summary="Check that the process is alive",
         description="200 from every process that serves; asks nothing else. For supervisors that restart processes.",
-        tags=["Health"],
         auth=[],
         responses=LiveOut,
     )
@@ -168,7 +167,6 @@ class ReadyView(OpenView):
         operation_id="health_ready",
         summary="Check that the process is ready",
         description="200 once the database answers with every migration and partition in place, otherwise 503.",
-        tags=["Health"],
         auth=[],
         responses={200: ReadyOut, 503: ReadyOut},
     )

@@ -59,6 +59,8 @@ class AnsweredByListener(RuntimeError):
 class ResourceViewSet(DeclaredQuery, ViewSet):
     """A viewset of `/v1`; `is_paged` says whether its list has a cursor."""
 
+    tag: ClassVar[str]
+    """The part of the document that has its operations."""
     is_paged: ClassVar[bool] = True
 
 

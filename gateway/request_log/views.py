@@ -146,6 +146,7 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
 class RequestsView(ResourceViewSet):
     """The calls of the caller's environment in the last days, refused ones included."""
 
+    tag = "Requests"
     scope = KeyScope.EVENTS
     pagination_class: ClassVar = NewestFirst
 
@@ -154,7 +155,6 @@ class RequestsView(ResourceViewSet):
         summary="List the calls of the last days",
         description="Every call that acted on the business, newest first, within about a second of its end. With "
         "filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null.",
-        tags=["Requests"],
         parameters=[
             OpenApiParameter("method", str, description="E.g. `POST`."),
             OpenApiParameter(
@@ -189,7 +189,6 @@ class RequestsView(ResourceViewSet):
         operation_id="get_request",
         summary="Get a call by its request id",
         description="The line of the request log with this `X-Service-Request-Id`.",
-        tags=["Requests"],
         responses=RequestOut,
     )
     def retrieve(self, request: Request, request_id: str) -> Response:

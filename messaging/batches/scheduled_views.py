@@ -62,6 +62,7 @@ class SendAtIn(serializers.Serializer[dict[str, Any]]):
 class ScheduledView(ResourceViewSet):
     """Messages that wait for their time, and what became of them."""
 
+    tag = "Messages"
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"create", "list", "retrieve", "partial_update", "cancel"})
     pagination_class: ClassVar = NewestFirst
@@ -71,7 +72,6 @@ class ScheduledView(ResourceViewSet):
         summary="Schedule a message",
         description="The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and "
         "not before, in these hours of its customer's day, and once.",
-        tags=["Messages"],
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
         responses={202: ScheduledOut},
@@ -93,7 +93,6 @@ class ScheduledView(ResourceViewSet):
         operation_id="list_scheduled_messages",
         summary="List scheduled messages",
         description="Newest first.",
-        tags=["Messages"],
         parameters=[OpenApiParameter("status", str, enum=ScheduledMessage.Status.values)],
         responses=ScheduledOut(many=True),
     )
@@ -109,7 +108,6 @@ class ScheduledView(ResourceViewSet):
         operation_id="get_scheduled_message",
         summary="Get a scheduled message",
         description="Whether it waits, and what became of it.",
-        tags=["Messages"],
         responses=ScheduledOut,
     )
     def retrieve(self, request: Request, scheduled_id: str) -> Response:
@@ -119,7 +117,6 @@ class ScheduledView(ResourceViewSet):
         operation_id="reschedule_message",
         summary="Change the time of a scheduled message",
         description="While it waits; 409 once it is on its way.",
-        tags=["Messages"],
         request=SendAtIn,
         responses=ScheduledOut,
     )
@@ -132,7 +129,6 @@ class ScheduledView(ResourceViewSet):
         operation_id="cancel_scheduled_message",
         summary="Cancel a scheduled message",
         description="While it waits; 409 once it is on its way.",
-        tags=["Messages"],
         request=None,
         responses=ScheduledOut,
     )

@@ -70,6 +70,7 @@ class InOrder(NewestFirst):
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     """Up to 10,000 messages that go out at the number's pace."""
 
+    tag = "Messages"
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"create", "list", "retrieve", "partial_update", "items", "cancel", "retry"})
     parser_classes = [UnreadJSON]
@@ -79,7 +80,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         operation_id="create_batch",
         summary="Send a batch of messages",
         description="Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.",
-        tags=["Messages"],
         request=OpenApiTypes.OBJECT,
         responses={202: NewBatchOut, 200: RepeatedBatchOut},
     )
@@ -99,7 +99,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         operation_id="list_batches",
         summary="List batches",
         description="Newest first.",
-        tags=["Messages"],
         parameters=[
             OpenApiParameter("status", str, enum=Batch.Status.values),
             OpenApiParameter("client_ref", str, description="The batch with this client_ref."),
@@ -120,7 +119,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         operation_id="get_batch",
         summary="Get a batch",
         description="Its status and counts, what it waits for, and what became of its messages.",
-        tags=["Messages"],
         responses=BatchDetailsOut,
     )
     def retrieve(self, request: Request, batch_id: str) -> Response:
@@ -130,7 +128,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         operation_id="list_batch_items",
         summary="List the items of a batch",
         description="In the order in which they were submitted, each with WhatsApp's answer.",
-        tags=["Messages"],
         parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
         responses=BatchItemOut(many=True),
     )
@@ -145,7 +142,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         operation_id="cancel_batch",
         summary="Cancel a batch",
         description="Items that were not sent become `skipped`; those on their way finish.",
-        tags=["Messages"],
         request=None,
         responses=BatchOut,
     )
@@ -156,7 +152,6 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="retry_batch",
         summary="Retry a batch",
-        tags=["Messages"],
         request=None,
         responses={202: BatchOut},
         description="Queues the failed items again that were certainly not sent: throttled ones, and those whose "
@@ -174,13 +169,13 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
 class BatchView(BatchesView):
     """One batch."""
 
+    tag = "Messages"
     parser_classes = [JSONParser]
 
     @extend_schema(
         operation_id="reschedule_batch",
         summary="Change the time of a batch",
         description="While none of its messages was sent; 409 then. `null` sends it now.",
-        tags=["Messages"],
         request=BatchTimeIn,
         responses=BatchOut,
     )

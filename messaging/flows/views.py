@@ -56,13 +56,13 @@ class DeletedFlowEndpointOut(serializers.Serializer[dict[str, Any]]):
 class FlowEndpointView(UpstreamCallsView):
     """The Flow endpoint of a number."""
 
+    tag = "Flows"
     scope = KeyScope.NUMBERS
 
     @extend_schema(
         operation_id="get_flow_endpoint",
         summary="Get a number's Flow endpoint",
         description="Your URL, the address for your Flows, and how the last data request went.",
-        tags=["Flows"],
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
@@ -73,7 +73,6 @@ class FlowEndpointView(UpstreamCallsView):
         summary="Set a number's Flow endpoint",
         description="The first time makes a key pair, uploads the public key to WhatsApp, and answers with the "
         "signing secret. Later ones change the URL alone.",
-        tags=["Flows"],
         request=FlowEndpointIn,
         responses=FlowEndpointOut,
     )
@@ -88,7 +87,6 @@ class FlowEndpointView(UpstreamCallsView):
         operation_id="delete_flow_endpoint",
         summary="Delete a number's Flow endpoint",
         description="Its keys are deleted too: Flows that ask for data fail from then on.",
-        tags=["Flows"],
         responses={200: DeletedFlowEndpointOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:
@@ -100,7 +98,6 @@ class FlowEndpointView(UpstreamCallsView):
         summary="Rotate the key pair of a Flow endpoint",
         description="Makes a new key pair and uploads the public key. Needed as well after the number was registered "
         "again, and when WhatsApp reports `public-key-missing`.",
-        tags=["Flows"],
         request=None,
         responses=FlowEndpointOut,
     )
@@ -113,7 +110,6 @@ class FlowEndpointView(UpstreamCallsView):
         operation_id="rotate_flow_endpoint_secret",
         summary="Rotate the signing secret of a Flow endpoint",
         description="The secret before signs beside the new one for 24 hours.",
-        tags=["Flows"],
         request=None,
         responses=FlowEndpointOut,
     )

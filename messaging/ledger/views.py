@@ -77,6 +77,7 @@ class UsageOut(serializers.Serializer[Any]):
 class LedgerView(ResourceViewSet):
     """The ledger of the caller's environment."""
 
+    tag = "Ledger"
     scope = KeyScope.EVENTS
 
     @extend_schema(
@@ -84,7 +85,6 @@ class LedgerView(ResourceViewSet):
         summary="Account for every event of a day",
         description="For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the "
         "event log and the deliveries at the moment of the call. Days are those of UTC.",
-        tags=["Ledger"],
         parameters=[
             OpenApiParameter(
                 "day", date, description="E.g. `2026-11-21`, not in the future; today if left out."
@@ -132,6 +132,7 @@ class LedgerView(ResourceViewSet):
 class UsageView(ResourceViewSet):
     """The usage of a platform's tenants."""
 
+    tag = "Tenants"
     permission_classes = [AppCaller]
     pagination_class: ClassVar = NewestFirst
 
@@ -140,7 +141,6 @@ class UsageView(ResourceViewSet):
         summary="List the usage of the platform's tenants",
         description="A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of "
         "a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.",
-        tags=["Tenants"],
         parameters=[
             OpenApiParameter("day", date, description="E.g. `2026-11-21`, not in the future."),
             OpenApiParameter(

@@ -34,6 +34,7 @@ class MediaIn(serializers.Serializer[object]):
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 
+    tag = "Media"
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"create", "retrieve", "destroy"})
     parser_classes = [MultiPartParser]
@@ -42,7 +43,6 @@ class MediaView(UpstreamCallsView):
         operation_id="upload_media",
         summary="Upload a media file",
         description="Streams the file to WhatsApp and returns the media id for messages.",
-        tags=["Media"],
         request={"multipart/form-data": MediaIn},
         responses={200: VERBATIM},
     )
@@ -64,7 +64,6 @@ class MediaView(UpstreamCallsView):
         operation_id="get_media",
         summary="Download a media file",
         description="Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.",
-        tags=["Media"],
         parameters=[
             FROM,
             OpenApiParameter("meta", bool, description="WhatsApp's description instead of the bytes."),
@@ -85,7 +84,6 @@ class MediaView(UpstreamCallsView):
         operation_id="delete_media",
         summary="Delete an uploaded media file",
         description="Deletes the file at WhatsApp.",
-        tags=["Media"],
         parameters=[FROM],
         responses={200: VERBATIM},
     )

@@ -32,6 +32,7 @@ LONGEST_TEMPLATE = 512
 class MessageLogView(ResourceViewSet):
     """Search sent and received messages and their statuses."""
 
+    tag = "Messages"
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"list", "retrieve"})
     pagination_class: ClassVar = NewestFirst
@@ -41,7 +42,6 @@ class MessageLogView(ResourceViewSet):
         summary="List messages",
         description="Newest first, without contents. A page may hold fewer messages than `limit`, even none, while "
         "`next_cursor` is set: go on with it.",
-        tags=["Messages"],
         parameters=[
             OpenApiParameter("phone_number_id", str),
             OpenApiParameter("wa_id", str, description="The customer's phone number in digits."),
@@ -87,7 +87,6 @@ class MessageLogView(ResourceViewSet):
         summary="Get a message",
         description="How far it came and when, errors in WhatsApp's words, its content while retained, its events "
         "and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.",
-        tags=["Messages"],
         responses=OneMessageOut,
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
@@ -101,6 +100,7 @@ class MessageLogView(ResourceViewSet):
 class OptOutsView(ResourceViewSet):
     """The customers who opted out of marketing messages."""
 
+    tag = "Messages"
     scope = KeyScope.MESSAGES
     limited_actions = frozenset({"list"})
     pagination_class: ClassVar = NewestFirst
@@ -110,7 +110,6 @@ class OptOutsView(ResourceViewSet):
         summary="List opt-outs",
         description="The customers who want no marketing messages from a number, the newest opt-out first: as they "
         "set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.",
-        tags=["Messages"],
         parameters=[
             OpenApiParameter("phone_number_id", str),
             OpenApiParameter("source", str, enum=opt_outs.SOURCES, description="How they opted out."),
@@ -135,6 +134,7 @@ class OptOutsView(ResourceViewSet):
 class CustomersView(ResourceViewSet):
     """The customers of a number."""
 
+    tag = "Messages"
     scope = KeyScope.MESSAGES
 
     @extend_schema(
@@ -143,7 +143,6 @@ class CustomersView(ResourceViewSet):
         description="By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing "
         "messages are stopped, the ad that it came from last, and the ids that are known. A customer that never "
         "wrote and was never written to is answered with nulls.",
-        tags=["Messages"],
         responses=CustomerOut,
     )
     def retrieve(self, request: Request, phone_number_id: str, customer_id: str) -> Response:

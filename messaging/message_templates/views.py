@@ -70,13 +70,13 @@ _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 class TemplatesView(UpstreamCallsView):
     """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
 
+    tag = "Templates"
     scope = KeyScope.TEMPLATES
 
     @extend_schema(
         operation_id="list_templates",
         summary="List message templates",
         description="From the local mirror, newest first.",
-        tags=["Templates"],
         parameters=[
             *ACCOUNT,
             OpenApiParameter("name", str, description="A part of the name."),
@@ -100,7 +100,6 @@ class TemplatesView(UpstreamCallsView):
         summary="Submit a message template",
         description="The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, "
         "chooses the account and is left out of what WhatsApp gets.",
-        tags=["Templates"],
         parameters=ACCOUNT,
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -117,7 +116,6 @@ class TemplatesView(UpstreamCallsView):
         operation_id="get_template",
         summary="Get a message template",
         description="By WhatsApp's template id.",
-        tags=["Templates"],
         responses={200: VERBATIM},
     )
     @waits_for_upstream
@@ -128,7 +126,6 @@ class TemplatesView(UpstreamCallsView):
         operation_id="edit_template",
         summary="Edit a message template",
         description="The body is WhatsApp's; an edited template is reviewed again.",
-        tags=["Templates"],
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
@@ -143,7 +140,6 @@ class TemplatesView(UpstreamCallsView):
         operation_id="delete_template",
         summary="Delete a message template",
         description="That language alone, or with `all_languages=true` the whole name.",
-        tags=["Templates"],
         parameters=[
             OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
         ],
@@ -159,7 +155,6 @@ class TemplatesView(UpstreamCallsView):
         operation_id="sync_templates",
         summary="Re-read templates from WhatsApp",
         description="Imports templates that were made elsewhere; of one account, or of all.",
-        tags=["Templates"],
         parameters=ACCOUNT,
         request=None,
         responses=SyncOut,
@@ -172,7 +167,6 @@ class TemplatesView(UpstreamCallsView):
         operation_id="browse_template_library",
         summary="Browse WhatsApp's template library",
         description="WhatsApp's own answer.",
-        tags=["Templates"],
         parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
         responses={200: VERBATIM},
     )
@@ -186,6 +180,7 @@ class TemplatesView(UpstreamCallsView):
 class TemplateSamplesView(UpstreamCallsView):
     """Header samples: a file in, a handle out."""
 
+    tag = "Templates"
     scope = KeyScope.TEMPLATES
     parser_classes = [MultiPartParser]
 
@@ -193,7 +188,6 @@ class TemplateSamplesView(UpstreamCallsView):
         operation_id="upload_template_sample",
         summary="Upload a header sample",
         description="Returns the handle that a template with a media header needs.",
-        tags=["Templates"],
         parameters=ACCOUNT,
         request={"multipart/form-data": SampleIn},
         responses={200: VERBATIM},

@@ -247,6 +247,7 @@ class TestNumberEventOut(serializers.Serializer[Any]):
 class SandboxView(UpstreamCallsView):
     """The caller's sandbox."""
 
+    tag = "Sandbox"
     scope = KeyScope.MESSAGES
     action_scopes: ClassVar = {
         "templates": KeyScope.TEMPLATES,
@@ -264,7 +265,6 @@ class SandboxView(UpstreamCallsView):
         operation_id="list_test_recipients",
         summary="List the magic recipients",
         description="Recipients in the sandbox whose messages show one behaviour each, by their last four digits.",
-        tags=["Sandbox"],
         responses=TestRecipientOut(many=True),
     )
     def recipients(self, request: Request) -> Response:
@@ -275,7 +275,6 @@ class SandboxView(UpstreamCallsView):
         summary="List the magic texts",
         description="Last lines of messages in the sandbox that say what becomes of the message, or how its "
         "customer answers.",
-        tags=["Sandbox"],
         responses=TestTextOut(many=True),
     )
     def texts(self, request: Request) -> Response:
@@ -285,7 +284,6 @@ class SandboxView(UpstreamCallsView):
         operation_id="create_test_number",
         summary="Add a number to the sandbox",
         description="The first exists already. A number of the sandbox is connected at once and needs no endpoint.",
-        tags=["Sandbox"],
         request=TestNumberIn,
         responses={201: NumberOut},
     )
@@ -300,7 +298,6 @@ class SandboxView(UpstreamCallsView):
         description="A customer of the sandbox writes to one of its numbers; the events come as they do live. "
         "`from` is a phone number or a business-scoped user id, `type` any message type with its object in "
         "WhatsApp's form; a text may be a plain string, and most types have a default.",
-        tags=["Sandbox"],
         request=TestInboundIn,
         responses={201: TestInboundOut},
     )
@@ -315,7 +312,6 @@ class SandboxView(UpstreamCallsView):
         summary="Let the business write in its app",
         description="On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a "
         "customer there: `message.echo` comes as it does live.",
-        tags=["Sandbox"],
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )
@@ -329,7 +325,6 @@ class SandboxView(UpstreamCallsView):
         summary="Let a customer of the sandbox opt out",
         description="A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` "
         "comes as it does live, and `customer.opt_out` where an endpoint names it.",
-        tags=["Sandbox"],
         request=TestPreferenceIn,
         responses={201: TestPreferenceOut},
     )
@@ -345,7 +340,6 @@ class SandboxView(UpstreamCallsView):
         description="A customer of the sandbox calls one of its numbers. The event of the call comes as it does "
         "live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts "
         "ends after a minute.",
-        tags=["Sandbox"],
         request=TestCallIn,
         responses={201: TestCallOut},
     )
@@ -358,7 +352,6 @@ class SandboxView(UpstreamCallsView):
         operation_id="act_on_test_call",
         summary="Act on a call of the sandbox",
         description="What the customer does: hangs up, or accepts or rejects a call of the business.",
-        tags=["Sandbox"],
         request=TestCallActionIn,
         responses=TestCallOut,
     )
@@ -372,7 +365,6 @@ class SandboxView(UpstreamCallsView):
         summary="Read the sandbox's messages",
         description="The messages of one number of the sandbox in both directions, as its customers see them, "
         "newest first.",
-        tags=["Sandbox"],
         parameters=[
             OpenApiParameter("phone_number_id", str, description="The first number if left out."),
             OpenApiParameter("customer", str, description="One customer's conversation."),
@@ -395,7 +387,6 @@ class SandboxView(UpstreamCallsView):
         summary="Set a message's status in the sandbox",
         description="The status of a message that a number of the sandbox sent, now and whatever went before: its "
         "event comes as it does live. It may also contradict what came before, to try that.",
-        tags=["Sandbox"],
         request=TestStatusIn,
         responses={201: TestStatusOut},
     )
@@ -410,7 +401,6 @@ class SandboxView(UpstreamCallsView):
         summary="Decide about a template of the sandbox",
         description="What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, "
         "`category` and `correct_category`. The event comes as it does live.",
-        tags=["Sandbox"],
         request=TestTemplateIn,
         responses={201: TestTemplateOut},
     )
@@ -425,7 +415,6 @@ class SandboxView(UpstreamCallsView):
         summary="Decide about a number of the sandbox",
         description="What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The "
         "event comes as it does live.",
-        tags=["Sandbox"],
         request=TestNumberEventIn,
         responses={201: TestNumberEventOut},
     )

@@ -86,6 +86,7 @@ class AnalyticsOut(serializers.Serializer[Any]):
 class AnalyticsView(ResourceViewSet):
     """Figures of the caller's environment."""
 
+    tag = "Events"
     scope = KeyScope.EVENTS
 
     @extend_schema(
@@ -93,7 +94,6 @@ class AnalyticsView(ResourceViewSet):
         summary="Get analytics",
         description="Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a "
         "message was sent or received, whenever its statuses came.",
-        tags=["Events"],
         parameters=[
             OpenApiParameter("from", str, required=True, description="ISO 8601 date-time, inclusive."),
             OpenApiParameter("to", str, required=True, description="ISO 8601 date-time, exclusive."),

@@ -132,6 +132,10 @@ class ServiceSchema(AutoSchema):
             operation["x-scope"] = scope.value
         return operation
 
+    def get_tags(self) -> list[str]:
+        """The one that the view has."""
+        return [self.view.tag]  # type: ignore[attr-defined]
+
     def _is_of_a_tenant(self) -> bool:
         return any(isinstance(permission, TenantCaller) for permission in self.view.get_permissions())
 
