@@ -64,7 +64,8 @@ pytest: $(BIN)/.for-development $(INSTALLED) ## Run the tests alone
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 browser: ## Make sure that Chromium is there for the browser tests
-	@$(call program,chromium chromium-browser google-chrome,chromium)
+	@( $(call program,chromium-headless-shell,chromium-headless-shell) ) >/dev/null 2>&1 \
+		|| { $(call program,chromium chromium-browser google-chrome,chromium); }
 
 proxy: ## Make sure that nginx is there for the test of docker-compose.yml
 	@$(call program,nginx /usr/sbin/nginx,nginx-light)

@@ -9,7 +9,15 @@ from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    expect,
+    sync_playwright,
+)
 
 from tenants.models import User
 from tests.pages import ROOT
@@ -69,14 +77,23 @@ MOST_STOPS = 150
 Seen = TypeVar("Seen")
 
 
+def launched(driver: Playwright) -> Browser:
+    """A new headless browser: Chromium's shell without windows, where there is one. It opens a page for a quarter of
+    the CPU of the whole browser.
+    """
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    assert path is not None, "the browser tests need Chromium (make browser)"
+    expect.set_options(timeout=30_000)
+    return driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+
+
 def in_chromium(journey: Callable[[Browser], Seen]) -> Seen:
     """What a journey in a new browser returns. The browser's driver runs an event loop, so it gets a thread."""
 
     def run() -> Seen:
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-        expect.set_options(timeout=30_000)
         with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            browser = launched(driver)
             try:
                 return journey(browser)
             finally:

@@ -1,7 +1,6 @@
 """Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their bounds."""
 
 import json
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +14,7 @@ from pytest_django import Settings
 
 from console import log_in
 from tenants.models import OutboundMail, Tenant, User
-from tests.accessibility import ACCOUNT_MENU
+from tests.accessibility import ACCOUNT_MENU, launched
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a long enough password"
@@ -33,9 +32,8 @@ def played(play: Callable[[Page], Any]) -> Any:
     """What a person does in a browser that has an authenticator. The driver runs an event loop: a thread of its own."""
 
     def run() -> Any:
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
         with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            browser = launched(driver)
             page = browser.new_page()
             page.set_default_timeout(30_000)
             devtools = page.context.new_cdp_session(page)

@@ -9,20 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import which
 from typing import Any, TypeVar
 
 import pytest
 import requests
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
+from tests.accessibility import launched
 from tests.e2e.sdks.homes import node_home, packages, python_home
 from tests.free_ports import free_port
 
 __all__ = ["node_home", "packages", "python_home"]
 
 ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 Found = TypeVar("Found")
 
@@ -157,10 +156,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium as the system has it. For one module: its driver runs an event loop in this thread."""
-    path = which("chromium") or which("chromium-browser") or which("google-chrome")
-    expect.set_options(timeout=30_000)
+    """Headless Chromium. For one module: its driver runs an event loop in this thread."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        chromium = launched(playwright)
         yield chromium
         chromium.close()

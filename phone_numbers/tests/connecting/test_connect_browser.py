@@ -1,19 +1,19 @@
 """The hosted connect page in a real browser, with the simulator's stand-in of the embedded sign-up."""
 
 import contextlib
-import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
+from playwright.sync_api import ConsoleMessage, Error, Page, expect, sync_playwright
 
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.models import Tenant
+from tests.accessibility import launched
 from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -43,7 +43,7 @@ def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
     def run(play: Callable[[Page], None]) -> list[str]:
         complaints: list[str] = []
         with sync_playwright() as driver:
-            browser = _chromium(driver)
+            browser = launched(driver)
             page = browser.new_page(viewport={"width": 360, "height": 740})
             page.set_default_timeout(30_000)
             page.on("console", lambda said: _note(said, complaints))
@@ -66,13 +66,6 @@ def _note(said: ConsoleMessage, complaints: list[str]) -> None:
 def fits(page: Page) -> bool:
     """Whether nothing sticks out to the side."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
-
-
-def _chromium(driver: Any) -> Browser:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert path is not None, "the browser tests need Chromium (make browser)"
-    launched: Browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-    return launched
 
 
 def came_back(page: Page) -> dict[str, list[str]]:
