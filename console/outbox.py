@@ -1,5 +1,6 @@
-"""Outbox of the development service: the mails that nobody sends, so that a newcomer finds the links in them."""
+"""Pages of development: the mails that nobody sends, so that a newcomer finds the links in them, and all components."""
 
+from django import forms
 from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
@@ -10,6 +11,21 @@ from django.views.decorators.http import require_safe
 from tenants.models import OutboundMail
 
 MAILS_PER_PAGE = 50
+
+
+class SampleForm(forms.Form):
+    """A field of each kind; with a query, its errors."""
+
+    text = forms.CharField(label="Text", help_text="What helps to fill it in.")
+    choice = forms.ChoiceField(label="Choice", choices=[("", "Choose one"), ("a", "The first")])
+    day = forms.DateField(label="Day", widget=forms.DateInput({"type": "date"}))
+    number = forms.IntegerField(label="Number", min_value=1, max_value=24)
+    agreed = forms.BooleanField(label="Agreed")
+    words = forms.CharField(
+        label="Words",
+        max_length=1024,
+        widget=forms.Textarea({"rows": 3, "data-marks": ""}),
+    )
 
 
 def is_open() -> bool:
@@ -24,6 +40,13 @@ def mail_list(request: HttpRequest) -> HttpResponse:
     _require_open()
     page = Paginator(OutboundMail.objects.order_by("-id"), MAILS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "console/outbox.html", {"page": page})
+
+
+@require_safe
+def components(request: HttpRequest) -> HttpResponse:
+    """Every component of the console's pages, for who changes one or builds a page."""
+    _require_open()
+    return render(request, "console/components.html", {"form": SampleForm(request.GET or None)})
 
 
 @require_safe

@@ -162,7 +162,8 @@ def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
         "name": form.cleaned_data["name"] or None,
         **({"referral": AD} if form.cleaned_data["from_ad"] else {}),
     }
-    return _write(request, visit, form.cleaned_data["customer"], said)
+    answer = _write(request, visit, form.cleaned_data["customer"], said)
+    return redirect("console_send") if "then_send" in request.POST else answer
 
 
 def write(request: HttpRequest, visit: Visit) -> HttpResponse:

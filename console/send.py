@@ -15,6 +15,7 @@ from console.number_forms import sending_numbers
 from console.template_forms import approved_templates, template_choices
 from console.visit import TEST, Visit, require_open
 from gateway.api.errors import Reply, ServiceError, error_reply
+from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import MessageTemplate, MessageTemplateQuerySet
 from messaging.sending.flow import SendRequest, send_from_thread
@@ -103,7 +104,9 @@ class SendForm(TemplateForm):
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
         super().__init__(*args, templates=approved_templates(visit), **kwargs)
         self._visit = visit
-        self.fields["from_"].choices = sending_numbers(visit)  # type: ignore[attr-defined]
+        senders = sending_numbers(visit)
+        self.sender_ids = [number for number, _ in senders]
+        self.fields["from_"].choices = senders  # type: ignore[attr-defined]
 
     def clean_to(self) -> str:
         to = typed_number(self.cleaned_data["to"])
@@ -147,11 +150,24 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
         initial["to"] = EXAMPLE_CUSTOMER
     form = SendForm(request.POST or None, visit=visit, initial=initial)
     context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "form_id": uuid4()}
+    if request.method != "POST" and visit.environment == TEST and form.sender_ids:
+        context["must_write"] = _must_write(visit, form.sender_ids[0])
     if request.method == "POST":
         require_open(visit)
         if form.is_valid():
             context |= _sent(request, visit, form)
     return render(request, "console/messaging/send.html", context, status=400 if form.errors else 200)
+
+
+def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
+    """The example customer of the sandbox, while a text would fail because this one has not written in 24 hours."""
+    known = customers.find(
+        tenant_id=visit.tenant.id,
+        environment=visit.environment,
+        phone_number_id=number,
+        customer_id=typed_number(EXAMPLE_CUSTOMER) or "",
+    )
+    return None if known.window_open else {"number": number, "customer": EXAMPLE_CUSTOMER}
 
 
 def variables(request: HttpRequest, visit: Visit) -> HttpResponse:

@@ -210,6 +210,7 @@ urlpatterns = [
     path("sign-up/confirm/<str:token>", sign_up.confirm, name="sign_up_confirm"),
     path("invitation/<str:token>", team.invitation, name="invitation"),
     path("you", person.person, name="person"),
+    path("components", outbox.components, name="components"),
     path("outbox", outbox.mail_list, name="outbox"),
     path("outbox/<int:mail_id>", outbox.one_mail, name="outbox_mail"),
     path("login", account.login, name="account_login"),

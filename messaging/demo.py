@@ -25,6 +25,8 @@ TENANT_NAME = "Demo Shop"
 PHONE_NUMBER_ID = "200300400500600"
 DISPLAY_PHONE_NUMBER = "919800000001"
 INBOX = "demo"
+WA_ID = "919812345678"
+"""The customer of the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 
 
@@ -62,6 +64,7 @@ def make(ready_path: Path) -> dict[str, str]:
     customer = _Customer(ready["api_key"])
     customer.connect_number(sandbox_waba_id_of(tenant.id))
     customer.verify_endpoint()
+    customer.be_written_to()
     _write(ready_path, ready)
     return ready
 
@@ -114,6 +117,13 @@ class _Customer:
         elif not self._simulator("GET", inbox).get("secrets"):
             rotated = self._gateway("POST", f"/v1/webhooks/{found['id']}/rotate-secret", {"overlap_hours": 0})
             self._simulator("PUT", inbox, {"secrets": [rotated["secret"]]})
+
+    def be_written_to(self) -> None:
+        """A customer who wrote within the last 24 hours: the first request that is printed sends this one a text."""
+        known = self._gateway("GET", f"/v1/numbers/{PHONE_NUMBER_ID}/customers/{WA_ID}")
+        if not known["window_open"]:
+            written = {"phone_number_id": PHONE_NUMBER_ID, "from": WA_ID, "name": "Asha Rao", "text": "Hello"}
+            self._simulator("POST", "/sim/inbound", written)
 
     def _gateway(self, method: str, path: str, body: Any = None) -> Any:
         return self._call(method, settings.BASE_URL + path, body, {"Authorization": f"Bearer {self.api_key}"})

@@ -15,7 +15,17 @@ from tenants.team import invitations
 from tests.accessibility import complaints, in_chromium, session_of, tab_to, window
 from tests.api_contract.authorisation import World
 
-STRANGERS = ("/", "/terms", "/privacy", "/login", "/sign-up", "/sign-up/sent", "/password/reset", "/outbox")
+STRANGERS = (
+    "/",
+    "/terms",
+    "/privacy",
+    "/login",
+    "/sign-up",
+    "/sign-up/sent",
+    "/password/reset",
+    "/outbox",
+    "/components?text=",
+)
 OWN = ("/second-factor/", "/second-factor/webauthn/", "/password/change", "/reauthenticate")
 
 

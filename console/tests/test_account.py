@@ -481,6 +481,7 @@ def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: S
     for mode, production in (("log", True), ("smtp", False)):
         settings.EMAIL_MODE, settings.PRODUCTION = mode, production
         assert stranger.get("/outbox").status_code == 404
+        assert stranger.get("/components").status_code == 404
         assert stranger.get(f"/outbox/{row.pk}").status_code == 404
         assert "outbox" not in stranger.get("/sign-up/sent").content.decode()
 

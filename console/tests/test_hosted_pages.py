@@ -98,7 +98,7 @@ OF_MACHINES = {
     "graph-unknown",
 }
 """A signature, a key or a token opens them."""
-OF_DEVELOPMENT = {"outbox", "outbox_mail"}
+OF_DEVELOPMENT = {"components", "outbox", "outbox_mail"}
 """See `console/tests/test_account.py`."""
 
 PARTS = {

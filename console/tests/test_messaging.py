@@ -10,6 +10,7 @@ import orjson
 import pytest
 from django.test import Client
 
+from console.tests.conversing import inbound
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
@@ -535,3 +536,24 @@ def test_a_status_comes_after_the_message_that_it_is_about(
     assert post(notification((number.account.waba_id, [change]))).status_code == 200
     page = text(browser, f"/console/messages/{own.wamid}")
     assert page.index("Accepted by Meta") < page.index("Sent to the phone")
+
+
+def test_in_the_sandbox_the_customer_writes_before_a_text_is_sent(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
+    (number,) = control.ensure(tenant.id)
+    browser.post("/console/preferences", {"environment": "test"})
+    page = text(browser, "/console/send")
+    assert "Let +91 98123 45678 write “Hello”" in page
+    fields = dict(
+        re.findall(r'type="hidden" name="(number|customer|identity|then_send)" value="([^"]+)"', page)
+    )
+    assert browser.post("/console/phone/begin", fields)["Location"] == "/console/send"
+    inbound(tenant, environment="test")
+    Message.objects.update(phone_number_id=number.phone_number_id)
+    assert "write “Hello”" not in text(browser, "/console/send")
+    # A day later the window has ended.
+    Message.objects.update(sent_at=now() - timedelta(hours=25))
+    assert "write “Hello”" in text(browser, "/console/send")
+    browser.post("/console/preferences", {"environment": "live"})
+    assert "write “Hello”" not in text(browser, "/console/send")

@@ -73,8 +73,15 @@ def test_the_preview_alone_says_what_the_form_says(browser: Client, number: Phon
     page = browser.post("/console/templates/new/preview", form(number)).content.decode()
     assert "Hi Asha, your order A-17 is on its way." in page
     assert "<html" not in page
-    page = browser.post("/console/templates/new/preview", form(number, body="")).content.decode()
-    assert "once the form is complete" in page
+    # What is not complete yet is shown as far as it is typed, without the body that submits it.
+    page = browser.post(
+        "/console/templates/new/preview", form(number, name="", language="", body_examples="Asha")
+    ).content.decode()
+    assert "Hi Asha, your order {{2}} is on its way." in page
+    assert "curl" not in page
+    empty = form(number, body="", header_format="", footer="", **{"button-0-kind": "", "button-1-kind": ""})
+    page = browser.post("/console/templates/new/preview", empty).content.decode()
+    assert "What you type is shown here" in page
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,7 @@ def test_a_media_header_is_submitted_with_its_sample(
         ({"name": "Order Update"}, "Use small letters"),
         ({"language": "English"}, "Select a valid choice"),
         ({"body": ""}, "Type the text"),
-        ({"body": "Hi {{1}}"}, "neither at the begin nor at the end"),
+        ({"body": "Hi {{1}}"}, "neither at the beginning nor at the end"),
         ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),
         ({"body_examples": "Asha"}, "Give 2 examples"),
         ({"header_text": "{{1}} {{2}}"}, "at most one variable"),
