@@ -13,10 +13,10 @@ from gateway.clock import now
 from webhooks.endpoints import lifecycle
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
-from webhooks.models import Endpoint, steps_of
+from webhooks.models import Endpoint
 from webhooks.requests import credentials, signed_request
 from webhooks.requests.credentials import MASK
-from webhooks.serializers import HIGHEST_RATE, HIGHEST_THRESHOLD, LONGEST_QUIET, LONGEST_TIMEOUT, LONGEST_WAIT
+from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
@@ -65,18 +65,27 @@ class FilterField(forms.JSONField):
         return "" if value is None else super().prepare_value(value)
 
 
-class PemField(forms.CharField):
-    """Certificates or a key."""
+def _text(label: str, help_text: str = "", *, rows: int = 0) -> forms.CharField:
+    attrs: dict[str, Any] = {"autocomplete": "off", "spellcheck": "false"}
+    widget = (
+        forms.Textarea(attrs={**attrs, "rows": rows, "class": "code"}) if rows else forms.TextInput(attrs)
+    )
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
 
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "code", "autocomplete": "off"})
 
-    def __init__(self, label: str, help_text: str) -> None:
-        super().__init__(label=label, help_text=help_text, required=False, max_length=credentials.LONGEST_PEM)
+_MEMBERS, _OF_BATCHES = EndpointSettings().fields, BatchSettings().fields
 
 
-def _text(label: str, help_text: str = "") -> forms.CharField:
-    widget = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
-    return forms.CharField(label=label, help_text=help_text, required=False, max_length=2048, widget=widget)
+def _number(member: Any, label: str, help_text: str, initial: int | None = None) -> forms.IntegerField:
+    """A number within the bounds of the API's member."""
+    return forms.IntegerField(
+        label=label,
+        help_text=help_text,
+        required=False,
+        initial=initial,
+        min_value=member.min_value,
+        max_value=member.max_value,
+    )
 
 
 class EndpointForm(forms.Form):
@@ -119,64 +128,44 @@ class EndpointForm(forms.Form):
         help_text=f"“Name: value” in each line, sent with every request. Values are stored encrypted and shown as "
         f"{MASK}, which keeps them.",
     )
-    timeout_seconds = forms.IntegerField(
-        label="Seconds to answer",
-        required=False,
-        min_value=1,
-        max_value=LONGEST_TIMEOUT,
-        help_text="Empty: 15.",
-    )
-    rate_per_second = forms.IntegerField(
-        label="Requests a second at most",
-        required=False,
-        min_value=1,
-        max_value=HIGHEST_RATE,
-        help_text="Empty: as many as it takes.",
+    timeout_seconds = _number(_MEMBERS["timeout_seconds"], "Seconds to answer", "Empty: 15.")
+    rate_per_second = _number(
+        _MEMBERS["rate_per_second"], "Requests a second at most", "Empty: as many as it takes."
     )
     ordered = forms.BooleanField(label="The events of one customer one after another", required=False)
     keep_answers = forms.BooleanField(
         label="Keep the beginnings of answers to successful attempts", required=False
     )
-    exhausted_mail_threshold = forms.IntegerField(
-        label="Send mail when this many deliveries are given up in a day",
-        required=False,
-        min_value=1,
-        max_value=HIGHEST_THRESHOLD,
+    exhausted_mail_threshold = _number(
+        _MEMBERS["exhausted_mail_threshold"],
+        "Send mail when this many deliveries are given up in a day",
+        "Empty: no mail.",
         initial=1,
-        help_text="Empty: no mail.",
     )
     retry_schedule = StepsField(
         label="Seconds between attempts",
         required=False,
         help_text="From each failed attempt to the next, such as 5, 30, 120. Empty: 12 attempts in about 76 hours.",
     )
-    batch_events = forms.IntegerField(
-        label="Events in one request, at most",
-        required=False,
-        min_value=2,
-        max_value=signed_request.MOST_EVENTS,
-        help_text="Empty: each event has its own.",
+    batch_events = _number(
+        _OF_BATCHES["events"], "Events in one request, at most", "Empty: each event has its own."
     )
-    batch_milliseconds = forms.IntegerField(
-        label="Milliseconds that a request waits for them",
-        required=False,
-        min_value=1,
-        max_value=LONGEST_WAIT,
-        help_text="Empty: 200.",
+    batch_milliseconds = _number(
+        _OF_BATCHES["milliseconds"], "Milliseconds that a request waits for them", "Empty: 200."
     )
-    quiet_seconds = forms.IntegerField(
-        label="Seconds to collect a customer's messages",
-        required=False,
-        min_value=1,
-        max_value=LONGEST_QUIET,
-        help_text="They come in one request then, in their order. Empty: each comes at once.",
+    quiet_seconds = _number(
+        _MEMBERS["quiet_seconds"],
+        "Seconds to collect a customer's messages",
+        "They come in one request then, in their order. Empty: each comes at once.",
     )
-    tls_client_certificate = PemField(
-        "Client certificate", "PEM, with its chain, for servers that ask for one."
+    tls_client_certificate = _text(
+        "Client certificate", "PEM, with its chain, for servers that ask for one.", rows=3
     )
-    tls_client_key = PemField("Its private key", f"Stored encrypted and shown as {MASK}, which keeps it.")
-    tls_ca = PemField(
-        "Your own CA", "PEM of what signs your server's certificate. Empty: the public authorities."
+    tls_client_key = _text(
+        "Its private key", f"Stored encrypted and shown as {MASK}, which keeps it.", rows=3
+    )
+    tls_ca = _text(
+        "Your own CA", "PEM of what signs your server's certificate. Empty: the public authorities.", rows=3
     )
     oauth2_token_url = _text("OAuth2 token URL", "Every request then carries a token of this server.")
     oauth2_client_id = _text("OAuth2 client id")
@@ -328,27 +317,15 @@ class NewEndpointForm(EndpointForm):
 
 
 def initial_of(endpoint: Endpoint) -> dict[str, Any]:
-    """What the form of an endpoint begins with; the values of headers and the verify token are not shown."""
-    stored = credentials.readable(endpoint)
-    groups = {"tls": credentials.shown(stored.tls) or {}, "oauth2": credentials.shown(stored.oauth2) or {}}
-    elsewhere: dict[str, Any] = {
-        f"{group}_{name}": value for group, found in groups.items() for name, value in found.items()
-    }
-    elsewhere["destination"] = {
-        name: text for name, text in (credentials.shown(stored.destination) or {}).items() if text
-    }
-    elsewhere["asymmetric_signature"] = stored.seed is not None
-    elsewhere["retry_schedule"] = steps_of(endpoint.retry_schedule) if endpoint.retry_schedule else []
-    values = {
-        name: getattr(endpoint, name, None) for name in EndpointForm.base_fields if name != "verify_token"
-    }
-    lists = {name: values[name] or [] for name in ("phone_number_ids", "waba_ids", "statuses")}
-    return {
-        **values,
-        **lists,
-        **elsewhere,
-        "headers": dict.fromkeys(signed_request.header_names(endpoint), MASK),
-    }
+    """What the form of an endpoint begins with: what the API answers, with masks for secrets."""
+    shown: dict[str, Any] = {**EndpointOut(endpoint).data}
+    for group, names in EndpointForm.GROUPS.items():
+        found = shown.pop(group) or {}
+        shown |= {f"{group}_{name}": found.get(name) for name in names}
+    for name in ("phone_number_ids", "waba_ids", "retry_schedule"):
+        shown[name] = shown[name] or []
+    shown["destination"] = {name: text for name, text in (shown["destination"] or {}).items() if text}
+    return shown
 
 
 class RotateForm(forms.Form):

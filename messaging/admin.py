@@ -46,7 +46,6 @@ class MessageTemplateAdmin(HistoryAdmin):
         "changed_at",
         "deleted_at",
     )
-    readonly_fields = ("owner", "shown_status", "shown_category")
     shown_status = worded("status")
     shown_category = worded("category")
     search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"
@@ -122,7 +121,6 @@ class BatchAdmin(HistoryAdmin):
         "started_at",
         "completed_at",
     )
-    readonly_fields = ("shown_id", "owner", "shown_environment", "reference", "shown_status", "rate")
     shown_environment = worded("environment")
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)
@@ -143,7 +141,6 @@ class KeptNotificationAdmin(HistoryAdmin):
     list_display = ("id", "received_at", "why_kept", "error", "waba_id")
     list_filter = (PeriodFilter,)
     fields = ("id", "received_at", "why_kept", "error", "waba_id", "body_sha256")
-    readonly_fields = ("why_kept",)
     why_kept = worded("reason")
     search_help_text = "A WABA ID"
 

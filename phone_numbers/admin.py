@@ -108,7 +108,6 @@ class BusinessAccountAdmin(TenantRowsAdmin):
         "synced_at",
         "created_at",
     )
-    readonly_fields = ("owner",)
 
     actions_detail = ["release"]
 
@@ -175,7 +174,6 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         "refreshed_at",
         "created_at",
     )
-    readonly_fields = ("owner", "state", "reason", "quality", "limit", "throughput", "name_approval")
     reason = worded("connection_detail", "Reason")
     quality = worded("quality_rating")
     throughput = worded("throughput_level")

@@ -181,7 +181,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         "expires_at",
         "revoked_at",
     )
-    readonly_fields = ("owner",)
     ordering = ("-id",)
     actions_detail = ("rotate_key", "revoke_key")
 
@@ -255,7 +254,6 @@ class AuditAdmin(HistoryAdmin):
     list_display = ("created_at", "shown_action", "actor", "owner", "target", "change")
     list_filter = (ActionFilter,)
     fields = ("id", "created_at", "shown_action", "actor", "owner", "target", "details_lines")
-    readonly_fields = ("shown_action", "actor", "owner", "target", "details_lines")
     uuid_searches = ("tenant_id",)
     search_help_text = "A tenant ID, or an action as the API names it, such as tenant.approve"
 
@@ -421,7 +419,6 @@ class ApiRequestAdmin(HistoryAdmin):
         "shown_own",
         "shown_upstream",
     )
-    readonly_fields = ("shown_id", "created", "owner", "shown_own", "shown_upstream")
     id_searches = {ids.REQUEST: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A request ID (req_…) or a tenant ID"

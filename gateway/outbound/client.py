@@ -255,64 +255,32 @@ class Outbound:
         await self._names.close()
 
     async def post(
-        self,
-        url: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        *,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        total_timeout: float = TOTAL_TIMEOUT,
-        read_limit: int = READ_LIMIT,
-        tls: ssl.SSLContext | None = None,
+        self, url: str, body: bytes, headers: Mapping[str, str], **limits: Unpack[Limits]
     ) -> Answer:
-        """POST `body`, at least once, to a URL that `validate_url` accepted. Redirects are not followed.
+        """`request` with POST."""
+        return await self.request("POST", url, body, headers, **limits)
 
-        When a connection kept from an earlier request turns out to have been closed by the receiver before
-        any answer came, the request is made once more on a new connection, within the same deadline.
-        """
-        return await self._request(
-            "POST", url, body, headers, connect_timeout, total_timeout, read_limit, tls
-        )
+    async def get(self, url: str, headers: Mapping[str, str], **limits: Unpack[Limits]) -> Answer:
+        """`request` with GET."""
+        return await self.request("GET", url, None, headers, **limits)
 
-    async def get(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        total_timeout: float = TOTAL_TIMEOUT,
-        read_limit: int = READ_LIMIT,
-        tls: ssl.SSLContext | None = None,
-    ) -> Answer:
-        """GET a URL that `validate_url` accepted; otherwise as `post`."""
-        return await self._request("GET", url, None, headers, connect_timeout, total_timeout, read_limit, tls)
-
-    async def put(
-        self,
-        url: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        *,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        total_timeout: float = TOTAL_TIMEOUT,
-        read_limit: int = READ_LIMIT,
-    ) -> Answer:
-        """PUT `body`; otherwise as `post`."""
-        return await self._request(
-            "PUT", url, body, headers, connect_timeout, total_timeout, read_limit, None
-        )
-
-    async def _request(
+    async def request(
         self,
         method: str,
         url: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        connect_timeout: float,
-        total_timeout: float,
-        read_limit: int,
-        tls: ssl.SSLContext | None,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        total_timeout: float = TOTAL_TIMEOUT,
+        read_limit: int = READ_LIMIT,
+        tls: ssl.SSLContext | None = None,
     ) -> Answer:
+        """Send a request, at least once, to a URL that `validate_url` accepted. Redirects are not followed.
+
+        When a connection kept from an earlier request turns out to have been closed by the receiver before
+        any answer came, the request is made once more on a new connection, within the same deadline.
+        """
         attempt = Attempt()
         deadline = attempt.started + total_timeout
         try:

@@ -95,17 +95,6 @@ class EndpointAdmin(TenantRowsAdmin):
         "disabled_at",
         "created_at",
     )
-    readonly_fields = (
-        "owner",
-        "shown_url",
-        "shown_status",
-        "header_names",
-        "notes",
-        "content_filter",
-        "together",
-        "retries",
-        "authentication",
-    )
 
     @display(description="URL", ordering="url")
     def short_url(self, endpoint: Endpoint) -> str:

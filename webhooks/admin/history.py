@@ -68,7 +68,6 @@ class EventAdmin(HistoryAdmin):
         "raw_path",
         "payload_expires_on",
     )
-    readonly_fields = ("shown_id", "created", "owner", "shown_deliveries")
     id_searches = {ids.EVENT: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "An event ID (evt_…) or a tenant ID"
@@ -104,18 +103,6 @@ class DeliveryAdmin(HistoryAdmin):
         "attempts",
         "next_attempt_at",
         "last_http_status",
-        "shown_error",
-        "shown_duration",
-        "shown_attempts",
-        "shown_original",
-    )
-    readonly_fields = (
-        "shown_id",
-        "created",
-        "owner",
-        "shown_event",
-        "shown_endpoint",
-        "shown_status",
         "shown_error",
         "shown_duration",
         "shown_attempts",

@@ -56,7 +56,8 @@ class S3(Destination[S3Settings]):
             "Content-Type": "application/x-ndjson",
             **{f"x-amz-meta-{header.lower()}": value for header, value in message.headers.items()},
         }
-        return await self._outbound.put(
+        return await self._outbound.request(
+            "PUT",
             url,
             message.body,
             signed("PUT", url, headers, message.body, keys=keys, at=at),

@@ -32,29 +32,8 @@ from webhooks.requests.verify_ping import Ping
 MOST_ENDPOINTS = 20
 """Most endpoints of a tenant, in each environment."""
 
-SETTABLE = (
-    "url",
-    "description",
-    "event_types",
-    "waba_ids",
-    "phone_number_ids",
-    "statuses",
-    "filter",
-    "uid",
-    "metadata",
-    "headers",
-    "timeout_seconds",
-    "rate_per_second",
-    "ordered",
-    "verify_token",
-    "keep_answers",
-    "exhausted_mail_threshold",
-    "retry_schedule",
-    "quiet_seconds",
-)
-"""Columns that a caller gives at creation and may change."""
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
-"""Members that are given beside them, stored together in a column of their own."""
+"""Members that are stored together in a column of their own."""
 OF_WEBHOOKS = frozenset(
     {"url", "format", "verify_token", "headers", "tls", "oauth2", "batch", "quiet_seconds"}
 )
@@ -94,7 +73,7 @@ def create(
 ) -> Endpoint:
     """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
 
-    `given` are values of `SETTABLE` columns, the url among them, `headers` as a mapping; the `kind` and the `format`.
+    `given` are members of the API: settings, the `kind` and the `format`.
     An inbox is verified by being on: nothing is pinged.
 
     Raises Conflict for a second inbox, InvalidRequest when the tenant has 20 endpoints already,
@@ -298,11 +277,10 @@ def _uid_of_its_own() -> Iterator[None]:
 
 
 def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
-    """Give an endpoint the values that a change names."""
-    changes = _as_stored(changes, endpoint)
-    for field in (*SETTABLE, "filter_path", "credentials", "batch_events", "batch_milliseconds"):
-        if field in changes:
-            setattr(endpoint, field, changes[field])
+    """Give an endpoint the values that a change names; its status has rules of its own."""
+    for column, value in _as_stored(changes, endpoint).items():
+        if column != "status":
+            setattr(endpoint, column, value)
 
 
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:

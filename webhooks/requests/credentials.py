@@ -276,8 +276,9 @@ class EndpointCaller:
         if credentials.destination is not None and body is not None:
             message = Message(body, headers, order_key, limits.get("total_timeout", TOTAL_TIMEOUT))
             return await self._connections.send(endpoint_id, credentials.destination, message)
+        method = "GET" if body is None else "POST"
         if credentials.tls is None and credentials.oauth2 is None:
-            return await self._send(url, body, headers, limits)
+            return await self._outbound.request(method, url, body, headers, **limits)
         began = time.monotonic()
         if credentials.tls is not None:
             try:
@@ -286,7 +287,7 @@ class EndpointCaller:
             except (ssl.SSLError, ValueError):
                 return Answer(None, "tls_error", 0, b"", None)
         if credentials.oauth2 is None:
-            return await self._send(url, body, headers, limits)
+            return await self._outbound.request(method, url, body, headers, **limits)
         key = (endpoint_id, credentials.oauth2)
         total = limits.get("total_timeout", TOTAL_TIMEOUT)
         token = await self._token(key, total)
@@ -295,15 +296,11 @@ class EndpointCaller:
             return Answer(None, "token_error", round(spent * 1000), b"", None)
         limits["total_timeout"] = total - spent
         others = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        answer = await self._send(url, body, {**others, "Authorization": f"Bearer {token}"}, limits)
+        authorised = {**others, "Authorization": f"Bearer {token}"}
+        answer = await self._outbound.request(method, url, body, authorised, **limits)
         if answer.status == 401:
             self._tokens.pop(key, None)
         return answer
-
-    async def _send(self, url: str, body: bytes | None, headers: Mapping[str, str], limits: Limits) -> Answer:
-        if body is None:
-            return await self._outbound.get(url, headers, **limits)
-        return await self._outbound.post(url, body, headers, **limits)
 
     async def _token(self, key: tuple[UUID, OAuth2], seconds: float) -> str | None:
         kept = self._tokens.get(key)

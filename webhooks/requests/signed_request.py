@@ -230,10 +230,6 @@ ARCHIVED = BatchShape(1_000, 0.5)
 """Those of an object of an archive, and how many seconds it waits for more that is claimed."""
 
 
-def _shape(events: int | None, milliseconds: int | None) -> BatchShape | None:
-    return BatchShape(events, (milliseconds or 0) / 1000) if events is not None else None
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target of a delivery. The keys that sign it are the newest, and the one before during an overlap."""
@@ -280,17 +276,11 @@ def _target_of_row(
     previous = stored.previous_secret if overlaps else None
     return _target(
         endpoint_id,
-        stored.url,
-        stored.format,
+        stored,
         lambda: decrypt(stored.secret, purpose="webhook_secret"),
         lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
         lambda: decrypted_headers(stored.headers),
         lambda: decrypt(stored.credentials, purpose="webhook_credentials") if stored.credentials else None,
-        stored.timeout_seconds or TOTAL_TIMEOUT,
-        stored.keep_answers,
-        stored.retry_schedule,
-        _shape(stored.batch_events, stored.batch_milliseconds),
-        stored.quiet_seconds is not None,
     )
 
 
@@ -299,17 +289,11 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
     overlaps = _overlaps(endpoint.previous_secret_expires_at, at)
     return _target(
         endpoint.id,
-        endpoint.url,
-        endpoint.format,
+        endpoint,
         lambda: endpoint.secret,
         lambda: endpoint.previous_secret if overlaps else None,
         lambda: unpacked_headers(endpoint.headers).items(),
         lambda: endpoint.credentials,
-        endpoint.timeout_seconds or TOTAL_TIMEOUT,
-        endpoint.keep_answers,
-        endpoint.retry_schedule,
-        _shape(endpoint.batch_events, endpoint.batch_milliseconds),
-        endpoint.quiet_seconds is not None,
     )
 
 
@@ -324,17 +308,11 @@ def is_readable(endpoint: Endpoint) -> bool:
 
 def _target(
     endpoint_id: UUID,
-    url: str,
-    format_: str,
+    row: StoredTarget | Endpoint,
     newest: Callable[[], str],
     previous: Callable[[], str | None],
     custom: Callable[[], Iterable[tuple[str, str]]],
     packed_credentials: Callable[[], str | None],
-    timeout: float,
-    keeps_answers: bool,
-    retry_schedule: str | None,
-    batch: BatchShape | None,
-    collects: bool,
 ) -> Target:
     """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
     try:
@@ -348,24 +326,24 @@ def _target(
         if former := previous():
             keys.append(key_of(former))
     archives = isinstance(credentials.destination, S3Settings)
-    if archives:
-        batch = ARCHIVED
-    hub_key = secret.encode() if format_ == Endpoint.Format.META else None
-    steps = tuple(steps_of(retry_schedule)) if retry_schedule else None
+    batch = ARCHIVED if archives else None
+    if row.batch_events is not None and not archives:
+        batch = BatchShape(row.batch_events, (row.batch_milliseconds or 0) / 1000)
+    collects = row.quiet_seconds is not None
     return Target(
         endpoint_id,
-        url,
+        row.url,
         tuple(keys),
-        hub_key,
-        own_headers,
-        timeout,
-        keeps_answers,
-        credentials,
-        steps,
-        batch,
-        collects,
-        batch is not None or collects,
-        archives,
+        hub_key=secret.encode() if row.format == Endpoint.Format.META else None,
+        headers=own_headers,
+        timeout=row.timeout_seconds or TOTAL_TIMEOUT,
+        keeps_answers=row.keep_answers,
+        credentials=credentials,
+        steps=tuple(steps_of(row.retry_schedule)) if row.retry_schedule else None,
+        batch=batch,
+        collects=collects,
+        takes_several=batch is not None or collects,
+        archives=archives,
     )
 
 

@@ -121,24 +121,34 @@ def ping(endpoint: Endpoint) -> Ping:
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
     target = signed_request.target_of(endpoint, at=now())
-    answer = call_once(
-        endpoint.id,
-        target.credentials,
-        target.url,
-        body,
-        signed_request.headers(
-            keys=target.keys,
-            message_id=ids.encode("ping_", ids.uuid7()),
-            timestamp=int(now().timestamp()),
-            body=body,
-            event_type=PING_TYPE,
-            custom=target.headers,
-            signing_key=target.credentials.signing_key,
-        ),
-        total_timeout=VERIFY_SECONDS,
-    )
+    answer = _post(endpoint, target, body, message_id=ids.encode("ping_", ids.uuid7()), event_type=PING_TYPE)
     # A destination says nothing but that it has stored the message.
     return _ping_of(answer, target.credentials.destination is not None or _carries(answer, challenge))
+
+
+def _post(
+    endpoint: Endpoint,
+    target: signed_request.Target,
+    body: bytes,
+    *,
+    message_id: str,
+    event_type: str,
+    **more: str,
+) -> Answer:
+    """POST a body that is no delivery, signed like one; `more` are further headers."""
+    headers = signed_request.headers(
+        keys=target.keys,
+        hub_key=target.hub_key,
+        message_id=message_id,
+        timestamp=int(now().timestamp()),
+        body=body,
+        event_type=event_type,
+        custom=target.headers,
+        signing_key=target.credentials.signing_key,
+    )
+    return call_once(
+        endpoint.id, target.credentials, target.url, body, headers | more, total_timeout=VERIFY_SECONDS
+    )
 
 
 def _ping_of(answer: Answer, has_challenge: bool) -> Ping:
@@ -179,7 +189,7 @@ class SentExample:
 
 def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
     """POST an example of an event type, signed like a delivery; the answer must come within 5 seconds."""
-    at, event_id = now(), ids.uuid7()
+    event_id = ids.uuid7()
     public_id = ids.encode(ids.EVENT, event_id)
     event = {
         **_examples()[event_type],
@@ -189,28 +199,18 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
         "dedupe_key": f"test:{public_id}",
         "test": True,
     }
-    target = signed_request.target_of(endpoint, at=at)
+    target = signed_request.target_of(endpoint, at=now())
     if target.hub_key is not None:
         event = _in_upstream_form(event)
     is_batch = target.takes_several and not target.archives
     body = orjson.dumps({"type": signed_request.BATCH_TYPE, "events": [event]} if is_batch else event)
-    headers = signed_request.headers(
-        keys=target.keys,
-        hub_key=target.hub_key,
-        message_id=public_id,
-        timestamp=int(at.timestamp()),
-        body=body,
-        event_type=signed_request.BATCH_TYPE if is_batch else event_type,
-        custom=target.headers,
-        signing_key=target.credentials.signing_key,
-    )
-    answer = call_once(
-        endpoint.id,
-        target.credentials,
-        endpoint.url,
+    answer = _post(
+        endpoint,
+        target,
         body,
-        {**headers, TEST_HEADER: "true"},
-        total_timeout=VERIFY_SECONDS,
+        message_id=public_id,
+        event_type=signed_request.BATCH_TYPE if is_batch else event_type,
+        **{TEST_HEADER: "true"},
     )
     return SentExample(
         event=event,
