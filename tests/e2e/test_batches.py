@@ -66,3 +66,25 @@ def test_a_batch_as_documented(stack: Stack, tmp_path: Path) -> None:
     refused = reader.answer("/cancel")["error"]
     assert (refused["code"], refused["details"]) == ("conflict", {"status": "cancelled"})
     assert reader.commands == []
+
+
+def test_a_schedule_as_documented(stack: Stack, tmp_path: Path) -> None:
+    page = "docs/scheduling.md"
+    (shown,) = map(json.loads, blocks(page, "json"))
+    reader = Reader(page, stack, tmp_path)
+    made = reader.run("visit-1042")
+    assert list(made) == list(shown)
+    assert made["status"] == "scheduled"
+    assert reader.run("?status=scheduled")["data"] == [made]
+    reader.environment["SCHEDULED"] = made["id"]
+    assert reader.run("/$SCHEDULED") == made
+    assert reader.run("PATCH")["send_at"] > made["send_at"]
+    assert reader.run("/cancel")["status"] == "cancelled"
+    by_day = reader.run("customer_hours")
+    assert by_day["customer_hours"] == {"from": 9, "to": 20}
+    batch = reader.run("/batch")
+    assert batch["waiting_for"] == "scheduled"
+    reader.environment["BATCH"] = batch["id"]
+    assert reader.run("PATCH")["send_at"] > batch["send_at"]
+    assert reader.run("/cancel")["status"] == "cancelled"
+    assert reader.commands == []

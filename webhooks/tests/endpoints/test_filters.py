@@ -158,6 +158,18 @@ def test_a_filter_is_set_shown_previewed_and_taken_away(
     assert third_text.id in delivered(endpoint.id)
 
 
+def test_an_endpoint_gets_the_messages_of_one_ad(api: Api, tenant: Tenant) -> None:
+    ad = {"data.message.referral.source_id": "120200300400500600"}
+    endpoint = endpoint_of(tenant)
+    assert api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": ad}).status_code == 200
+    make(tenant)
+    make(tenant, data=data(message={"type": "text", "referral": {"source_id": "120200300400500601"}}))
+    (wanted,) = make(
+        tenant, data=data(message={"type": "text", "referral": {"source_id": "120200300400500600"}})
+    )
+    assert delivered(endpoint.id) == {wanted.id}
+
+
 def test_a_replay_of_missed_events_evaluates_the_filter(api: Api, tenant: Tenant) -> None:
     make(tenant)
     make(tenant, data=data(message={"type": "button"}))
