@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -201,28 +202,8 @@ def _lines(rows: Iterable[Sequence[object]]) -> bytes:
 # --- Pages.
 
 
-def messages_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The messages that the list's filter finds."""
-    return _at_once(request, visit, "messages")
-
-
-def requests_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The calls that the request log's filter finds."""
-    return _at_once(request, visit, "requests")
-
-
-def analytics_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The counts of each day by number and template."""
-    return _at_once(request, visit, "figures")
-
-
-def audit_csv(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The audit log."""
-    return _at_once(request, visit, "audit")
-
-
-def _at_once(request: HttpRequest, visit: Visit, name: str) -> HttpResponse:
-    """The file; a page that offers to write it in the background when it is long."""
+def _at_once(request: HttpRequest, visit: Visit, *, name: str) -> HttpResponse:
+    """The file of a list; a page that offers to write it in the background when it is long."""
     kind = KINDS[name]
     rows = list(islice(kind.rows(visit, request.GET), MOST_AT_ONCE + 1))
     if len(rows) > MOST_AT_ONCE:
@@ -231,6 +212,12 @@ def _at_once(request: HttpRequest, visit: Visit, name: str) -> HttpResponse:
     answer = HttpResponse(_lines([kind.columns, *rows]), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     return answer
+
+
+messages_csv = partial(_at_once, name="messages")
+requests_csv = partial(_at_once, name="requests")
+analytics_csv = partial(_at_once, name="figures")
+audit_csv = partial(_at_once, name="audit")
 
 
 def start(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -258,22 +245,17 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
     return redirect("console")
 
 
-def download(request: HttpRequest, visit: Visit, export_id: UUID) -> HttpResponseBase:
-    """A file of messages, calls or counts that was written in the background."""
-    return _file(visit, export_id, Area.INTEGRATION)
-
-
-def download_audit(request: HttpRequest, visit: Visit, export_id: UUID) -> HttpResponseBase:
-    """A file of the audit log that was written in the background."""
-    return _file(visit, export_id, Area.SETTINGS)
-
-
-def _file(visit: Visit, export_id: UUID, area: Area) -> HttpResponseBase:
+def _written(request: HttpRequest, visit: Visit, export_id: UUID, *, area: Area) -> HttpResponseBase:
+    """A file that was written in the background: of the audit log, or of messages, calls or counts."""
     kinds = [name for name, kind in KINDS.items() if kind.area == area]
     if area == Area.INTEGRATION and not visit.is_support:
         kinds += data_export.KINDS
     own = Export.objects.filter(tenant=visit.tenant, kind__in=kinds, rows__isnull=False)
     return data_export.file_of(get_object_or_404(own, pk=export_id))
+
+
+download = partial(_written, area=Area.INTEGRATION)
+download_audit = partial(_written, area=Area.SETTINGS)
 
 
 # --- Files that are written in the background.

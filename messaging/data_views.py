@@ -30,27 +30,21 @@ CUSTOMER_ID = re.compile(r"\+?[0-9]{5,20}|[A-Z]{2}\.[A-Za-z0-9.]{1,128}")
 class ErasedOut(serializers.Serializer[dict[str, int]]):
     """How many of each kind went."""
 
-    scheduled_messages = serializers.IntegerField(help_text="Scheduled messages that were cancelled.")
-    opt_outs = serializers.IntegerField(help_text="Opt-outs, one for each id and number.")
-    events = serializers.IntegerField(help_text="Events whose contents and ids are gone.")
-    media = serializers.IntegerField(help_text="Ids of media that are gone.")
-    idempotency_answers = serializers.IntegerField(help_text="Answers of Idempotency-Keys that are gone.")
-    read_marks = serializers.IntegerField(help_text="Marks of how far conversations were read.")
-    export_files = serializers.IntegerField(help_text="Files of exports that may have named the customer.")
+    scheduled_messages = serializers.IntegerField()
+    opt_outs = serializers.IntegerField()
+    events = serializers.IntegerField()
+    media = serializers.IntegerField()
+    idempotency_answers = serializers.IntegerField()
+    read_marks = serializers.IntegerField()
+    export_files = serializers.IntegerField()
 
 
 class ErasureOut(serializers.ModelSerializer[Erasure]):
     """The receipt of an erasure. It does not name the customer."""
 
-    status = serializers.ChoiceField(
-        choices=["pending", "completed"], help_text="Whether everything is gone yet."
-    )
-    created_at = serializers.DateTimeField(help_text="When it was asked for.")
-    completed_at = serializers.DateTimeField(
-        help_text="When everything was gone; null before.", allow_null=True
-    )
-    customer_hash = serializers.CharField(help_text="A keyed hash of the customer's id.")
-    erased = serializers.SerializerMethodField(help_text="What went; null before.")
+    status = serializers.ChoiceField(choices=["pending", "completed"])
+    created_at = serializers.DateTimeField()
+    erased = serializers.SerializerMethodField()
 
     class Meta:
         model = Erasure
@@ -65,20 +59,15 @@ class ExportIn(serializers.Serializer[dict[str, Any]]):
     customer_id = serializers.RegexField(
         rf"\A(?:{CUSTOMER_ID.pattern})\Z",
         required=False,
-        help_text="The customer, by wa_id or user_id; without it the whole account.",
     )
 
 
 class ExportOut(serializers.ModelSerializer[Export]):
     """A file that is written in the background and kept for 7 days."""
 
-    status = serializers.SerializerMethodField(help_text="Whether the file can be fetched yet.")
-    kind = serializers.ChoiceField(
-        choices=["account", "customer"], help_text="What is in it: the whole account, or one customer's data."
-    )
-    lines = serializers.IntegerField(
-        source="rows", allow_null=True, help_text="How many lines the file has; null while it is written."
-    )
+    status = serializers.SerializerMethodField()
+    kind = serializers.ChoiceField(choices=["account", "customer"])
+    lines = serializers.IntegerField(source="rows", allow_null=True)
 
     class Meta:
         model = Export

@@ -11,6 +11,7 @@ from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
+from webhooks.destinations.connections import KINDS
 from webhooks.endpoints import health
 from webhooks.endpoints.lifecycle import members_problem
 from webhooks.events import filters
@@ -83,17 +84,6 @@ class IdsField(EachOnceField):
         super().__init__(required=False, allow_null=True, allow_empty=False, max_length=MOST_IDS, **kwargs)
 
 
-class StatusesField(EachOnceField):
-    """Statuses of messages; null for all."""
-
-    child = serializers.ChoiceField(choices=STATUSES)
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            required=False, allow_null=True, allow_empty=False, max_length=len(STATUSES), **kwargs
-        )
-
-
 class MetadataField(serializers.DictField):
     """The caller's own notes: texts by name, at most 50, names up to 40 and texts up to 500 characters."""
 
@@ -120,12 +110,6 @@ class FilterField(serializers.JSONField):
         return data
 
 
-class HeadersField(serializers.DictField):
-    """Headers of the caller's, sent with every request to the endpoint; their values are never shown again."""
-
-    child = serializers.CharField(max_length=signed_request.MOST_HEADER_BYTES)
-
-
 class PemField(serializers.CharField):
     """Certificates or a key as PEM."""
 
@@ -136,38 +120,29 @@ class PemField(serializers.CharField):
 class TlsSettings(serializers.Serializer[dict[str, Any]]):
     """How connections to the endpoint are secured, beyond the usual."""
 
-    client_certificate = PemField(
-        help_text="PEM of the client certificate that is shown to your server, with its chain."
-    )
-    client_key = PemField(help_text="PEM of its private key, not encrypted; never shown again.")
-    ca = PemField(
-        help_text="PEM of the CAs that alone may sign your server's certificate; null is the public ones."
-    )
+    client_certificate = PemField()
+    client_key = PemField()
+    ca = PemField()
 
 
 class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
     """Client credentials: requests carry a token of your authorisation server."""
 
-    token_url = UrlField(help_text="Where tokens are asked for, with HTTP Basic.")
-    client_id = serializers.CharField(max_length=255, help_text="The client's id.")
-    client_secret = serializers.CharField(max_length=1024, help_text="Its secret; never shown again.")
-    scope = serializers.CharField(
-        required=False, allow_null=True, max_length=1024, help_text="The scopes to ask for; null is none."
-    )
+    token_url = UrlField()
+    client_id = serializers.CharField(max_length=255)
+    client_secret = serializers.CharField(max_length=1024)
+    scope = serializers.CharField(required=False, allow_null=True, max_length=1024)
 
 
 class BatchSettings(serializers.Serializer[dict[str, Any]]):
     """Several events in one request."""
 
-    events = serializers.IntegerField(
-        min_value=2, max_value=signed_request.MOST_EVENTS, help_text="Events in one request, at most."
-    )
+    events = serializers.IntegerField(min_value=2, max_value=signed_request.MOST_EVENTS)
     milliseconds = serializers.IntegerField(
         required=False,
         default=200,
         min_value=1,
         max_value=LONGEST_WAIT,
-        help_text="How long the first event waits for others, in milliseconds.",
     )
 
 
@@ -177,34 +152,10 @@ class DestinationSettings(serializers.Serializer[dict[str, Any]]):
     def get_fields(self) -> dict[str, Any]:
         # Their rules are those of the kind (`webhooks/destinations/`).
         return {
-            name: serializers.CharField(
-                required=False, allow_null=True, max_length=2048, help_text=f"{help_text}."
-            )
-            for name, help_text in DESTINATION_MEMBERS.items()
+            name: serializers.CharField(required=False, allow_null=True, max_length=2048)
+            for kind in KINDS.values()
+            for name in kind.SETTINGS._fields
         }
-
-
-DESTINATION_MEMBERS = {
-    "queue_url": "`sqs`: the queue's URL",
-    "region": "`sqs`, `s3`: the AWS region, such as `ap-south-1`",
-    "access_key_id": "`sqs`, `s3`: id of the access key",
-    "secret_access_key": "`sqs`, `s3`: its secret; never shown again",
-    "endpoint_url": "`sqs`, `s3`: the https URL of a compatible service; null is AWS",
-    "bucket": "`s3`: name of the bucket",
-    "prefix": "`s3`: what the names of objects begin with",
-    "bootstrap_servers": "`kafka`: brokers, as `host:port` with commas between",
-    "topic": "`kafka`: the topic",
-    "security_protocol": "`kafka`: `SASL_SSL`, the default, or `SSL`",
-    "sasl_mechanism": "`kafka`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, the default",
-    "sasl_username": "`kafka`: name of the user",
-    "sasl_password": "`kafka`: the user's password; never shown again",
-    "url": "`rabbitmq`: the server and virtual host, `amqps://host/vhost`",
-    "exchange": "`rabbitmq`: the exchange; null is the default one",
-    "routing_key": "`rabbitmq`: the routing key; null is the event's type",
-    "username": "`rabbitmq`: name of the user",
-    "password": "`rabbitmq`: the user's password; never shown again",
-}
-"""What each member of a destination's settings is."""
 
 
 class RetryScheduleField(serializers.ListField):
@@ -227,9 +178,19 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
 
     waba_ids = IdsField()
     phone_number_ids = IdsField()
-    statuses = StatusesField()
+    statuses = EachOnceField(
+        child=serializers.ChoiceField(choices=STATUSES),
+        required=False,
+        allow_null=True,
+        allow_empty=False,
+        max_length=len(STATUSES),
+    )
     filter = FilterField(required=False, allow_null=True)
-    headers = HeadersField(required=False, allow_null=True)
+    headers = serializers.DictField(
+        child=serializers.CharField(max_length=signed_request.MOST_HEADER_BYTES),
+        required=False,
+        allow_null=True,
+    )
     timeout_seconds = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT
     )

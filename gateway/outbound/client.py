@@ -260,10 +260,6 @@ class Outbound:
         """`request` with POST."""
         return await self.request("POST", url, body, headers, **limits)
 
-    async def get(self, url: str, headers: Mapping[str, str], **limits: Unpack[Limits]) -> Answer:
-        """`request` with GET."""
-        return await self.request("GET", url, None, headers, **limits)
-
     async def request(
         self,
         method: str,
@@ -383,8 +379,8 @@ def _target(url: str) -> _Target:
 def get_once(
     url: str, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
 ) -> Answer:
-    """`Outbound.get` for synchronous callers, on a connection of its own; never inside a transaction."""
-    return once(lambda outbound: outbound.get(url, headers, **limits), allow_private)
+    """GET for synchronous callers, on a connection of its own; never inside a transaction."""
+    return once(lambda outbound: outbound.request("GET", url, None, headers, **limits), allow_private)
 
 
 def once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:

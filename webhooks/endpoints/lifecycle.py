@@ -6,7 +6,7 @@ as it was when it was pinged (decision "Webhooks to customers").
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
@@ -286,8 +286,7 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
     """The values that a caller gives as the columns hold them. Raises InvalidRequest."""
     if "headers" in given:
-        stored = _stored_headers(endpoint) if endpoint is not None and given["headers"] else None
-        given = _with_headers(given, stored)
+        given = _with_headers(given, endpoint)
     if given.keys() & CREDENTIALS:
         former = credentials.readable(endpoint) if endpoint is not None else credentials.NONE
         found = credentials.changed(former, given, endpoint.kind if endpoint else given.get("kind", ""))
@@ -308,19 +307,13 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
     return given
 
 
-def _stored_headers(endpoint: Endpoint) -> str | None:
-    """The headers that masks may stand for; none when no key opens them."""
-    try:
-        stored: str | None = endpoint.headers
-    except InvalidToken:
-        return None
-    return stored
-
-
-def _with_headers(given: dict[str, Any], stored: str | None) -> dict[str, Any]:
+def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
     """The values with `headers` as the column holds them. Raises InvalidRequest."""
     if not given["headers"]:
         return {**given, "headers": None}
+    stored = None
+    with suppress(InvalidToken):
+        stored = endpoint.headers if endpoint is not None else None
     try:
         headers = signed_request.merged_headers(given["headers"], stored)
     except KeyError as error:

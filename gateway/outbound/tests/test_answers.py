@@ -59,7 +59,7 @@ async def test_redirects_are_not_followed(serve: Serve, client: Outbound, status
     )
 
     assert (await client.post(receiver.url(), b"{}", {})).error == "http_3xx"
-    assert (await client.get(receiver.url(), {})).error == "http_3xx"
+    assert (await client.request("GET", receiver.url(), None, {})).error == "http_3xx"
 
     assert (receiver.connections, target.connections) == (2, 0)
 

@@ -37,7 +37,7 @@ async def test_names_of_addresses_that_are_not_public_are_blocked(
 
     async with Outbound(allow_private=False, resolve=KnownNames(**{host: [addresses]})) as client:
         answer = await client.post(receiver.url(host=host), b"{}", {})
-        page = await client.get(receiver.url(host=host), {})
+        page = await client.request("GET", receiver.url(host=host), None, {})
 
     assert (answer.error, page.error) == ("blocked_address", "blocked_address")
     assert receiver.connections == 0

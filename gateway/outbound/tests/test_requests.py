@@ -53,7 +53,7 @@ async def test_a_header_does_not_smuggle_another_in(serve: Serve, client: Outbou
 async def test_get_for_website_checks(serve: Serve, client: Outbound) -> None:
     receiver = await serve(answers_ok)
 
-    answer = await client.get(receiver.url("/about"), {"User-Agent": "test"})
+    answer = await client.request("GET", receiver.url("/about"), None, {"User-Agent": "test"})
 
     assert (answer.status, answer.body) == (200, b"ok")
     assert receiver.requests[0].startswith(b"GET /about HTTP/1.1\r\n")

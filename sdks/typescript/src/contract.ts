@@ -5161,14 +5161,14 @@ export interface components {
             sasl_password?: string | null;
             /** @description `rabbitmq`: the server and virtual host, `amqps://host/vhost`. */
             url?: string | null;
-            /** @description `rabbitmq`: the exchange; null is the default one. */
-            exchange?: string | null;
-            /** @description `rabbitmq`: the routing key; null is the event's type. */
-            routing_key?: string | null;
             /** @description `rabbitmq`: name of the user. */
             username?: string | null;
             /** @description `rabbitmq`: the user's password; never shown again. */
             password?: string | null;
+            /** @description `rabbitmq`: the exchange; null is the default one. */
+            exchange?: string | null;
+            /** @description `rabbitmq`: the routing key; null is the event's type. */
+            routing_key?: string | null;
         };
         DeviceCodeRequest: {
             /** @description The code that the log-in began with. */
@@ -20259,10 +20259,10 @@ export interface operations {
                      *             "sasl_username": "text",
                      *             "sasl_password": "text",
                      *             "url": "https://shop.example/hook",
-                     *             "exchange": "text",
-                     *             "routing_key": "text",
                      *             "username": "text",
-                     *             "password": "text"
+                     *             "password": "text",
+                     *             "exchange": "text",
+                     *             "routing_key": "text"
                      *           },
                      *           "public_key": "text",
                      *           "batch": {
@@ -20362,10 +20362,10 @@ export interface operations {
                  *         "sasl_username": "text",
                  *         "sasl_password": "text",
                  *         "url": "https://shop.example/hook",
-                 *         "exchange": "text",
-                 *         "routing_key": "text",
                  *         "username": "text",
-                 *         "password": "text"
+                 *         "password": "text",
+                 *         "exchange": "text",
+                 *         "routing_key": "text"
                  *       },
                  *       "uid": "text",
                  *       "metadata": {},
@@ -20454,10 +20454,10 @@ export interface operations {
                      *         "sasl_username": "text",
                      *         "sasl_password": "text",
                      *         "url": "https://shop.example/hook",
-                     *         "exchange": "text",
-                     *         "routing_key": "text",
                      *         "username": "text",
-                     *         "password": "text"
+                     *         "password": "text",
+                     *         "exchange": "text",
+                     *         "routing_key": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -20576,10 +20576,10 @@ export interface operations {
                      *         "sasl_username": "text",
                      *         "sasl_password": "text",
                      *         "url": "https://shop.example/hook",
-                     *         "exchange": "text",
-                     *         "routing_key": "text",
                      *         "username": "text",
-                     *         "password": "text"
+                     *         "password": "text",
+                     *         "exchange": "text",
+                     *         "routing_key": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -20744,10 +20744,10 @@ export interface operations {
                  *         "sasl_username": "text",
                  *         "sasl_password": "text",
                  *         "url": "https://shop.example/hook",
-                 *         "exchange": "text",
-                 *         "routing_key": "text",
                  *         "username": "text",
-                 *         "password": "text"
+                 *         "password": "text",
+                 *         "exchange": "text",
+                 *         "routing_key": "text"
                  *       },
                  *       "uid": "text",
                  *       "metadata": {},
@@ -20834,10 +20834,10 @@ export interface operations {
                      *         "sasl_username": "text",
                      *         "sasl_password": "text",
                      *         "url": "https://shop.example/hook",
-                     *         "exchange": "text",
-                     *         "routing_key": "text",
                      *         "username": "text",
-                     *         "password": "text"
+                     *         "password": "text",
+                     *         "exchange": "text",
+                     *         "routing_key": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {
@@ -21102,10 +21102,10 @@ export interface operations {
                      *         "sasl_username": "text",
                      *         "sasl_password": "text",
                      *         "url": "https://shop.example/hook",
-                     *         "exchange": "text",
-                     *         "routing_key": "text",
                      *         "username": "text",
-                     *         "password": "text"
+                     *         "password": "text",
+                     *         "exchange": "text",
+                     *         "routing_key": "text"
                      *       },
                      *       "public_key": "text",
                      *       "batch": {

@@ -597,10 +597,10 @@ class DestinationSettings(TypedDict):
     sasl_username: NotRequired[str | None]
     sasl_password: NotRequired[str | None]
     url: NotRequired[str | None]
-    exchange: NotRequired[str | None]
-    routing_key: NotRequired[str | None]
     username: NotRequired[str | None]
     password: NotRequired[str | None]
+    exchange: NotRequired[str | None]
+    routing_key: NotRequired[str | None]
 
 
 class DeviceCodeRequest(TypedDict, closed=True):
