@@ -17,6 +17,7 @@ from console.conversation_forms import ReplyForm, TemplateReplyForm
 from console.error_codes import UNREACHABLE, upstream_meaning
 from console.events import live as news_of
 from console.sandbox_phone import INLINE_TYPES
+from console.send import refusal_of, send_once
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.attachments import isolate
@@ -32,7 +33,6 @@ from messaging.form_files import MAX_REQUEST_BYTES, Upload
 from messaging.media import transfer
 from messaging.message_log import customers
 from messaging.message_log.customers import Customer
-from messaging.sending.flow import SendRequest, send_from_thread
 from phone_numbers.lookup import required_sender
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
@@ -292,17 +292,7 @@ def _send(
             **to,
             **form.message(media_id),
         }
-        sent = send_from_thread(
-            SendRequest(
-                tenant_id=visit.tenant.id,
-                environment=visit.environment,
-                path="/v1/messages",
-                raw=orjson.dumps(body),
-                body=body,
-                idempotency_key=f"console-{request.POST.get('form_id', '')[:64]}",
-                request_id=getattr(request, "request_id", None),
-            )
-        )
+        sent = send_once(request, visit, body)
     except ServiceError as error:
         form.add_error(None, error.text)
         return False
@@ -310,7 +300,7 @@ def _send(
         form.add_error(None, UNREACHABLE)
         return False
     if sent.status >= 300:
-        form.add_error(None, _refusal(sent.body))
+        form.add_error(None, refusal_of(sent.body))
     return sent.status < 300
 
 
@@ -328,20 +318,8 @@ def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReply
         answer = transfer.upload(visit.tenant.id, sender, upload, {})
     uploaded = orjson.loads(answer.content)
     if answer.status_code >= 300:
-        raise InvalidRequest(_refusal(answer.content))
+        raise InvalidRequest(refusal_of(answer.content))
     return str(uploaded["id"])
-
-
-def _refusal(answer: bytes) -> str:
-    """Why WhatsApp refused, in words."""
-    try:
-        error = orjson.loads(answer).get("error") or {}
-    except (orjson.JSONDecodeError, AttributeError):
-        return UNREACHABLE
-    known = upstream_meaning(str(error.get("code")))
-    if known is not None:
-        return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
-    return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"
 
 
 def _fingerprint(shown: object) -> str:

@@ -5,10 +5,10 @@ time.
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 from django import forms
@@ -16,19 +16,23 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 
 from console.number_forms import sending_numbers
+from console.page import FOR_ENVIRONMENT
+from console.send import refusal_of, send_once
 from console.template_forms import approved_templates, template_choices
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.limits import limited_by
 from gateway.csv_cells import as_text
-from messaging import csv_batches
+from messaging import csv_batches, opt_outs
 from messaging.batches.body import MAX_MESSAGES
 from messaging.csv_batches import TO, Filled, Table, UnreadableFileError
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
 from messaging.models import BatchFile, MessageTemplate
+from messaging.sending.outbound import lacks_country_code, typed_number
 from phone_numbers.models import PhoneNumber
 
 MESSAGES_SHOWN = 3
@@ -146,9 +150,20 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     chosen = Chosen.of(visit, table, request.GET)
     context: dict[str, Any] = {"file": stored, "table": table, "chosen": chosen}
     if chosen.columns is not None and chosen.document is not None and chosen.is_complete:
-        found = chosen.columns.filled(keep=ROWS_SHOWN)
+        found = chosen.columns.filled()
+        stopped = opt_outs.among(
+            tenant_id=visit.tenant.id,
+            environment=visit.environment,
+            phone_number_ids=[chosen.choice.cleaned_data["from_"]],
+            customers=[to for _, to, _ in found.messages],
+        )
+        opted_out = [(row, to) for row, to, _ in found.messages if any(to == each for _, each in stopped)]
         context |= {
             "found": found,
+            "opted_out": opted_out[:ROWS_SHOWN],
+            "opted_out_count": len(opted_out),
+            "problems": found.problems[:ROWS_SHOWN],
+            "form_id": uuid4(),
             "shown": [
                 (row, to, parameters.as_read(chosen.document, values))
                 for row, to, values in found.messages[:MESSAGES_SHOWN]
@@ -165,6 +180,12 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     if stored.batch_id is not None:
         return redirect("console_batch", stored.batch_public_id)
     chosen = Chosen.of(visit, csv_batches.table_of(stored), request.POST)
+    if "try_to" in request.POST and chosen.is_complete:
+        _send_to_me(request, visit, chosen)
+        query = request.POST.copy()
+        for name in ("csrfmiddlewaretoken", FOR_ENVIRONMENT, "form_id", "try_to"):
+            query.pop(name, None)
+        return redirect(f"{reverse('console_csv_columns', args=[file_id])}?{query.urlencode()}")
     if chosen.columns is not None and chosen.is_complete:
         with flash_errors(request), limits.large_batches.held(visit.tenant.id):
             batch = csv_batches.start_batch(
@@ -178,6 +199,22 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
                 messages.success(request, f"{batch.total:,} messages are queued.")
                 return redirect("console_batch", batch.public_id)
     return redirect("console_csv_columns", file_id)
+
+
+def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:
+    """Send the first message of the file to the number of its author, and say what came of it."""
+    typed = request.POST["try_to"]
+    to = typed_number(typed)
+    first = next(iter(chosen.filled_bodies()), None)
+    if to is None or lacks_country_code(typed):
+        messages.error(request, "Give your number with its country code, e.g. +91 98000 00001.")
+    elif first is not None:
+        head = {"from": chosen.choice.cleaned_data["from_"], "messaging_product": "whatsapp"}
+        reply = send_once(request, visit, {**head, **first, "to": to})
+        if reply.status < 300:
+            messages.success(request, f"The first message is on its way to +{to}. The batch waits for you.")
+        else:
+            messages.error(request, refusal_of(reply.body))
 
 
 def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
@@ -212,6 +249,12 @@ class Chosen:
     @property
     def is_complete(self) -> bool:
         return self.columns is not None and self.columns.is_valid()
+
+    def filled_bodies(self) -> Iterator[dict[str, Any]]:
+        """The messages of the rows that can be sent; none while the choices are not complete."""
+        if self.columns is None or self.document is None or not self.is_complete:
+            return iter(())
+        return csv_batches.bodies(self.document, self.columns.filled(keep=1))
 
     @classmethod
     def of(cls, visit: Visit, table: Table, given: Mapping[str, str]) -> "Chosen":

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from console.error_codes import upstream_meaning
+from console.error_codes import UNREACHABLE, upstream_meaning
 from console.number_forms import sending_numbers
 from console.template_forms import approved_templates, template_choices
 from console.visit import TEST, Visit, require_open
@@ -182,22 +182,39 @@ def events(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(request, "console/messaging/events.html", {"wamid": wamid, "rows": _events(visit, wamid)})
 
 
-def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
-    body = form.message()
-    raw = orjson.dumps(body)
+def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply:
+    """Send a message. The form's `form_id` is its idempotency key: a form is sent once."""
+    request_id = getattr(request, "request_id", None)
     wanted = SendRequest(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
         path="/v1/messages",
-        raw=raw,
+        raw=orjson.dumps(body),
         body=body,
         idempotency_key=f"console-{request.POST.get('form_id', '')[:64]}",
-        request_id=getattr(request, "request_id", None),
+        request_id=request_id,
     )
     try:
-        reply = send_from_thread(wanted)
+        return send_from_thread(wanted)
     except ServiceError as error:
-        reply = error_reply(error, getattr(request, "request_id", None))
+        return error_reply(error, request_id)
+
+
+def refusal_of(answer: bytes) -> str:
+    """Why WhatsApp refused, in words."""
+    try:
+        error = orjson.loads(answer).get("error") or {}
+    except (orjson.JSONDecodeError, AttributeError):
+        return UNREACHABLE
+    known = upstream_meaning(str(error.get("code")))
+    if known is not None:
+        return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
+    return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"
+
+
+def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
+    body = form.message()
+    reply = send_once(request, visit, body)
     answer = _answer(reply)
     wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
     problem = None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error")

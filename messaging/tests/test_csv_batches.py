@@ -18,14 +18,18 @@ from django.test import Client
 from django.utils.http import urlencode
 
 from gateway.clock import now
+from gateway.ids import uuid7
 from messaging import csv_batches, retention
 from messaging.batches import lifecycle
-from messaging.message_templates import parameters
-from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
+from messaging.message_templates import operations, parameters
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, OptOut
 from messaging.tests.message_templates.bodies import order_update
+from messaging.tests.sending.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text
+from tests.fixtures import wait_until
+from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
 
@@ -316,6 +320,55 @@ def test_a_file_may_leave_out_customers_who_opted_out(
     assert "Nobody left out so far" in text(browser, page)
     BatchItem.objects.filter(batch=batch, idx=1).update(status="skipped", skip_reason="opted_out")
     assert "1 left out" in text(browser, page)
+
+
+def test_customers_who_opted_out_are_named_before_anything_is_sent(
+    browser: Client, tenant: Tenant, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    for sender in (number.phone_number_id, "another number"):
+        OptOut.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            phone_number_id=sender,
+            customer="919812345678" if sender == number.phone_number_id else "919812345679",
+            id=uuid7(),
+            wrote_stop=True,
+            wrote_at=now(),
+        )
+    path, chosen = upload(browser), choices(number, template)
+    page = text(browser, f"{path}?{urlencode(chosen)}")
+    assert "1 customer opted out of marketing" in page
+    assert "Row 2, +919812345678" in page
+    assert "They are sent to all the same" in page
+    assert "They are left out." in text(browser, f"{path}?{urlencode({**chosen, 'skip_opted_out': 'on'})}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_message_goes_to_who_makes_the_batch_before_the_others(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    document = order_update()
+    operations.create(number.account, body=orjson.dumps(document), members=document)
+    MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
+
+    def is_approved() -> bool:
+        account = simulator.control("GET", f"accounts/{number.account.waba_id}")
+        return bool(account["templates"][0]["status"] == "APPROVED")
+
+    wait_until(is_approved, "the template was not approved")
+    path, chosen = upload(browser), choices(number, MessageTemplate.objects.get())
+    trial = {**chosen, "try_to": "+91 98000 00077", "form_id": "a1"}
+    page = browser.post(f"{path}/start", trial, follow=True)
+    assert "on its way to +919800000077" in html.unescape(page.content.decode())
+    assert "Send 2 messages" in page.content.decode(), "the choices are kept"
+    browser.post(f"{path}/start", trial)
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    assert (sent["to"], sent["type"]) == ("919800000077", "template")
+    given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
+    assert given == [["Asha", "A-17"], ["A-17"]]
+    refused = browser.post(f"{path}/start", {**trial, "try_to": "98000", "form_id": "a2"}, follow=True)
+    assert "with its country code" in html.unescape(refused.content.decode())
+    assert not Batch.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

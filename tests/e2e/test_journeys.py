@@ -201,6 +201,47 @@ def from_a_file(hands: Keyboard) -> None:
     expect(page.get_by_text("2 of 2 done: 2 accepted, 0 failed")).to_be_visible(timeout=20_000)
 
 
+def test_a_person_without_a_server_answers_a_customer_on_a_live_number_in_40_actions_and_8_minutes(
+    approved: Business, stack: Stack
+) -> None:
+    hands, page = approved.hands, approved.person.page
+    before, began = hands.actions, time.monotonic()
+    page.goto("/console")
+    if page.get_by_role("button", name="Test", exact=True).get_attribute("aria-pressed") == "true":
+        hands.button("Live")
+    hands.button("I have none")
+    hands.link("Open conversations")
+    hands.button("Turn conversations on")
+    number = connects(hands)
+    written = {"phone_number_id": number, "from": "919812300077", "name": "Asha", "text": "Open?"}
+    stack.simulator("POST", "/sim/inbound", written)
+    page.goto("/console/conversations")
+    hands.actions += 1
+    hands.press(page.get_by_role("link").filter(has_text="Asha").first)
+    hands.field("Message", "Until eight.")
+    hands.button("Send")
+    expect(page.locator("[aria-label*=Conversation]").get_by_text("Until eight.").first).to_be_visible()
+    assert approved.actions + hands.actions - before <= 40
+    assert approved.seconds + time.monotonic() - began < 480
+
+
+def connects(hands: Keyboard) -> str:
+    """Connect a live number through Meta's dialog, which the simulator plays; returns the number's id."""
+    page = hands.page
+    hands.link("Numbers")
+    hands.button("Connect a number")
+    begin = page.get_by_role("button", name="Connect my number", exact=True)
+    expect(begin).to_be_enabled()
+    with page.expect_popup() as opened:
+        hands.press(begin)
+    dialog = Keyboard(opened.value)
+    dialog.button("Finish")
+    hands.actions += dialog.actions
+    expect(page.get_by_text("The account is connected.")).to_be_visible(timeout=20_000)
+    link = page.get_by_role("row").filter(has_text="Connected").first.get_by_role("link").first
+    return str(link.get_attribute("href")).rpartition("/")[2]
+
+
 def test_a_developer_receives_events_and_staff_send_one_again(approved: Business, stack: Stack) -> None:
     hands, page = approved.hands, approved.person.page
     page.goto("/console")
