@@ -50,7 +50,9 @@ def run(harness: Harness) -> list[Result]:
     return [result]
 
 
-def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, float]:
+def publish_at(
+    tenants: Sequence[Any], *, rate: int, seconds: int, prefix: str = "paced:"
+) -> dict[str, float]:
     """Publish an event of each tenant in turn at a steady rate; the moments of the commits, by event id.
 
     As a web process takes in a notification: the statement is its own transaction, and then the signal is sent.
@@ -68,7 +70,7 @@ def publish_at(tenants: Sequence[Any], *, rate: int, seconds: int) -> dict[str, 
         event = NewEvent(
             type="message.inbound",
             environment="live",
-            dedupe_key=f"paced:{time.time_ns()}",
+            dedupe_key=f"{prefix}{time.time_ns()}",
             data=b'{"text":"Is my order on its way?"}',
         )
         publication = Publication(tenants[number % len(tenants)], [event], b"{}")

@@ -1,7 +1,8 @@
 """A minimal receiver for benchmarks, in its own process: it notes the id and the time of each delivery.
 
 A full web server would spend as much time on a request as the engine that is measured, on the same two cores.
-By path: `/ok` answers 200, `/ok/later` after 30 ms, `/bad` 500, `/hang` never, `/drip` a byte a second.
+By path: `/ok` answers 200, `/ok/later` after 30 ms, `/ok/slow` after 300; `/bad` answers 500, `/hang` never, `/drip` a
+byte a second.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LATER_SECONDS = 0.03
+LATER_SECONDS, SLOW_SECONDS = 0.03, 0.3
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 _BAD = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nno"
@@ -50,8 +51,9 @@ class _Connection(asyncio.Protocol):
             delivery, event = _DELIVERY.search(head), _EVENT.search(head)
             if head.startswith(b"POST /ok") and delivery and event:
                 self.note(delivery[1], event[1], time.time())
-            if head.startswith(b"POST /ok/later"):
-                asyncio.get_running_loop().call_later(LATER_SECONDS, self.transport.write, _OK)
+            if head.startswith((b"POST /ok/later", b"POST /ok/slow")):
+                seconds = SLOW_SECONDS if head.startswith(b"POST /ok/slow") else LATER_SECONDS
+                asyncio.get_running_loop().call_later(seconds, self.transport.write, _OK)
                 continue
             self.transport.write(_BAD if head.startswith(b"POST /bad") else _OK)
 
