@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -112,14 +112,6 @@ def header_names(endpoint: Endpoint) -> list[str]:
         return list(unpacked_headers(endpoint.headers))
     except InvalidToken:
         return []
-
-
-@lru_cache(maxsize=4096)
-def decrypted_headers(ciphertext: str | None) -> tuple[tuple[str, str], ...]:
-    """The headers in the column's ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
-    return tuple(
-        unpacked_headers(decrypt(ciphertext, purpose="webhook_headers") if ciphertext else None).items()
-    )
 
 
 # --- Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to
@@ -268,33 +260,29 @@ def _overlaps(until: datetime | None, at: datetime) -> bool:
     return until is not None and until > at
 
 
+_PURPOSES = {
+    name: Endpoint._meta.get_field(name).purpose  # type: ignore[union-attr]
+    for name in ("secret", "previous_secret", "headers", "credentials")
+}
+"""Of the columns that a target needs the texts of."""
+
+
 # The same for delivery after delivery; other ENCRYPTION_KEYS may open other secrets.
 @lru_cache(maxsize=4096)
 def _target_of_row(
     stored: StoredTarget, endpoint_id: UUID, overlaps: bool, _encryption_keys: tuple[str, ...]
 ) -> Target:
-    previous = stored.previous_secret if overlaps else None
-    return _target(
-        endpoint_id,
-        stored,
-        lambda: decrypt(stored.secret, purpose="webhook_secret"),
-        lambda: decrypt(previous, purpose="webhook_secret") if previous else None,
-        lambda: decrypted_headers(stored.headers),
-        lambda: decrypt(stored.credentials, purpose="webhook_credentials") if stored.credentials else None,
-    )
+    def opened(column: str) -> str | None:
+        stored_text: str | None = getattr(stored, column)
+        return decrypt(stored_text, purpose=_PURPOSES[column]) if stored_text else None
+
+    return _target(endpoint_id, stored, opened, overlaps=overlaps)
 
 
 def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
     """The target of an endpoint that was read through its model. Raises `UnreadableSecret`."""
     overlaps = _overlaps(endpoint.previous_secret_expires_at, at)
-    return _target(
-        endpoint.id,
-        endpoint,
-        lambda: endpoint.secret,
-        lambda: endpoint.previous_secret if overlaps else None,
-        lambda: unpacked_headers(endpoint.headers).items(),
-        lambda: endpoint.credentials,
-    )
+    return _target(endpoint.id, endpoint, partial(getattr, endpoint), overlaps=overlaps)
 
 
 def is_readable(endpoint: Endpoint) -> bool:
@@ -307,23 +295,22 @@ def is_readable(endpoint: Endpoint) -> bool:
 
 
 def _target(
-    endpoint_id: UUID,
-    row: StoredTarget | Endpoint,
-    newest: Callable[[], str],
-    previous: Callable[[], str | None],
-    custom: Callable[[], Iterable[tuple[str, str]]],
-    packed_credentials: Callable[[], str | None],
+    endpoint_id: UUID, row: StoredTarget | Endpoint, opened: Callable[[str], str | None], *, overlaps: bool
 ) -> Target:
-    """A target with the keys in force. A previous secret that cannot be read is left out: the newest signs alone."""
+    """A target with the keys in force; `opened` reads an encrypted column.
+
+    A previous secret that cannot be read is left out: the newest signs alone.
+    """
     try:
-        secret = newest()
+        if not (secret := opened("secret")):
+            raise UnreadableSecret
         keys = [key_of(secret)]
         # A receiver that asks for a credential would refuse what comes without it.
-        own_headers, credentials = tuple(custom()), unpacked(packed_credentials())
+        own_headers, credentials = unpacked_headers(opened("headers")), unpacked(opened("credentials"))
     except (InvalidToken, ValueError):
         raise UnreadableSecret from None
     with suppress(InvalidToken, ValueError):
-        if former := previous():
+        if overlaps and (former := opened("previous_secret")):
             keys.append(key_of(former))
     archives = isinstance(credentials.destination, S3Settings)
     batch = ARCHIVED if archives else None
@@ -335,7 +322,7 @@ def _target(
         row.url,
         tuple(keys),
         hub_key=secret.encode() if row.format == Endpoint.Format.META else None,
-        headers=own_headers,
+        headers=tuple(own_headers.items()),
         timeout=row.timeout_seconds or TOTAL_TIMEOUT,
         keeps_answers=row.keep_answers,
         credentials=credentials,
