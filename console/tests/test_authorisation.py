@@ -1,9 +1,12 @@
 """Every page of the console × everybody who could ask for it, from the table in `pages.py`."""
 
 import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
@@ -15,6 +18,7 @@ from console.tests.pages import CHANGES, PAGES, READS, registered_pages
 from tenants import lifecycle
 from tenants.models import SignUp, Tenant, User
 from tests.api_contract.authorisation import World
+from tests.fixtures import shared_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -32,8 +36,7 @@ def _others_are_away(settings: Settings) -> None:
     settings.BILLING_ENABLED = True
 
 
-@pytest.fixture
-def world(tenant: Tenant) -> World:
+def made_world(tenant: Tenant) -> World:
     SignUp.objects.create(
         tenant=tenant,
         email="asha@traders.example",
@@ -51,6 +54,11 @@ def world(tenant: Tenant) -> World:
     return World(tenant=tenant, app=app, app_tenant=Tenant.objects.create(name="Of the app", app=app))
 
 
+@pytest.fixture
+def world(tenant: Tenant) -> World:
+    return made_world(tenant)
+
+
 ENVIRONMENT_OF_THEIR_OWN = (
     "console_api_keys",
     "console_rotate_key",
@@ -60,11 +68,47 @@ ENVIRONMENT_OF_THEIR_OWN = (
 )
 
 
+class Visitors:
+    """Everybody, made once for all pages: it takes longer than their requests."""
+
+    def __init__(self) -> None:
+        tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
+        other = Tenant.objects.create(name="Bina Stores", status=Tenant.Status.ACTIVE)
+        self.world = made_world(tenant)
+        staff: dict[str, Any] = {"is_staff": True, "is_superuser": True}
+        self._browsers = {
+            **{role: browser_of(tenant, role) for role in READS},
+            "of live": browser_of(tenant),
+            "other": browser_of(other),
+            "staff": browser_of(None, **staff),
+            "support": browser_of(None, **staff),
+        }
+        # The objects of the table are live ones; an account that waits begins in its test world.
+        self._browsers["of live"].post("/console/preferences", {"environment": "live"})
+        self._browsers["support"].post(
+            reverse("admin:tenants_tenant_see_as", args=[tenant.pk]),
+            {"reason": "ticket 7", "_form_submitted": "on"},
+        )
+
+    def browser(self, name: str) -> Client:
+        """A browser with a visitor's session and nothing that earlier pages left in it."""
+        client, cookie = Client(raise_request_exception=False), settings.SESSION_COOKIE_NAME
+        client.cookies[cookie] = self._browsers[name].cookies[cookie].value
+        return client
+
+
+@pytest.fixture(scope="class")
+def visitors(django_db_setup: None, django_db_blocker: Any) -> Iterator[Visitors]:
+    with django_db_blocker.unblock(), shared_rows():
+        yield Visitors()
+
+
 class Case:
     """One page, asked for by whoever."""
 
-    def __init__(self, name: str, world: World) -> None:
-        self.name, self.world, self.page = name, world, PAGES[name]
+    def __init__(self, name: str, visitors: Visitors) -> None:
+        self.name, self.page = name, PAGES[name]
+        self.world, self.browser = visitors.world, visitors.browser
 
     def made(self) -> dict[str, Any]:
         """The parts of the page's path that name an object of the world's tenant."""
@@ -101,16 +145,17 @@ def assert_opens(answer: HttpResponse) -> None:
     assert not answer.headers.get("Location", "").startswith("/login")
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name in registered_pages()])
-def test_each_visitor_gets_what_the_table_says(name: str, world: World, other_tenant: Tenant) -> None:
-    case = Case(name, world)
-    _strangers_log_in(case)
-    _each_role_gets_its_areas(case)
-    _others_find_nothing(case, other_tenant)
-    _staff_have_pages_of_their_own(case)
-    _support_reads_what_holds_no_texts_and_changes_nothing(case)
-    _methods_are_those_of_the_table(case)
-    _status_decides_what_is_changed(case)
+class TestEachPage:
+    @pytest.mark.parametrize("name", [name for name in PAGES if name in registered_pages()])
+    def test_each_visitor_gets_what_the_table_says(self, name: str, visitors: Visitors) -> None:
+        case = Case(name, visitors)
+        _strangers_log_in(case)
+        _each_role_gets_its_areas(case)
+        _others_find_nothing(case)
+        _staff_have_pages_of_their_own(case)
+        _support_reads_what_holds_no_texts_and_changes_nothing(case)
+        _methods_are_those_of_the_table(case)
+        _status_decides_what_is_changed(case)
 
 
 def _strangers_log_in(case: Case) -> None:
@@ -122,7 +167,7 @@ def _strangers_log_in(case: Case) -> None:
 
 def _each_role_gets_its_areas(case: Case) -> None:
     for role in READS:
-        client = browser_of(case.world.tenant, role)
+        client = case.browser(role)
         for call in case.calls():
             answer = call(client)
             if case.name == "console_application":
@@ -155,15 +200,15 @@ def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpRe
         assert b"hx-post" not in content
 
 
-def _others_find_nothing(case: Case, other_tenant: Tenant) -> None:
+def _others_find_nothing(case: Case) -> None:
     if case.page.of or case.page.make:
-        client = browser_of(other_tenant)
+        client = case.browser("other")
         for call in case.calls():
             assert call(client).status_code == 404
 
 
 def _staff_have_pages_of_their_own(case: Case) -> None:
-    client = browser_of(None, is_staff=True, is_superuser=True)
+    client = case.browser("staff")
     for call in case.calls():
         answer = call(client)
         if case.name == "console":
@@ -174,11 +219,7 @@ def _staff_have_pages_of_their_own(case: Case) -> None:
 
 def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
     """A staff member who looks at the business: a listed page opens by a safe method, and nothing else at all."""
-    client = browser_of(None, is_staff=True, is_superuser=True)
-    client.post(
-        reverse("admin:tenants_tenant_see_as", args=[case.world.tenant.pk]),
-        {"reason": "ticket 7", "_form_submitted": "on"},
-    )
+    client = case.browser("support")
     made = case.made()
     path = reverse(case.name, kwargs=made)
     before = _rows_of(case.world.tenant)
@@ -197,18 +238,24 @@ def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
     assert _rows_of(case.world.tenant) == before
 
 
-def _rows_of(tenant: Tenant) -> dict[str, Any]:
-    """The rows of a business in every table that has its id, as text."""
+@cache
+def _tables() -> list[str]:
+    """The tables with the id of a business; their partitions are in them."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_name)"
             " WHERE column_name = 'tenant_id' AND table_type = 'BASE TABLE' AND columns.table_schema = 'public'"
             " AND table_name !~ '_(default|[0-9]+)$'"
         )
-        tables = [name for (name,) in cursor.fetchall()]
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _rows_of(tenant: Tenant) -> dict[str, Any]:
+    """The rows of a business in every table that has its id, as text."""
+    with connection.cursor() as cursor:
         rows = " UNION ALL ".join(
             f"SELECT '{name}', t::text FROM {name} t WHERE tenant_id = %(id)s"  # noqa: S608
-            for name in tables
+            for name in _tables()
         )
         cursor.execute(f"SELECT * FROM ({rows}) AS all_rows ORDER BY 1, 2", {"id": tenant.pk})  # noqa: S608
         return {"tenant": Tenant.objects.filter(pk=tenant.pk).values().get(), "rows": cursor.fetchall()}
@@ -216,15 +263,13 @@ def _rows_of(tenant: Tenant) -> dict[str, Any]:
 
 def _methods_are_those_of_the_table(case: Case) -> None:
     if refused := [call for call in (case.get, case.post) if call not in case.calls()]:
-        client = browser_of(case.world.tenant)
+        client = case.browser("of live")
         for call in refused:
             assert call(client).status_code == 405
 
 
 def _status_decides_what_is_changed(case: Case) -> None:
-    client, page = browser_of(case.world.tenant), case.page
-    # The objects of the table are live ones; an account that waits begins in its test world.
-    client.post("/console/preferences", {"environment": "live"})
+    client, page = case.browser("of live"), case.page
     shown = case.get(client).status_code if page.reads else None
     for status in ("pending_approval", "rejected", "suspended"):
         Tenant.objects.filter(pk=case.world.tenant.pk).update(status=status, rejected_reason="x")
@@ -232,7 +277,7 @@ def _status_decides_what_is_changed(case: Case) -> None:
             for call in case.calls():
                 decided = {302} if call == case.get else {404}
                 assert call(client).status_code in (decided if status == "suspended" else {200, 400})
-            reader = case.get(browser_of(case.world.tenant, "read_only"))
+            reader = case.get(case.browser("read_only"))
             _forms_are_for_those_who_may_send_them(case, "read_only", reader)
             continue
         if page.reads:
