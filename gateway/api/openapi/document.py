@@ -1,12 +1,36 @@
-"""`GET /v1/openapi.json` and `.yaml`: the document of the API, generated once in a process."""
+"""`GET /v1/openapi.json` and `.yaml`: the document of the API, generated and written once in a process."""
 
 from threading import Lock
 from typing import Any, ClassVar
 
-from drf_spectacular.renderers import OpenApiYamlRenderer
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+
+
+class _WrittenOnce:
+    """Writes the document once in a process: that takes up to seconds of CPU. Other answers are written each time."""
+
+    _lock: ClassVar[Lock] = Lock()
+    _written: ClassVar[tuple[Any, Any]] = (None, None)
+    """The document, and the same in this form."""
+
+    def render(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if data is not DocumentView._generated:
+            return super().render(data, *args, **kwargs)  # type: ignore[misc]
+        with self._lock:
+            if self._written[0] is not data:
+                type(self)._written = data, super().render(data, *args, **kwargs)  # type: ignore[misc]
+            return self._written[1]
+
+
+class _JsonRenderer(_WrittenOnce, OpenApiJsonRenderer):
+    pass
+
+
+class _PlainJsonRenderer(_WrittenOnce, OpenApiJsonRenderer2):
+    pass
 
 
 class DocumentView(SpectacularJSONAPIView):
@@ -15,6 +39,7 @@ class DocumentView(SpectacularJSONAPIView):
     It is the same for everybody: nothing of the request that happens to be the first goes into it.
     """
 
+    renderer_classes = [_JsonRenderer, _PlainJsonRenderer]
     authentication_classes = []
     permission_classes = []
     _lock: ClassVar[Lock] = Lock()
@@ -28,20 +53,8 @@ class DocumentView(SpectacularJSONAPIView):
         return Response(DocumentView._generated, headers={"Content-Disposition": named})
 
 
-class YamlRenderer(OpenApiYamlRenderer):
-    """Writes the document once in a process: that takes seconds, too. Other answers are written each time."""
-
+class YamlRenderer(_WrittenOnce, OpenApiYamlRenderer):
     format = "yaml"
-    _lock: ClassVar[Lock] = Lock()
-    _written: ClassVar[Any] = None
-
-    def render(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        if data is not DocumentView._generated:
-            return super().render(data, *args, **kwargs)  # type: ignore[no-untyped-call]
-        with self._lock:
-            if self._written is None:
-                type(self)._written = super().render(data, *args, **kwargs)  # type: ignore[no-untyped-call]
-            return self._written
 
 
 class YamlDocumentView(DocumentView):
