@@ -135,11 +135,6 @@ class Claimed:
     def public_id(self) -> str:
         return ids.encode(ids.SCHEDULED, self.id)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is not the hour of its customer, where the message asks for it."""
-        return closed_until(self.hours, now()) is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -250,7 +245,7 @@ class ScheduledSends:
         """Send a message once. None when it certainly did not go out and may go later."""
         until = time.monotonic() + REACH_SECONDS
         while True:
-            if self._process.stopping or time.monotonic() > safe_until or message.is_closed:
+            if self._process.stopping or time.monotonic() > safe_until or closed_until(message.hours, now()):
                 return None
             sent_at = now()
             try:

@@ -170,7 +170,7 @@ class BatchRun:
                 await self._send_paced(items)
 
     async def _take(self) -> list[ClaimedItem]:
-        self.given_back = self.given_back or self.process.stopping or self._is_closed
+        self.given_back = self.given_back or self.process.stopping
         if self.given_back:
             return []
         await self._look_at_number()
@@ -198,7 +198,7 @@ class BatchRun:
             await self.room.acquire()
             await self.process.slots.acquire()
             await self._until_certain()
-            if self._is_closed:
+            if closed_until(self.hours, now()):
                 self.room.release()
                 self.process.slots.release()
                 self.given_back = True
@@ -207,11 +207,6 @@ class BatchRun:
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
             task.add_done_callback(self._sent)
-
-    @property
-    def _is_closed(self) -> bool:
-        """Whether it is not the hour of its customers, where the batch asks for it."""
-        return closed_until(self.hours, now()) is not None
 
     async def _next_turn(self) -> float:
         """When the next message may go. Further turns are asked for while these are used, so the pace has no gaps."""

@@ -58,7 +58,9 @@ def call_simulator(
 
 
 def accepted_object(answer: GraphAnswer) -> dict[str, Any]:
-    """The answer's object. Raises UpstreamUnreachable for a refusal, which no caller could repair."""
+    """The answer's object. Raises InvalidRequest for a 400, UpstreamUnreachable for what no caller could repair."""
+    if answer.status == 400:
+        raise InvalidRequest(str(answer.json().get("error")))
     if not answer.ok:
         raise UpstreamUnreachable(f"sandbox_{answer.status}", answer.ms, is_unsent=False)
     return answer.json()
@@ -191,7 +193,7 @@ def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
         raise InvalidRequest(f"A sandbox has at most {MOST_NUMBERS} numbers.")
     account = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant_id))
     asked = {"coexistence": True} if coexistence else {}
-    accepted_object(_control(tenant_id, "POST", f"accounts/{account.waba_id}/phone_numbers", json=asked))
+    _control(tenant_id, f"accounts/{account.waba_id}/phone_numbers", asked)
     connect(tenant_id, account.access_token)
     return next(number for number in _numbers(tenant_id) if number.phone_number_id not in before)
 
@@ -200,20 +202,13 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     """Send as a customer of the sandbox. Raises NotFound for a number outside of it, InvalidRequest."""
     number = number_of(tenant_id, message.get("phone_number_id"))
     said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
-    answer = _control(tenant_id, "POST", "inbound", json={**said, "phone_number_id": number.phone_number_id})
-    if answer.status == 400:
-        raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
-    return accepted_object(answer)
+    return _control(tenant_id, "inbound", {**said, "phone_number_id": number.phone_number_id})
 
 
 def echo(tenant_id: UUID, *, to: str, text: str, phone_number_id: str | None = None) -> dict[str, Any]:
     """Write as the business in the WhatsApp Business app. Raises NotFound, InvalidRequest for a number without it."""
     number = _in_app(number_of(tenant_id, phone_number_id))
-    said = {"phone_number_id": number.phone_number_id, "to": to, "text": text}
-    answer = _control(tenant_id, "POST", "echoes", json=said)
-    if answer.status == 400:
-        raise InvalidRequest(str(answer.json().get("error", "This makes no message.")))
-    return accepted_object(answer)
+    return _control(tenant_id, "echoes", {"phone_number_id": number.phone_number_id, "to": to, "text": text})
 
 
 def prefer(
@@ -222,38 +217,23 @@ def prefer(
     """Stop or resume marketing messages as a customer of the sandbox. Raises NotFound, InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
     said = {"from": customer, "value": value, "phone_number_id": number.phone_number_id}
-    answer = _control(tenant_id, "POST", "preferences", json=said)
-    if answer.status == 400:
-        raise InvalidRequest(str(answer.json().get("error", "This is no customer.")))
-    return accepted_object(answer)
+    return _control(tenant_id, "preferences", said)
 
 
 def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any) -> dict[str, Any]:
     """Let a customer call a number of the sandbox. Raises NotFound, InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
-    answer = _control(tenant_id, "POST", "calls", json={**caller, "phone_number_id": number.phone_number_id})
-    if answer.status == 400:
-        raise InvalidRequest(str(answer.json().get("error")))
-    return accepted_object(answer)
+    return _control(tenant_id, "calls", {**caller, "phone_number_id": number.phone_number_id})
 
 
 def calls(tenant_id: UUID, *, phone_number_id: str | None) -> list[Any]:
     """The calls of a number that ring or go on. Raises NotFound."""
-    number = number_of(tenant_id, phone_number_id)
-    answer = call_simulator("GET", "calls", params={"phone_number_id": number.phone_number_id})
-    found: list[Any] = accepted_object(answer)["data"]
-    return found
+    return _listed(tenant_id, "calls", phone_number_id)
 
 
 def act_on_call(tenant_id: UUID, *, call_id: str, action: str) -> dict[str, Any]:
     """What a customer does with a call. Raises NotFound for a call of another sandbox, InvalidRequest."""
-    body = {"action": action, "waba_id": sandbox_waba_id_of(tenant_id)}
-    answer = call_simulator("POST", f"calls/{quote(call_id, safe='')}", json=body)
-    if answer.status == 404:
-        raise NotFound("There is no such call in your sandbox.")
-    if answer.status == 400:
-        raise InvalidRequest.of(action=str(answer.json().get("error")))
-    return accepted_object(answer)
+    return _decide(tenant_id, f"calls/{quote(call_id, safe='')}", {"action": action}, "call")
 
 
 def has_flow(tenant_id: UUID, message_id: str) -> bool:
@@ -270,31 +250,18 @@ def flow_step(tenant_id: UUID, message_id: str, **step: Any) -> dict[str, Any]:
 
     Raises NotFound for a message of another sandbox or a Flow without screens, InvalidRequest.
     """
-    path = f"messages/{quote(message_id, safe='')}/flow"
-    answer = call_simulator("POST", path, json={**step, "waba_id": sandbox_waba_id_of(tenant_id)})
-    if answer.status == 404:
-        raise NotFound("There is no such Flow in your sandbox.")
-    if answer.status == 400:
-        raise InvalidRequest(str(answer.json().get("error")))
-    return accepted_object(answer)
+    return _decide(tenant_id, f"messages/{quote(message_id, safe='')}/flow", step, "Flow")
 
 
 def messages(tenant_id: UUID, *, phone_number_id: str | None, customer: str | None, limit: int) -> list[Any]:
     """Messages of the sandbox as its customers see them, newest first. Raises NotFound."""
-    number = number_of(tenant_id, phone_number_id)
-    filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
-    if customer is not None:
-        filters["customer"] = customer
-    found: list[Any] = accepted_object(call_simulator("GET", "messages", params=filters))["data"]
-    return found
+    filters = {} if customer is None else {"customer": customer}
+    return _listed(tenant_id, "messages", phone_number_id, limit=str(limit), **filters)
 
 
 def customers(tenant_id: UUID, *, phone_number_id: str, limit: int) -> list[Any]:
     """The customers of a number with their last message, newest first. Raises NotFound."""
-    number = number_of(tenant_id, phone_number_id)
-    filters = {"phone_number_id": number.phone_number_id, "limit": str(limit)}
-    found: list[Any] = accepted_object(call_simulator("GET", "conversations", params=filters))["data"]
-    return found
+    return _listed(tenant_id, "conversations", phone_number_id, limit=str(limit))
 
 
 def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
@@ -327,17 +294,24 @@ def _in_app(number: PhoneNumber) -> PhoneNumber:
     return number
 
 
-def _control(tenant_id: UUID, method: str, path: str, *, json: Any) -> GraphAnswer:
-    """A control call that a simulator without the sandbox's account answers with 404: then it is made again, and asked
-    again.
+def _control(tenant_id: UUID, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """POST what a simulator without the sandbox's account answers with 404: then it is made again, and asked again.
 
     A call that was answered with 404 has changed nothing, so nothing happens twice.
     """
-    answer = call_simulator(method, path, json=json)
-    if answer.status != 404:
-        return answer
-    make(tenant_id)
-    return call_simulator(method, path, json=json)
+    answer = call_simulator("POST", path, json=body)
+    if answer.status == 404:
+        make(tenant_id)
+        answer = call_simulator("POST", path, json=body)
+    return accepted_object(answer)
+
+
+def _listed(tenant_id: UUID, path: str, phone_number_id: str | None, **filters: str) -> list[Any]:
+    """What the simulator has of a number. Raises NotFound for a number outside of the sandbox."""
+    number = number_of(tenant_id, phone_number_id)
+    answer = call_simulator("GET", path, params={"phone_number_id": number.phone_number_id, **filters})
+    found: list[Any] = accepted_object(answer)["data"]
+    return found
 
 
 def _numbers(tenant_id: UUID) -> list[PhoneNumber]:

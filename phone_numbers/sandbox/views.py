@@ -76,10 +76,22 @@ class TestTextOut(serializers.Serializer[Any]):
     behaviour = serializers.CharField()
 
 
-class TestInboundIn(serializers.Serializer[Any]):
+class _OfNumber(serializers.Serializer[Any]):
+    phone_number_id = serializers.CharField(
+        required=False, max_length=64, help_text="The first number if left out."
+    )
+
+
+class _OfCustomer(_OfNumber):
+    def get_fields(self) -> dict[str, Any]:
+        # `from` is no name that a class can give a field.
+        customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
+        return {"from": customer, **super().get_fields()}
+
+
+class TestInboundIn(_OfCustomer):
     """The members that the contract names; the message's own object comes beside them, in WhatsApp's form."""
 
-    phone_number_id = serializers.CharField(required=False, help_text="The first number if left out.")
     type = serializers.CharField(required=False, help_text="`text` if left out.")
     text = serializers.JSONField(required=False, help_text="A plain string, or WhatsApp's object.")
     name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
@@ -92,12 +104,11 @@ class TestInboundIn(serializers.Serializer[Any]):
     referral = serializers.JSONField(required=False, help_text="The ad or post that the customer came from.")
 
     def get_fields(self) -> dict[str, Any]:
-        customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
         # `context` would hide a member of the serializer itself.
         context = serializers.JSONField(
             required=False, help_text="The message that is answered: its id, or WhatsApp's object."
         )
-        return {"from": customer, **super().get_fields(), "context": context}
+        return {**super().get_fields(), "context": context}
 
 
 class TestInboundOut(serializers.Serializer[Any]):
@@ -120,17 +131,8 @@ class TestEchoIn(serializers.Serializer[Any]):
     text = serializers.CharField(max_length=4096, help_text="What the business writes in its app.")
 
 
-class TestPreferenceIn(serializers.Serializer[Any]):
-    phone_number_id = serializers.CharField(
-        required=False, max_length=64, help_text="The first number if left out."
-    )
+class TestPreferenceIn(_OfCustomer):
     value = serializers.ChoiceField(choices=["stop", "resume"])
-
-    def get_fields(self) -> dict[str, Any]:
-        customer = serializers.CharField(
-            max_length=160, help_text="The customer's phone number or business-scoped user id."
-        )
-        return {"from": customer, **super().get_fields()}
 
 
 class TestPreferenceOut(serializers.Serializer[Any]):
@@ -152,17 +154,10 @@ class TestMessageOut(serializers.Serializer[Any]):
     )
 
 
-class TestCallIn(serializers.Serializer[Any]):
+class TestCallIn(_OfCustomer):
     """A customer who calls."""
 
-    phone_number_id = serializers.CharField(
-        required=False, max_length=64, help_text="The first number if left out."
-    )
     name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
-
-    def get_fields(self) -> dict[str, Any]:
-        customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
-        return {"from": customer, **super().get_fields()}
 
 
 class TestCallActionIn(serializers.Serializer[Any]):
@@ -229,10 +224,7 @@ class TestTemplateOut(serializers.Serializer[Any]):
     quality = serializers.CharField()
 
 
-class TestNumberEventIn(serializers.Serializer[Any]):
-    phone_number_id = serializers.CharField(
-        required=False, max_length=64, help_text="The first number if left out."
-    )
+class TestNumberEventIn(_OfNumber):
     event = serializers.ChoiceField(choices=NUMBER_EVENTS)
 
 
