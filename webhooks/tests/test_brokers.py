@@ -12,6 +12,8 @@ from uuid import UUID
 
 import orjson
 import pytest
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import AuthenticationFailedError
 
 from gateway.clock import now
 from gateway.http1 import new_tls_context
@@ -245,6 +247,20 @@ def test_a_service_without_the_client_says_so(
     publish_one(tenant)
     dispatcher.run()
     assert (last(endpoint).status, last(endpoint).last_error) == ("failed", "client_missing")
+
+
+def test_a_user_whom_a_broker_refuses_is_told_why(
+    api: Api, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise AuthenticationFailedError("wrong password")
+
+    # The brokers of tests have no users; `real_kafka.py` has some.
+    monkeypatch.setattr(AIOKafkaConnection, "_do_sasl_handshake", refuse)
+    user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
+    answer = api.post("/v1/webhooks", kafka.topic("users", **user))
+    details = assert_error(answer, 422, "webhook_verify_failed")["details"]
+    assert (details["error"], "wrong password" in details["body_excerpt"]) == ("refused", True)
 
 
 @pytest.mark.parametrize("kind", ["kafka", "rabbitmq"])
