@@ -185,16 +185,14 @@ def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResp
 def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Give a batch that waits for its time another one; with `now` it begins."""
     require_open(visit)
-    _batch(visit, batch_id)
+    found = _batch(visit, batch_id)
     form = TimeForm(request.POST, visit=visit)
     is_now = "now" in request.POST
     if not is_now and not form.is_valid():
         messages.error(request, str(form.errors["send_at"][0]))
         return redirect("console_batch", batch_id)
-    scope = _scope(visit)
     with flash_errors(request):
-        send_at = None if is_now else form.cleaned_data["send_at"]
-        lifecycle.reschedule(**scope, batch_id=batch_id, send_at=send_at)
+        lifecycle.reschedule(found, None if is_now else form.cleaned_data["send_at"])
         messages.success(request, "Its time is changed.")
     return redirect("console_batch", batch_id)
 
@@ -202,9 +200,9 @@ def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Stop a batch."""
     require_open(visit)
-    _batch(visit, batch_id)
+    found = _batch(visit, batch_id)
     with flash_errors(request):
-        lifecycle.cancel(**_scope(visit), batch_id=batch_id)
+        lifecycle.cancel(found)
         messages.success(request, "Cancelled. What was under way may still arrive.")
     return redirect("console_batch", batch_id)
 
@@ -212,9 +210,9 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     """Queue again what was certainly not sent."""
     require_open(visit)
-    _batch(visit, batch_id)
+    found = _batch(visit, batch_id)
     with flash_errors(request):
-        lifecycle.retry(**_scope(visit), batch_id=batch_id)
+        lifecycle.retry(found)
         messages.success(request, "The items that were certainly not sent are queued again.")
     return redirect("console_batch", batch_id)
 

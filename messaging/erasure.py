@@ -256,7 +256,7 @@ def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[s
     batches = 0
     for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):
         try:
-            lifecycle.cancel(tenant_id=tenant_id, environment=batch.environment, batch_id=batch.public_id)
+            lifecycle.cancel(batch)
             batches += 1
         except Conflict:
             continue  # it ended meanwhile

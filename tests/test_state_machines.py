@@ -338,24 +338,22 @@ class Batches(Machine):
 
     @rule()
     def cancel(self) -> None:
-        call = {"tenant_id": self.tenant.id, "environment": "live", "batch_id": self.batch.public_id}
         if self.model.status != "queued":
             with pytest.raises(Conflict):
-                lifecycle.cancel(**call)
+                lifecycle.cancel(self.batch)
             return
-        lifecycle.cancel(**call)
+        lifecycle.cancel(self.batch)
         self.model.status, self.model.ended = "cancelled", self.model.token is None
         self.model.skip_unclaimed()
 
     @rule()
     def retry(self) -> None:
-        call = {"tenant_id": self.tenant.id, "environment": "live", "batch_id": self.batch.public_id}
         failed = [item for item in self.model.items if item.status == "failed"]
         if self.model.status != "completed" or not failed:
             with pytest.raises(Conflict):
-                lifecycle.retry(**call)
+                lifecycle.retry(self.batch)
             return
-        lifecycle.retry(**call)
+        lifecycle.retry(self.batch)
         self.model.status, self.model.ended = "queued", False
         for item in failed:
             item.status, item.by = "pending", None

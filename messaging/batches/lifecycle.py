@@ -126,16 +126,8 @@ def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[
     return batch
 
 
-def reschedule(
-    *,
-    tenant_id: UUID,
-    environment: str,
-    batch_id: str,
-    send_at: datetime | None,
-    within: frozenset[str] | None = None,
-) -> Batch:
-    """Give a batch that has not begun another time; None sends it now. Raises NotFound, or Conflict when it began."""
-    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
+def reschedule(found: Batch, send_at: datetime | None) -> Batch:
+    """Give a batch that has not begun another time; None sends it now. Raises Conflict when it began."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
@@ -147,11 +139,8 @@ def reschedule(
     return batch
 
 
-def cancel(
-    *, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None
-) -> Batch:
-    """Stop a batch: what is not under way yet is skipped. Raises NotFound, or Conflict when it has ended."""
-    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
+def cancel(found: Batch) -> Batch:
+    """Stop a batch: what is not under way yet is skipped. Raises Conflict when it has ended."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
@@ -165,12 +154,11 @@ def cancel(
     return batch
 
 
-def retry(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None) -> Batch:
-    """Queue the failed items again that were certainly not sent. Raises NotFound, or Conflict when there are none.
+def retry(found: Batch) -> Batch:
+    """Queue the failed items again that were certainly not sent. Raises Conflict when there are none.
 
     Only a completed batch is retried, so no runner holds it: what it sends again is claimed and counted as new.
     """
-    found = find(tenant_id=tenant_id, environment=environment, batch_id=batch_id, within=within)
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.COMPLETED:

@@ -146,8 +146,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses=BatchOut,
     )
     def cancel(self, request: Request, batch_id: str) -> Response:
-        batch = lifecycle.cancel(**_scope(request), batch_id=batch_id)
-        return Response(BatchOut(batch).data)
+        return Response(BatchOut(lifecycle.cancel(self._batch(request, batch_id))).data)
 
     @extend_schema(
         operation_id="retry_batch",
@@ -158,8 +157,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         "token WhatsApp refused.",
     )
     def retry(self, request: Request, batch_id: str) -> Response:
-        batch = lifecycle.retry(**_scope(request), batch_id=batch_id)
-        return Response(BatchOut(batch).data, status=202)
+        return Response(BatchOut(lifecycle.retry(self._batch(request, batch_id))).data, status=202)
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
         return lifecycle.find(**_scope(request), batch_id=batch_id)
@@ -180,11 +178,10 @@ class BatchView(BatchesView):
         responses=BatchOut,
     )
     def partial_update(self, request: Request, batch_id: str) -> Response:
-        self._batch(request, batch_id)
+        batch = self._batch(request, batch_id)
         given = checked(BatchTimeIn(data=request.data))
         send_at = schedule.moment_of(given["send_at"]) if given["send_at"] is not None else None
-        batch = lifecycle.reschedule(**_scope(request), batch_id=batch_id, send_at=send_at)
-        return Response(BatchOut(batch).data)
+        return Response(BatchOut(lifecycle.reschedule(batch, send_at)).data)
 
 
 def _scope(request: Request) -> dict[str, Any]:

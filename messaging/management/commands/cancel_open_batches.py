@@ -24,9 +24,7 @@ class Command(BaseCommand):
         has_come = Q(send_at=None) | Q(send_at__lte=moment)
         for batch in Batch.objects.filter(has_come, status=Batch.Status.QUEUED).iterator():
             try:
-                lifecycle.cancel(
-                    tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.public_id
-                )
+                lifecycle.cancel(batch)
                 count += 1
             except Conflict:
                 continue  # it ended meanwhile
