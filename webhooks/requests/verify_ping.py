@@ -65,6 +65,9 @@ def passed(endpoint: Endpoint) -> Ping:
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
+            None
+            if endpoint.kind == Endpoint.Kind.WEBHOOK
+            else "The destination did not take the verify message.",
             hint=_hint(endpoint, answer),
             details={
                 "endpoint_id": endpoint.id,
@@ -80,8 +83,8 @@ def passed(endpoint: Endpoint) -> Ping:
 def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
     if endpoint.kind != Endpoint.Kind.WEBHOOK:
         return (
-            "The destination did not take the verify message: `error` and `body_excerpt` say why. Repair its settings "
-            "or permissions, then POST /v1/webhooks/{endpoint_id}/verify."
+            "`error` and `body_excerpt` say why. Repair its settings or permissions, then "
+            "POST /v1/webhooks/{endpoint_id}/verify."
         )
     if answer.error == "blocked_address":
         return _NOT_PUBLIC
