@@ -65,8 +65,9 @@ class TemplateForm(forms.Form):
         return [field for field in self if field.name not in self.base_fields]
 
     def as_read(self) -> list[tuple[str, str]]:
-        """The chosen template as customers read it, with its variables."""
-        return parameters.as_read(self.document) if self.document else []
+        """The chosen template as customers read it, with the values that were typed so far."""
+        typed = {field.name: field.value() for field in self.parameter_fields() if field.value()}
+        return parameters.as_read(self.document, typed) if self.document else []
 
     def _chosen(self) -> MessageTemplate | None:
         given = self["template"].value()

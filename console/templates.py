@@ -80,13 +80,21 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
         {
             "template": found,
             "editable": found.status in operations.EDITABLE_STATUSES,
-            "parts": parameters.as_read(document),
+            "parts": parameters.as_read(document, _examples(document)),
             "parameters": _parameters(document),
             "rejected_reason": _reason(document),
             "languages": languages.order_by("language"),
             "json": indented(found.document.encode()),
         },
     )
+
+
+def _examples(document: dict[str, Any]) -> dict[str, str]:
+    """The examples of the variables; none where Meta gives them in a form that is not known here."""
+    try:
+        return draft.examples(document)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return {}
 
 
 def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:

@@ -170,8 +170,11 @@ def test_a_template_is_sent_with_its_variables(
     assert answer.status_code == 400, "without a script the first answer shows the fields"
     assert "Body {{1}}" in html.unescape(answer.content.decode())
     assert sent_bodies(simulator, number) == []
+    answer = browser.post("/console/send", {**chosen, "body_1": "Asha"})
+    assert "Hi Asha, your order {{2}} is on its way." in html.unescape(answer.content.decode())
     answer = browser.post("/console/send", {**chosen, "body_1": "Asha", "body_2": "A-17", "button_0": "A-17"})
     assert answer.status_code == 200
+    assert "Hi Asha, your order A-17 is on its way." in text(browser, f"/console/templates/{row.template_id}")
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
     given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
     assert given == [["Asha", "A-17"], ["A-17"]]

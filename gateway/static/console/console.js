@@ -71,6 +71,19 @@ for (const area of document.querySelectorAll("textarea[data-marks]")) {
   area.addEventListener("input", show);
   area.before(bar);
 }
+// What is typed for a template's variables is read in its preview at once.
+const asWritten = new WeakMap();
+document.addEventListener("input", ({ target }) => {
+  const preview = target.closest("form")?.querySelector(".as-read");
+  if (!preview || !/^(body_|header$)/.test(target.name)) return;
+  const walk = document.createTreeWalker(preview, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode;
+    if (!asWritten.has(text)) asWritten.set(text, text.data);
+    const isHeader = text.parentElement.closest(".header-of");
+    text.data = asWritten.get(text).replace(/{{(\w+)}}/g, (variable, name) => target.form.elements[isHeader ? "header" : `body_${name}`]?.value || variable);
+  }
+});
 // Rows of a form that are empty are hidden, but for the first; a button shows the next.
 for (const button of document.querySelectorAll("button[data-adds]")) {
   const rows = [...button.parentElement.querySelectorAll(button.dataset.adds)];
