@@ -2,8 +2,9 @@
 
 import type { KeyedOptions, RequestOptions } from "./calls.js";
 import { BatchDiffers, WhabuzzError } from "./errors.js";
-import { Media as MediaOperations, Messages as MessageOperations, Resources } from "./resources.js";
+import { Events as EventOperations, Media as MediaOperations, Messages as MessageOperations, Resources } from "./resources.js";
 import type { Content, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
+import { EventStream, type ListenOptions } from "./stream.js";
 import { sleep, Transport } from "./transport.js";
 
 const MOST_OF_A_BATCH = 10_000;
@@ -109,10 +110,19 @@ export class Media extends MediaOperations {
   }
 }
 
+/** Stored events, and events as they happen. */
+export class Events extends EventOperations {
+  /** Events as they happen, after the `place` of an earlier stream; without it from now on. */
+  listen(options: ListenOptions = {}): EventStream {
+    return new EventStream(this.transport.settings, options);
+  }
+}
+
 /** The API with one key. */
 export class Whabuzz extends Resources {
   override readonly messages: Messages;
   override readonly media: Media;
+  override readonly events: Events;
 
   constructor(private readonly options: ClientOptions) {
     if (!options.apiKey || !options.baseUrl) throw new WhabuzzError("apiKey and baseUrl are needed.");
@@ -128,6 +138,7 @@ export class Whabuzz extends Resources {
     super(transport);
     this.messages = new Messages(transport);
     this.media = new Media(transport);
+    this.events = new Events(transport);
   }
 
   /** The same with a platform key acting on one tenant. */

@@ -19,6 +19,9 @@ export class NoAnswer extends WhabuzzError {}
 /** A webhook was not signed with this secret, or too long ago. */
 export class InvalidSignature extends WhabuzzError {}
 
+/** The service ended the event stream for good. */
+export class StreamEnded extends WhabuzzError {}
+
 /** A `client_ref` belongs to a batch of other messages: those of this call were not sent. */
 export class BatchDiffers extends WhabuzzError {}
 

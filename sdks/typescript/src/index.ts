@@ -14,10 +14,12 @@ export {
   NotFound,
   RateLimited,
   ServerError,
+  StreamEnded,
   Unauthorized,
   Unprocessable,
   WhabuzzError,
 } from "./errors.js";
 export type { Content, ErrorCode, Event, EventType, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
+export { EventStream, type ListenOptions, type Streamed } from "./stream.js";
 export { Download, type Page, Pages } from "./transport.js";
 export { type HeadersLike, WebhookVerifier } from "./webhooks.js";

@@ -69,7 +69,8 @@ export class Transport {
   }
 }
 
-async function jsonOf(answer: Response): Promise<unknown> {
+/** The JSON of an answer, its text when it is none. */
+export async function jsonOf(answer: Response): Promise<unknown> {
   const body = await answer.text();
   try {
     return JSON.parse(body);

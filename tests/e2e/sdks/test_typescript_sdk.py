@@ -58,6 +58,8 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
     assert seen == {
         "pages": 3,
         "firstPage": 2,
+        "missed": True,
+        "ended": [True, [["p1", "evt_1"], ["p3", "evt_3"]], [None, "p1", "p1"], "p3"],
         "contentType": "image/jpeg",
         "bytes": [255, 216, 255],
         "streamed": 3,

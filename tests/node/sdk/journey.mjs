@@ -1,7 +1,9 @@
 // Uses the installed TypeScript SDK against a running service; prints what it saw as JSON. Run by
 // tests/e2e/sdks/test_typescript_sdk.py, in Node and, bundled, in an edge runtime.
 
-import { APIError, BatchDiffers, NoAnswer, Whabuzz, WebhookVerifier, InvalidSignature, replyBody } from "whabuzz";
+import {
+  APIError, BatchDiffers, InvalidSignature, NoAnswer, replyBody, StreamEnded, Whabuzz, WebhookVerifier,
+} from "whabuzz";
 
 export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) {
   const client = new Whabuzz({ apiKey, baseUrl });
@@ -16,6 +18,27 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   }
   seen.pages = new Set(ids).size;
   seen.firstPage = (await client.events.list({ limit: 2 }).firstPage()).length;
+
+  const missed = [];
+  for await (const { event } of client.events.listen({ type: "message.outbound", after: ids[2] })) {
+    if (missed.push(event.id) === 2) break;
+  }
+  seen.missed = missed.join() === [ids[1], ids[0]].join();
+  const places = [];
+  const breaking = async (_, { headers }) => {
+    const place = places.push(headers["Last-Event-ID"]);
+    if (place === 2) return Response.json({}, { status: 503 });
+    const ending = place === 3 ? "event: closed\ndata: unauthorized\n\n" : "id: cut\ndata: {";
+    const sent = `retry: 1\nid: p${place}\r\ndata: {"id":\ndata: "evt_${place}"}\n\n${ending}`;
+    return new Response(sent, { headers: { "Content-Type": "text/event-stream" } });
+  };
+  const heard = [];
+  const stream = new Whabuzz({ apiKey, baseUrl, fetch: breaking }).events.listen();
+  try {
+    for await (const { event, place } of stream) heard.push([place, event.id]);
+  } catch (error) {
+    seen.ended = [error instanceof StreamEnded, heard, places, stream.place];
+  }
 
   const file = new Blob([new Uint8Array([0xff, 0xd8, 0xff])], { type: "image/jpeg" });
   const uploaded = await client.media.upload({ file: { name: "a.jpg", content: file }, from });

@@ -21,6 +21,7 @@ await client.webhooks.create({ url: "https://shop.example/hook", event_types: ["
 await client.webhooks.replay("1", { from: "2026-11-01T00:00:00Z", to: "2026-11-02T00:00:00Z" });
 await client.webhooks.rotateSecret("1", {});
 await client.tenants.create({ name: "Shop", external_ref: "1" });
+for await (const { event: each } of client.events.listen()) if (each.type === "batch.completed") console.log(each.data.total);
 const wait: number | undefined = new RateLimited(429, {}, new Headers({ "Retry-After": "9" })).retryAfter;
 console.log(wait, (await client.events.list().page("c1")).nextCursor);
 // @ts-expect-error: the member is called `body`.

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, Union
 
+from whabuzz import types
 from whabuzz.errors import seconds
 
 API_VERSION = "2026-10-16"
@@ -168,4 +169,4 @@ class Streamed:
 
     place: str
     body: bytes
-    event: dict[str, Any]
+    event: types.Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -157,7 +157,7 @@ def _since(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
 
 
-def line_of(event: dict[str, Any], forwarded: Forwarded | None) -> str:
+def line_of(event: Mapping[str, Any], forwarded: Forwarded | None) -> str:
     """An event in one line: when, what, of whom, and what the local program said."""
     data = event.get("data") or {}
     status = data.get("status")

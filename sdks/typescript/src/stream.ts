@@ -1,0 +1,154 @@
+// The event stream: server-sent events that go on after every break, from the last one handled.
+
+import { API_VERSION, queryOf } from "./calls.js";
+import { APIError, errorOf, StreamEnded } from "./errors.js";
+import type { Event } from "./schemas.js";
+import { jsonOf, type Settings, sleep } from "./transport.js";
+
+const ENDINGS: Record<string, string> = {
+  replaced: "Another program listens with this key now, and one key has one stream.",
+  unauthorized: "The key or the business is no longer active.",
+};
+/** Milliseconds without a byte after which a connection counts as lost: the service sends one every 15 seconds. */
+const SILENCE = 45_000;
+const LONGEST_PAUSE = 30_000;
+
+export interface ListenOptions {
+  /** Event types, separated by commas; all unless given. */
+  type?: string;
+  /** The events of one number alone. */
+  phoneNumberId?: string;
+  /** The `place` of an earlier stream: this one goes on after it. Without it, it begins now. */
+  after?: string;
+  /** Ends the stream: it throws the signal's reason. */
+  signal?: AbortSignal;
+}
+
+/** An event with its place in the stream. */
+export interface Streamed {
+  place: string;
+  event: Event;
+}
+
+/**
+ * Events as they happen: `for await (const { event, place } of client.events.listen())`, each once, through every break.
+ * `place` is where the stream goes on, after the last event that was handled: store it, and give it as `after`.
+ */
+export class EventStream implements AsyncIterable<Streamed> {
+  place: string | undefined;
+  private pause = 1000;
+  private failures = 0;
+
+  constructor(
+    private readonly settings: Settings,
+    private readonly options: ListenOptions,
+  ) {
+    this.place = options.after;
+  }
+
+  /** Throws StreamEnded when the service ended the stream for good, and APIError when it refuses it. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Streamed> {
+    const { signal } = this.options;
+    for (;;) {
+      let wait = this.pause;
+      try {
+        yield* this.connection();
+        wait = this.pause;
+      } catch (failure) {
+        signal?.throwIfAborted();
+        const isFinal = failure instanceof APIError && ![429, 500, 502, 503, 504].includes(failure.status);
+        if (isFinal || failure instanceof StreamEnded) throw failure;
+        wait = Math.min(LONGEST_PAUSE, this.pause * 2 ** Math.min(this.failures++, 5));
+      }
+      await sleep(wait, signal);
+    }
+  }
+
+  private async *connection(): AsyncGenerator<Streamed> {
+    const { signal, type, phoneNumberId } = this.options;
+    const stopped = new AbortController();
+    const stop = () => stopped.abort(signal?.reason);
+    signal?.throwIfAborted();
+    signal?.addEventListener("abort", stop, { once: true });
+    try {
+      const query = queryOf({ method: "GET", path: "", query: { type, phone_number_id: phoneNumberId } });
+      const answer = await inTime(stopped, this.settings.timeout, () =>
+        this.settings.fetch(`${this.settings.baseUrl}/v1/events/stream${query}`, {
+          headers: {
+            ...this.settings.headers,
+            Accept: "text/event-stream",
+            "X-Service-Version": API_VERSION,
+            ...(this.place ? { "Last-Event-ID": this.place } : {}),
+          },
+          signal: stopped.signal,
+          redirect: "error",
+        }),
+      );
+      if (!answer.ok) throw errorOf(answer.status, await jsonOf(answer), answer.headers);
+      if (!answer.headers.get("content-type")?.startsWith("text/event-stream")) {
+        throw new StreamEnded("This is no event stream: is baseUrl the service's?");
+      }
+      for await (const sent of fieldsOf(answer, stopped)) {
+        this.failures = 0;
+        if (sent.retry) this.pause = Number(sent.retry) || this.pause;
+        if (sent.event === "closed") {
+          const ending = ENDINGS[sent.data ?? ""];
+          if (ending !== undefined) throw new StreamEnded(ending);
+          return;
+        }
+        if (sent.data) yield { place: sent.id ?? "", event: JSON.parse(sent.data) as Event };
+        // Only now: an event that was not handled comes again.
+        this.place = sent.id || this.place;
+      }
+    } finally {
+      signal?.removeEventListener("abort", stop);
+      stopped.abort();
+    }
+  }
+}
+
+interface Fields {
+  id?: string;
+  event?: string;
+  data?: string;
+  retry?: string;
+}
+
+/** What was sent, as its fields: `data` of several lines is joined, comments are left out. */
+async function* fieldsOf(answer: Response, stopped: AbortController): AsyncGenerator<Fields> {
+  const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  let fields: Fields = {};
+  for (;;) {
+    const { done, value } = await inTime(stopped, SILENCE, () => reader.read());
+    if (done) return;
+    const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines.map((each) => each.replace(/\r$/, ""))) {
+      const [, name, text = ""] = /^(\w+): ?(.*)$/s.exec(line) ?? [];
+      if (line === "") {
+        yield fields;
+        fields = {};
+      } else if (name === "data") {
+        fields.data = fields.data === undefined ? text : `${fields.data}\n${text}`;
+      } else if (name === "id" || name === "event" || name === "retry") {
+        fields[name] = text;
+      }
+    }
+  }
+}
+
+/** The result of a step; after `milliseconds` without one the connection is given up. */
+async function inTime<Result>(
+  stopped: AbortController,
+  milliseconds: number,
+  step: () => Promise<Result>,
+): Promise<Result> {
+  const timer = setTimeout(() => stopped.abort(new Error("timed out")), milliseconds);
+  try {
+    return await step();
+  } finally {
+    clearTimeout(timer);
+  }
+}
