@@ -21,6 +21,7 @@ from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
 from billing.pricing import gst, plan
 from gateway.api.validation import did_you_mean
+from tenants.models import Tenant
 from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
 
@@ -174,7 +175,9 @@ class ProfileOut(serializers.Serializer[BillingProfile]):
 
 
 class BillingOut(serializers.Serializer[Overview]):
-    billing_status = serializers.CharField(source="tenant.billing_status", allow_null=True)
+    billing_status = serializers.ChoiceField(
+        source="tenant.billing_status", choices=Tenant.BillingStatus.choices, allow_null=True
+    )
     trial_ends_at = serializers.DateTimeField(source="tenant.trial_ends_at", allow_null=True)
     past_due_since = serializers.DateTimeField(source="tenant.past_due_since", allow_null=True)
     restricted = serializers.BooleanField(source="tenant.billing_restricted")
@@ -309,7 +312,7 @@ class LastSnapshotOut(serializers.Serializer[BillingSnapshot]):
 class BilledTenantOut(serializers.Serializer[Any]):
     tenant_id = serializers.UUIDField(source="id")
     name = serializers.CharField()
-    billing_status = serializers.CharField(allow_null=True)
+    billing_status = serializers.ChoiceField(choices=Tenant.BillingStatus.choices, allow_null=True)
     past_due_since = serializers.DateTimeField(allow_null=True)
     last_snapshot = LastSnapshotOut(allow_null=True)
     open_invoices = serializers.IntegerField()

@@ -143,7 +143,7 @@ class HealthEntityOut(serializers.Serializer[dict[str, Any]]):
 
 class NumberHealthOut(serializers.Serializer[dict[str, Any]]):
     phone_number_id = serializers.CharField()
-    connection_state = serializers.CharField()
+    connection_state = serializers.ChoiceField(choices=PhoneNumber.State.choices)
     connection_detail = serializers.CharField(allow_null=True)
     can_send_message = serializers.CharField(allow_null=True)
     entities = HealthEntityOut(many=True)

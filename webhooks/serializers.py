@@ -84,6 +84,9 @@ class IdsField(EachOnceField):
         super().__init__(required=False, allow_null=True, allow_empty=False, max_length=MOST_IDS, **kwargs)
 
 
+_METADATA = "Notes of yours, texts by name. They are shown with the endpoint and never sent."
+
+
 class MetadataField(serializers.DictField):
     """The caller's own notes: texts by name, at most 50, names up to 40 and texts up to 500 characters."""
 
@@ -212,7 +215,7 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     )
     destination = DestinationSettings(required=False)
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
-    metadata = MetadataField(required=False)
+    metadata = MetadataField(required=False, help_text=_METADATA)
     format = serializers.ChoiceField(required=False, choices=Endpoint.Format.choices)
     verify_token = serializers.CharField(required=False, max_length=255)
 
@@ -328,7 +331,7 @@ class QueuedOut(serializers.Serializer[dict[str, Any]]):
 
 class EndpointOut(serializers.ModelSerializer[Endpoint]):
     filter = FilterField(allow_null=True)
-    metadata = serializers.DictField(child=serializers.CharField())
+    metadata = serializers.DictField(child=serializers.CharField(), help_text=_METADATA)
     headers = serializers.SerializerMethodField()
     retry_schedule = serializers.SerializerMethodField()
     tls = serializers.SerializerMethodField()

@@ -78,3 +78,26 @@ def test_moments_and_money_have_their_unit() -> None:
                 assert "paise" in member["description"], place
             if place.endswith("_ms"):
                 assert "illiseconds" in member["description"], place
+
+
+BEGINNINGS = {"How many ": {"integer", "object"}, "Whether ": {"boolean"}, "When ": {"string", "array"}}
+"""How a description begins, and the type that such a member has."""
+
+
+def types_of(member: dict[str, Any]) -> set[str]:
+    """The types of a member but null; none of a union or a reference."""
+    kinds = member.get("type", [])
+    return {kinds} - {"null"} if isinstance(kinds, str) else set(kinds) - {"null"}
+
+
+def test_a_description_fits_the_type_of_its_member() -> None:
+    """Words are shared by members of one name, which may mean different things in two schemas."""
+    found = [
+        f"{place}: {member['description']}"
+        for name, schema in SCHEMAS.items()
+        for place, member in members(schema, name)
+        for beginning, kinds in BEGINNINGS.items()
+        if member["description"].startswith(beginning)
+        if not types_of(member) <= kinds and "enum" not in member
+    ]
+    assert found == []

@@ -70,7 +70,7 @@ _UPSTREAM_ERROR = {
     "description": "WhatsApp's own error body. Beside it stand `source`, and what is known of its code.",
     "required": ["source"],
     "properties": {
-        "source": {"const": "meta", "description": "Meta answered, not this service."},
+        "source": {"type": "string", "const": "meta", "description": "Meta answered, not this service."},
         "hint": {
             "type": "string",
             "description": "What went wrong and what repairs it, where the code is known.",

@@ -40,10 +40,10 @@ def described(result: Json, **_: Any) -> Json:
 def meanings(values: list[Any]) -> dict[str, str]:
     """Return the meaning of each value of an enumeration that the words know."""
     wanted = {str(value) for value in values if value is not None}
-    for known in _words()["values"]:
-        if wanted <= known.keys():
-            return {str(value): known[str(value)] for value in values if value is not None}
-    return {}
+    lists = [known for known in _words()["values"] if wanted <= known.keys()]
+    # The shortest list is the closest one: `pending` alone means something else in a longer list.
+    known = min(lists, key=len, default={})
+    return {str(value): known[str(value)] for value in values if value is not None} if lists else {}
 
 
 def _describe(schema: Any, place: str) -> None:

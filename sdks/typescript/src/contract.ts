@@ -3006,7 +3006,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountAlertData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -3050,7 +3050,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: {
                 [key: string]: unknown;
             };
@@ -3106,7 +3106,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountSecurityData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -3162,7 +3162,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountUpdateData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -3293,11 +3293,11 @@ export interface components {
             /** @description Its name. */
             name: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /**
              * Format: date-time
@@ -3353,11 +3353,11 @@ export interface components {
             /** @description Its name. */
             name: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /**
              * Format: date-time
@@ -3461,7 +3461,7 @@ export interface components {
              * @description The platform that the key belongs to.
              */
             app_id: string;
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
@@ -3757,7 +3757,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["BatchCompletedData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -3990,13 +3990,13 @@ export interface components {
             skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
         };
         BatchItemList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["BatchItem"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         BatchList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Batch"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -4272,8 +4272,11 @@ export interface components {
             tenant_id: string;
             /** @description Its name. */
             name: string;
-            /** @description Whether the business pays. */
-            billing_status: string | null;
+            /**
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing.
+             * @enum {string|null}
+             */
+            billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
             /**
              * Format: date-time
              * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
@@ -4285,8 +4288,11 @@ export interface components {
             open_invoices: number;
         };
         Billing: {
-            /** @description Whether the business pays. */
-            billing_status: string | null;
+            /**
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing.
+             * @enum {string|null}
+             */
+            billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
             /**
              * Format: date-time
              * @description When the free trial ends, ISO 8601 in UTC; null without one.
@@ -4374,7 +4380,7 @@ export interface components {
          *     }
          */
         BusinessProfiles: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["BusinessProfile"][];
         } & {
             [key: string]: unknown;
@@ -4582,7 +4588,7 @@ export interface components {
             last_name?: string;
             /** @description The middle name. */
             middle_name?: string;
-            /** @description The first characters, to tell it from others. */
+            /** @description What stands before the name, such as `Dr.` */
             prefix?: string;
             /** @description What stands behind the name. */
             suffix?: string;
@@ -4628,11 +4634,11 @@ export interface components {
             /** @description Its name. */
             name: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
@@ -4758,7 +4764,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
@@ -4790,7 +4796,7 @@ export interface components {
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid: string | null;
-            /** @description Of which of your numbers it is. */
+            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -4967,7 +4973,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OptOutData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -5183,11 +5189,11 @@ export interface components {
             /** @description Its name. */
             name: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /** @description The full key: in this answer and nowhere else. */
             key: string;
@@ -5276,9 +5282,9 @@ export interface components {
         };
         /** @description The member named like `type` holds the content. */
         EchoedMessage: {
-            /** @description From where. */
+            /** @description The number that it came from, in digits. */
             from?: string;
-            /** @description To where. */
+            /** @description The number that it went to, in digits. */
             to?: string;
             /** @description The customer's business-scoped user id. */
             to_user_id?: string;
@@ -5328,7 +5334,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
@@ -5360,7 +5366,7 @@ export interface components {
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid: string | null;
-            /** @description Of which of your numbers it is. */
+            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -5461,7 +5467,7 @@ export interface components {
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
-            /** @description Of which of your numbers it is. */
+            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
@@ -5652,7 +5658,7 @@ export interface components {
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid?: string | null;
-            /** @description Of which of your numbers it is. */
+            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
@@ -5680,7 +5686,7 @@ export interface components {
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
             /**
-             * @description Where it stands. `pending`: not connected yet.
+             * @description Where it stands. `pending`: not verified yet.
              * @enum {string}
              */
             status?: "pending";
@@ -5702,7 +5708,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
@@ -5734,7 +5740,7 @@ export interface components {
             } | null;
             /** @description Your own id of the endpoint; a second one with it is not made. */
             uid: string | null;
-            /** @description Of which of your numbers it is. */
+            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -5820,7 +5826,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description Whether everything is gone yet. `pending`: will be asked for; `completed`: all came.
+             * @description Whether everything is gone yet. `pending`: under way; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
@@ -5840,7 +5846,7 @@ export interface components {
             erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Erasure"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -5873,7 +5879,7 @@ export interface components {
             [key: string]: unknown;
         };
         EventList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EventSummary"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -5955,7 +5961,7 @@ export interface components {
             event: {
                 [key: string]: unknown;
             };
-            /** @description How many were delivered. */
+            /** @description Whether the endpoint answered 2xx. */
             delivered: boolean;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
@@ -5983,7 +5989,7 @@ export interface components {
              */
             kind: "account" | "customer";
             /**
-             * @description Whether the file can be fetched yet. `pending`: will be asked for; `completed`: all came.
+             * @description Whether the file can be fetched yet. `pending`: under way; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
@@ -6007,7 +6013,7 @@ export interface components {
             passed: number;
             /** @description A sentence for each path that no example of an event has. */
             hints: string[];
-            /** @description Events. */
+            /** @description The recent events, each with whether it passes. */
             events: components["schemas"]["PreviewedEvent"][];
         };
         FilterPreviewRequest: {
@@ -6180,7 +6186,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6233,7 +6239,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6293,7 +6299,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6348,7 +6354,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6401,7 +6407,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6454,7 +6460,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6540,7 +6546,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6639,7 +6645,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6703,7 +6709,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6763,7 +6769,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6816,7 +6822,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6871,7 +6877,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6929,7 +6935,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -6977,7 +6983,7 @@ export interface components {
             cards?: {
                 [key: string]: unknown;
             }[];
-            /** @description The values, in their order. */
+            /** @description What the action needs, such as the id of a Flow. */
             parameters?: {
                 [key: string]: unknown;
             };
@@ -7056,12 +7062,12 @@ export interface components {
         Interval: {
             /**
              * Format: date-time
-             * @description From where.
+             * @description When it was connected, ISO 8601 in UTC.
              */
             from: string;
             /**
              * Format: date-time
-             * @description To where.
+             * @description Until when it was connected, ISO 8601 in UTC.
              */
             to: string;
         };
@@ -7225,7 +7231,7 @@ export interface components {
         LastMail: {
             /**
              * Format: email
-             * @description To where.
+             * @description The address that it went to.
              */
             to: string;
             /** @description The subject of the mail. */
@@ -7291,7 +7297,7 @@ export interface components {
             day: string;
             /** @description The hour of the day, 0 to 23 in UTC; null for the whole day. */
             hour: number | null;
-            /** @description Events. */
+            /** @description Events of the day, counted. */
             events: components["schemas"]["LedgerEvents"];
             /** @description By webhook endpoint. */
             endpoints: components["schemas"]["LedgerEndpoint"][];
@@ -7633,7 +7639,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EchoedMessageData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -7705,7 +7711,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["MessageErrorData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -7808,7 +7814,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OldMessageData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -7852,7 +7858,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["InboundMessageData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -7862,7 +7868,7 @@ export interface components {
             [key: string]: unknown;
         };
         MessageList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Message"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -7902,7 +7908,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OutboundMessageData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -8018,7 +8024,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["MessageStatusData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -8097,7 +8103,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: {
                 [key: string]: unknown;
             };
@@ -8157,7 +8163,7 @@ export interface components {
             phone_number_id: string;
             /** @description Whether the number is in use in the WhatsApp Business app as well. */
             coexistence: boolean;
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The contacts of the WhatsApp Business app; null when they were never requested. */
             contacts: components["schemas"]["AppData"] | null;
             /** @description The chats of the WhatsApp Business app; null when they were never requested. */
             history: components["schemas"]["AppData"] | null;
@@ -8220,7 +8226,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberConnectionData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -8232,8 +8238,11 @@ export interface components {
         NumberHealth: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description Whether messages can be sent from the number. */
-            connection_state: string;
+            /**
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @enum {string}
+             */
+            connection_state: "pending" | "connected" | "disconnected";
             /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
             connection_detail: string | null;
             /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
@@ -8295,7 +8304,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberNameData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -8355,7 +8364,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberQualityData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -8386,7 +8395,7 @@ export interface components {
                 id: string;
                 /** @description `media_placeholder`: the file comes later under the same id, if at all. */
                 type: string;
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Seconds since 1970, as text. */
                 timestamp?: string;
@@ -8492,16 +8501,16 @@ export interface components {
             message: {
                 [key: string]: unknown;
             } | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
+            /** @description What WhatsApp reported about it, in the order in which it came. */
             statuses: components["schemas"]["MessageReport"][];
-            /** @description Events. */
+            /** @description The events about it, in the order in which they came. */
             events: components["schemas"]["MessageEvent"][];
         };
         OptOutData: {
             /** @description `true`: no marketing messages from now on; `false`: they are welcome again. */
             opted_out: boolean;
             /**
-             * @description Who answered. `whatsapp`: set in WhatsApp; `stop_word`: a stop or start word.
+             * @description `whatsapp`: the customer used WhatsApp's own switch; `stop_word`: the customer wrote it.
              * @enum {string}
              */
             source: "whatsapp" | "stop_word";
@@ -8537,7 +8546,7 @@ export interface components {
             opted_out_source: "whatsapp" | "stop_word";
         };
         OptedOutCustomerList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OptedOutCustomer"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -8561,7 +8570,7 @@ export interface components {
             errors?: components["schemas"]["UpstreamProblem"][];
             /** @description The message that the customer answered, or that the message was forwarded. */
             context?: {
-                /** @description From where. */
+                /** @description The number that it came from, in digits. */
                 from?: string;
                 /** @description Its id. */
                 id?: string;
@@ -8623,7 +8632,7 @@ export interface components {
             api_requests: string | null;
             /**
              * Format: date-time
-             * @description Events.
+             * @description The events.
              */
             events: string | null;
             /**
@@ -8758,7 +8767,7 @@ export interface components {
             address: string | null;
             /** @description The city. */
             city: string | null;
-            /** @description The PIN of six digits. */
+            /** @description The postal code, six digits. */
             pin: string | null;
             /** @description The phone number. */
             phone: string | null;
@@ -8778,7 +8787,7 @@ export interface components {
             address?: string;
             /** @description The city. */
             city?: string;
-            /** @description The PIN of six digits. */
+            /** @description The postal code, six digits. */
             pin?: string;
             /**
              * @description The state of India in the tax office's two digits, such as `29`. `01`: Jammu and Kashmir; `02`: Himachal Pradesh; `03`: Punjab; `04`: Chandigarh; `05`: Uttarakhand; `06`: Haryana; `07`: Delhi; `08`: Rajasthan; `09`: Uttar Pradesh; `10`: Bihar; `11`: Sikkim; `12`: Arunachal Pradesh; `13`: Nagaland; `14`: Manipur; `15`: Mizoram; `16`: Tripura; `17`: Meghalaya; `18`: Assam; `19`: West Bengal; `20`: Jharkhand; `21`: Odisha; `22`: Chhattisgarh; `23`: Madhya Pradesh; `24`: Gujarat; `26`: Dadra and Nagar Haveli and Daman and Diu; `27`: Maharashtra; `29`: Karnataka; `30`: Goa; `31`: Lakshadweep; `32`: Kerala; `33`: Tamil Nadu; `34`: Puducherry; `35`: Andaman and Nicobar Islands; `36`: Telangana; `37`: Andhra Pradesh; `38`: Ladakh.
@@ -8979,13 +8988,13 @@ export interface components {
             waba_id: string;
             /** @description Ids of your numbers; null is all of them. */
             phone_number_ids: string[];
-            /** @description It was given back. */
+            /** @description Whether it was released. */
             released: boolean;
         };
         ReleasedNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description It was given back. */
+            /** @description Whether it was released. */
             released: boolean;
         };
         RepeatedBatch: {
@@ -9158,7 +9167,7 @@ export interface components {
             language: string;
         };
         RequestList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Request"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -9197,11 +9206,11 @@ export interface components {
             /** @description Its name. */
             name: string;
             /**
-             * @description Whose world: real messages, or the sandbox. `live`: real messages; `test`: the sandbox.
+             * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to tell it from others. */
+            /** @description The first characters, to distinguish it from others. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
@@ -9484,7 +9493,7 @@ export interface components {
             [key: string]: unknown;
         };
         ScheduledList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Scheduled"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -9979,7 +9988,7 @@ export interface components {
             text?: string;
             /** @description An address. */
             url?: string;
-            /** @description The phone number without its country code. */
+            /** @description The number that is called, with `+` and its country code. */
             phone_number?: string;
             /** @description The sample values for the review. */
             example?: unknown;
@@ -10041,7 +10050,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateCategoryData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -10096,7 +10105,7 @@ export interface components {
             name: string;
             /** @description The language, such as `en_US`. */
             language: {
-                /** @description The code. */
+                /** @description The code of the language, such as `en_US`. */
                 code: string;
                 /** @description Always `deterministic`. */
                 policy?: string;
@@ -10145,7 +10154,7 @@ export interface components {
          *     }
          */
         TemplateLibrary: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: ({
                 /** @description Its id. */
                 id?: string;
@@ -10286,7 +10295,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateQualityData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -10358,7 +10367,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateStatusData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -10740,7 +10749,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TokenData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -10784,7 +10793,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TokenData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -10856,7 +10865,7 @@ export interface components {
             code?: number;
             /** @description A short name. */
             title?: string;
-            /** @description The message. */
+            /** @description Meta's sentence about it. */
             message?: string;
             /** @description Particulars in Meta's own form. */
             error_data?: {
@@ -10905,7 +10914,7 @@ export interface components {
             delivered: number;
         };
         UsageList: {
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["Usage"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -10925,7 +10934,7 @@ export interface components {
                 user_id?: string;
                 /** @description More about it; null when there is nothing to say. */
                 detail?: string;
-                /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
+                /** @description What the customer decided about, such as `marketing_messages`. */
                 category?: string;
                 /**
                  * @description `stop` or `resume`.
@@ -10976,7 +10985,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["UserPreferenceData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -11096,7 +11105,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["DeliveriesExhaustedData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -11140,7 +11149,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointDisabledData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -11184,7 +11193,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointFailingData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -11244,7 +11253,7 @@ export interface components {
             user_id: string | null;
             /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description The entries, in their order. */
+            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointRecoveredData"];
             /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
             raw: unknown;
@@ -12633,7 +12642,7 @@ export interface operations {
                      *         {
                      *           "tenant_id": "019a3e5c-6f00-7a11-8c22-0123456789ab",
                      *           "name": "Asha Traders",
-                     *           "billing_status": "text",
+                     *           "billing_status": "trialing",
                      *           "past_due_since": "2026-11-01T07:06:41.120Z",
                      *           "last_snapshot": {
                      *             "period": "text",
@@ -13478,7 +13487,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "billing_status": "text",
+                     *       "billing_status": "trialing",
                      *       "trial_ends_at": "2026-11-01T07:06:41.120Z",
                      *       "past_due_since": "2026-11-01T07:06:41.120Z",
                      *       "restricted": true,
@@ -17444,7 +17453,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "phone_number_id": "200300400500600",
-                     *       "connection_state": "text",
+                     *       "connection_state": "pending",
                      *       "connection_detail": null,
                      *       "can_send_message": "text",
                      *       "entities": [

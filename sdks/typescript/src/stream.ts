@@ -15,13 +15,13 @@ const LONGEST_PAUSE = 30_000;
 
 export interface ListenOptions {
   /** Event types, separated by commas; all unless given. */
-  type?: string;
+  type?: string | undefined;
   /** The events of one number alone. */
-  phoneNumberId?: string;
+  phoneNumberId?: string | undefined;
   /** The `place` of an earlier stream: this one goes on after it. Without it, it begins now. */
-  after?: string;
+  after?: string | undefined;
   /** Ends the stream: it throws the signal's reason. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** An event with its place in the stream. */

@@ -3129,7 +3129,7 @@ BatchVideoMessage = TypedDict(
 class BilledTenant(TypedDict):
     tenant_id: str
     name: str
-    billing_status: str | None
+    billing_status: Literal["trialing", "active", "past_due", "exempt"] | None
     past_due_since: str | None
     last_snapshot: LastSnapshot | None
     open_invoices: int
@@ -4094,7 +4094,7 @@ class NextCharge(TypedDict):
 
 class NumberHealth(TypedDict):
     phone_number_id: str
-    connection_state: str
+    connection_state: Literal["pending", "connected", "disconnected"]
     connection_detail: str | None
     can_send_message: str | None
     entities: list[HealthEntity]
@@ -4321,7 +4321,7 @@ BatchContactsMessage = TypedDict(
 
 
 class Billing(TypedDict):
-    billing_status: str | None
+    billing_status: Literal["trialing", "active", "past_due", "exempt"] | None
     trial_ends_at: str | None
     past_due_since: str | None
     restricted: bool
