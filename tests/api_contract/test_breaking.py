@@ -153,6 +153,7 @@ IN_FORCE_BEFORE = {
     "PATCH /v1/webhooks/{endpoint_id}.url: maxLength is 2048 now",
     "POST /v1/webhooks.secret: maxLength is 94 now",
     "POST /v1/webhooks.secret: pattern is ^whsec_ now",
+    "POST /v1/test/inbound.phone_number_id: maxLength is 64 now",
 }
 """Limits that the release had and its contract did not name."""
 

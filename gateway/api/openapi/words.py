@@ -42,7 +42,7 @@ def meanings(values: list[Any]) -> dict[str, str]:
     wanted = {str(value) for value in values if value is not None}
     lists = [known for known in _words()["values"] if wanted <= known.keys()]
     # The shortest list is the closest one: `pending` alone means something else in a longer list.
-    known = min(lists, key=len, default={})
+    known: Json = min(lists, key=len, default={})
     return {str(value): known[str(value)] for value in values if value is not None} if lists else {}
 
 
