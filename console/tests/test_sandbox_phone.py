@@ -263,6 +263,14 @@ def test_a_flow_is_opened_and_filled_in(tenant: Tenant, browser: Client, simulat
     )
 
 
+def test_a_number_of_the_whatsapp_business_app_cannot_be_called_here(tenant: Tenant, browser: Client) -> None:
+    number = control.add_number(tenant.id, coexistence=True).phone_number_id
+    assert 'value="call"' in text(browser, PAGE)
+    assert 'value="call"' not in text(browser, f"{PAGE}&number={number}")
+    write(browser, do="call", number=number)
+    assert control.calls(tenant.id, phone_number_id=number) == []
+
+
 def test_a_customer_calls_and_is_called(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
     write(browser, do="call")
     number = control.ensure(tenant.id)[0].phone_number_id

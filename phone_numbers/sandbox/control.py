@@ -223,6 +223,10 @@ def prefer(
 def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any) -> dict[str, Any]:
     """Let a customer call a number of the sandbox. Raises NotFound, InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
+    if number.coexistence:
+        raise InvalidRequest.of(
+            phone_number_id="This number's calls ring in the WhatsApp Business app alone."
+        )
     return _control(tenant_id, "calls", {**caller, "phone_number_id": number.phone_number_id})
 
 
