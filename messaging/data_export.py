@@ -27,7 +27,7 @@ from messaging import opt_outs
 from messaging.erasure import Names, names_of
 from messaging.message_log.serializers import MessageOut, OptedOutCustomerOut
 from messaging.models import MessageTemplate, ScheduledMessage
-from messaging.sending import schedule
+from messaging.serializers import ScheduledOut
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import NumberOut
 from tenants.audit import Actor
@@ -114,7 +114,7 @@ def _marks(export: Export, names: Names | None) -> Iterator[bytes]:
     for scheduled in waiting.order_by("id").iterator():
         body = bytes(scheduled.body)
         if names is None or names.is_recipient(orjson.loads(body)):
-            yield _line("scheduled_message", {**schedule.shown(scheduled), "body": orjson.Fragment(body)})
+            yield _line("scheduled_message", {**ScheduledOut(scheduled).data, "body": orjson.Fragment(body)})
 
 
 def _of(names: Names | None) -> Q:

@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchItem, ScheduledMessage
 
 
 class CustomerHoursOut(serializers.Serializer[dict[str, int]]):
@@ -94,7 +94,18 @@ class BatchPlaceOut(serializers.Serializer[BatchItem]):
         return ids.encode(ids.BATCH, item.first_batch_id) if item.first_batch_id else None
 
 
-class BatchItemOut(serializers.ModelSerializer[BatchItem]):
+class _Answered:
+    # No docstring: the contract would show it of both serializers.
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_response(self, sent: BatchItem | ScheduledMessage) -> orjson.Fragment | None:
+        """The stored bytes as they are."""
+        return orjson.Fragment(bytes(sent.response)) if sent.response is not None else None
+
+    def get_event_id(self, sent: BatchItem | ScheduledMessage) -> str | None:
+        return ids.encode(ids.EVENT, sent.event_id) if sent.event_id else None
+
+
+class BatchItemOut(_Answered, serializers.ModelSerializer[BatchItem]):
     message_ref = serializers.CharField(
         allow_null=True, help_text="Your own name of the message, if you gave one; WhatsApp never gets it."
     )
@@ -135,10 +146,30 @@ class BatchItemOut(serializers.ModelSerializer[BatchItem]):
             return None
         return item.skip_reason or ("message_ref" if item.first_batch_id else "batch_ended")
 
-    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
-    def get_response(self, item: BatchItem) -> orjson.Fragment | None:
-        """The stored bytes as they are."""
-        return orjson.Fragment(bytes(item.response)) if item.response is not None else None
 
-    def get_event_id(self, item: BatchItem) -> str | None:
-        return ids.encode(ids.EVENT, item.event_id) if item.event_id else None
+class ScheduledOut(_Answered, serializers.Serializer[ScheduledMessage]):
+    """A message that was given a time, and what became of it."""
+
+    id = serializers.CharField(
+        source="public_id", help_text="The scheduled message: `sch_` and 26 characters."
+    )
+    status = serializers.ChoiceField(
+        ScheduledMessage.Status.choices, help_text="How far it is: it waits, is on its way, or has ended."
+    )
+    send_at = serializers.DateTimeField(help_text="It is not sent before.")
+    customer_hours = CustomerHoursOut(
+        allow_null=True, help_text="It is sent in these hours of its customer's day; null at any."
+    )
+    phone_number_id = serializers.CharField(help_text="The number that sends it.")
+    http_status = serializers.IntegerField(
+        allow_null=True, help_text="The status of WhatsApp's answer; null without one."
+    )
+    wamid = serializers.CharField(allow_null=True, help_text="WhatsApp's id of the message that was sent.")
+    response = serializers.SerializerMethodField(
+        help_text="WhatsApp's answer, or the error that says why it was not sent; null until it has ended."
+    )
+    event_id = serializers.SerializerMethodField(
+        help_text="Its event `message.outbound`: `evt_` and 26 characters."
+    )
+    sent_at = serializers.DateTimeField(allow_null=True, help_text="When it was sent.")
+    created_at = serializers.DateTimeField(help_text="When it was scheduled.")

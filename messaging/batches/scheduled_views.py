@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from gateway.api import query
 from gateway.api.authentication import caller_of, reach_of, scope_of
 from gateway.api.json import object_of
-from gateway.api.pagination import NewestFirst
+from gateway.api.pagination import NewestFirst, represent
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
@@ -20,37 +20,7 @@ from messaging import idempotency
 from messaging.models import ScheduledMessage
 from messaging.sending import schedule
 from messaging.sending.flow import SendRequest
-from messaging.serializers import CustomerHoursOut
-
-
-class ScheduledOut(serializers.Serializer[dict[str, Any]]):
-    """As `schedule.shown` makes it."""
-
-    id = serializers.CharField(help_text="The scheduled message: `sch_` and 26 characters.")
-    status = serializers.ChoiceField(
-        ScheduledMessage.Status.choices, help_text="How far it is: it waits, is on its way, or has ended."
-    )
-    send_at = serializers.DateTimeField(help_text="It is not sent before.")
-    customer_hours = CustomerHoursOut(
-        allow_null=True, help_text="It is sent in these hours of its customer's day; null at any."
-    )
-    phone_number_id = serializers.CharField(help_text="The number that sends it.")
-    http_status = serializers.IntegerField(
-        allow_null=True, help_text="The status of WhatsApp's answer; null without one."
-    )
-    wamid = serializers.CharField(allow_null=True, help_text="WhatsApp's id of the message that was sent.")
-    response = serializers.SerializerMethodField(
-        help_text="WhatsApp's answer, or the error that says why it was not sent; null until it has ended."
-    )
-    event_id = serializers.CharField(
-        allow_null=True, help_text="Its event `message.outbound`: `evt_` and 26 characters."
-    )
-    sent_at = serializers.DateTimeField(allow_null=True, help_text="When it was sent.")
-    created_at = serializers.DateTimeField(help_text="When it was scheduled.")
-
-    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
-    def get_response(self, _: Any) -> None:
-        """Its schema alone: the answer is spliced in as it is stored."""
+from messaging.serializers import ScheduledOut
 
 
 class SendAtIn(serializers.Serializer[dict[str, Any]]):
@@ -102,7 +72,7 @@ class ScheduledView(ResourceViewSet):
             rows = rows.filter(status=status)
         paginator = NewestFirst()
         page = paginator.paginate_queryset(rows, request)
-        return paginator.get_paginated_response([schedule.shown(row) for row in page])
+        return paginator.get_paginated_response(represent(ScheduledOut, page))
 
     @extend_schema(
         operation_id="get_scheduled_message",
@@ -111,7 +81,7 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut,
     )
     def retrieve(self, request: Request, scheduled_id: str) -> Response:
-        return Response(schedule.shown(self._find(request, scheduled_id)))
+        return Response(ScheduledOut(self._find(request, scheduled_id)).data)
 
     @extend_schema(
         operation_id="reschedule_message",
@@ -123,7 +93,7 @@ class ScheduledView(ResourceViewSet):
     def partial_update(self, request: Request, scheduled_id: str) -> Response:
         message = self._find(request, scheduled_id)
         given = checked(SendAtIn(data=request.data))
-        return Response(schedule.shown(schedule.change(message, schedule.moment_of(given["send_at"]))))
+        return Response(ScheduledOut(schedule.change(message, schedule.moment_of(given["send_at"]))).data)
 
     @extend_schema(
         operation_id="cancel_scheduled_message",
@@ -133,7 +103,7 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut,
     )
     def cancel(self, request: Request, scheduled_id: str) -> Response:
-        return Response(schedule.shown(schedule.cancel(self._find(request, scheduled_id))))
+        return Response(ScheduledOut(schedule.cancel(self._find(request, scheduled_id))).data)
 
     def _find(self, request: Request, scheduled_id: str) -> ScheduledMessage:
         return schedule.find(**_reach(request), scheduled_id=scheduled_id)

@@ -97,11 +97,6 @@ def closed_until(hours: CustomerHours | None, moment: datetime) -> datetime | No
     return hours.next_open(moment) or moment + AGAIN
 
 
-def shown(column: dict[str, Any] | None) -> dict[str, int] | None:
-    """The hours of a JSON column as the API answers with them: the zones are its own business."""
-    return None if column is None else {"from": column["from"], "to": column["to"]}
-
-
 def zones_of(recipient: str | None) -> tuple[str, ...]:
     """The zones in which a recipient may be, a phone number as it is written or a user id. Empty when none is known.
 

@@ -9,20 +9,21 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.dateparse import parse_datetime
 
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, RateLimited, Reply, ServiceError
-from gateway.clock import isoformat, now
+from gateway.api.json import dumps
+from gateway.clock import now
 from gateway.database.statements import run
 from messaging import idempotency
 from messaging.models import ScheduledMessage
 from messaging.sending import customer_hours, flow, outbound
 from messaging.sending.customer_hours import CustomerHours
 from messaging.sending.flow import SendRequest
+from messaging.serializers import ScheduledOut
 from phone_numbers.lookup import Sender
 from tenants.models import Tenant
 
@@ -81,7 +82,7 @@ def create(request: SendRequest) -> Reply:
         send_at = request.body.get(MEMBER)
         moment = now() if hours is not None and send_at is None else moment_of(send_at)
         stored = _store(opened, request, message, moment, hours)
-        reply = Reply(202, {"Content-Type": "application/json"}, orjson.dumps(shown(stored)))
+        reply = Reply(202, {"Content-Type": "application/json"}, dumps(ScheduledOut(stored).data))
         if use is not None:
             run(idempotency.completing(use, reply))
     return reply
@@ -127,23 +128,6 @@ def _hours(body: dict[str, Any]) -> CustomerHours | None:
     if not zones:
         raise InvalidRequest.of(**{customer_hours.MEMBER: customer_hours.NO_ZONE})
     return hours.within(zones)
-
-
-def shown(message: ScheduledMessage) -> dict[str, Any]:
-    """A scheduled message as the API answers with it."""
-    return {
-        "id": message.public_id,
-        "status": message.status,
-        "send_at": isoformat(message.send_at),
-        "customer_hours": customer_hours.shown(message.customer_hours),
-        "phone_number_id": message.phone_number_id,
-        "http_status": message.http_status,
-        "wamid": message.wamid,
-        "response": orjson.Fragment(bytes(message.response)) if message.response is not None else None,
-        "event_id": ids.encode(ids.EVENT, message.event_id) if message.event_id else None,
-        "sent_at": isoformat(message.sent_at) if message.sent_at else None,
-        "created_at": isoformat(message.created_at),
-    }
 
 
 def messages(

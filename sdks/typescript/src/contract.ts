@@ -9263,7 +9263,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string;
         };
-        /** @description As `schedule.shown` makes it. */
+        /** @description A message that was given a time, and what became of it. */
         Scheduled: {
             /** @description The scheduled message: `sch_` and 26 characters. */
             id: string;

@@ -4185,7 +4185,7 @@ class RepeatedBatch(TypedDict):
 
 class Scheduled(TypedDict):
     """
-    As `schedule.shown` makes it.
+    A message that was given a time, and what became of it.
     """
 
     id: str
