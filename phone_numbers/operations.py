@@ -36,7 +36,10 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNum
         .first()
     )
     if number is None:
-        raise NotFound("There is no such number.")
+        raise NotFound(
+            "There is no such number.",
+            hint="Name it by its phone_number_id: GET /v1/numbers lists yours of the key's environment.",
+        )
     return number
 
 

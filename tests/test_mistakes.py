@@ -1,5 +1,6 @@
 """Typical mistakes of integrators: each answer says what is wrong and what to do about it."""
 
+import gzip
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -165,7 +166,7 @@ MISTAKES = [
         "/v1/numbers",
         403,
         "another tenant",
-        "tenant's key",
+        "Leave X-Service-Tenant out",
         headers={"X-Service-Tenant": UUID},
     ),
     Mistake(
@@ -230,6 +231,37 @@ MISTAKES = [
         "not valid JSON",
         "column",
         b'{"name": "x",}',
+    ),
+    Mistake(
+        "compressed body",
+        "POST",
+        "/v1/api-keys",
+        400,
+        "The body is compressed",
+        "without Content-Encoding",
+        gzip.compress(b'{"name": "x"}'),
+    ),
+    Mistake(
+        "JSON in UTF-16",
+        "POST",
+        "/v1/api-keys",
+        400,
+        "in UTF-8",
+        "send the request again",
+        "{}".encode("utf-16"),
+    ),
+    Mistake("id of a message", "GET", "/v1/events/wamid.1", 404, "no such", "belongs to /v1/messages/{id}"),
+    Mistake(
+        "id of an event",
+        "GET",
+        "/v1/messages/batch/evt_1/items",
+        404,
+        "no such",
+        "belongs to /v1/events/{id}",
+    ),
+    Mistake("id of its kind", "GET", "/v1/messages/batch/bat_1/items", 404, "no such batch", "Check the id"),
+    Mistake(
+        "number by its digits", "GET", "/v1/numbers/+919800000001", 404, "no such number", "phone_number_id"
     ),
     Mistake(
         "list instead of object",
@@ -524,7 +556,7 @@ MISTAKES = [
         "six digits",
         {"pin": "12345"},
     ),
-    Mistake("unknown number", "GET", "/v1/numbers/999", 404, "", "Check the id"),
+    Mistake("unknown number", "GET", "/v1/numbers/999", 404, "", "phone_number_id"),
     Mistake(
         "rejection without reason",
         "POST",

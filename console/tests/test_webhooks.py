@@ -255,7 +255,7 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
         ({"phone_number_ids": "+91"}, "digits only"),
         ({"timeout_seconds": "31"}, "less than or equal to 30"),
         ({"batch_milliseconds": "9"}, "This field is required."),
-        ({"batch_events": "5", "ordered": "on"}, "gets one event after another"),
+        ({"batch_events": "5", "ordered": "on"}, "sends one event after another"),
         ({"format": "meta"}, "the handshake shows it"),
         ({"verify_token": "t"}, "Only endpoints with"),
     ],

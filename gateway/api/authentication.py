@@ -343,7 +343,10 @@ def check_tenant_caller(
     if caller.tenant is None:
         raise Forbidden
     if caller.kind != "app_key" and chosen is not None and chosen.lower() != str(caller.tenant.id):
-        raise Forbidden("This key belongs to another tenant.")
+        raise Forbidden(
+            "This key belongs to another tenant.",
+            hint=f"Leave {TENANT_HEADER} out: it is for platform keys.",
+        )
     check_scope(caller, scope, method=method)
     if caller.tenant.status in ON_A_MOVE:
         raise TenantMoving

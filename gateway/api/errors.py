@@ -17,6 +17,7 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
+from gateway import ids
 from gateway.database.transactions import is_outage
 
 
@@ -290,7 +291,30 @@ def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpR
     """REST framework's hook: every exception of a view becomes an answer in the service's form."""
     request = context.get("request")
     error = as_service_error(exception, view=context.get("view"))
+    if request is not None and error.advice == NotFound.hint:
+        error.advice = _place_of_id(request.path) or error.advice
     return error_response(error, getattr(request, "_request", request))
+
+
+_PLACES = {
+    "wamid.": "/v1/messages/",
+    ids.BATCH: "/v1/messages/batch/",
+    ids.SCHEDULED: "/v1/messages/scheduled/",
+    ids.EVENT: "/v1/events/",
+    ids.DELIVERY: "/v1/webhook-deliveries/",
+    ids.CONNECT_SESSION: "/v1/connect-sessions/",
+    ids.REQUEST: "/v1/requests/",
+}
+"""How ids begin, and the path before them."""
+
+
+def _place_of_id(path: str) -> str | None:
+    """What to call instead, where an id in a path is one of another kind of object."""
+    for part in path.split("/"):
+        for beginning, place in _PLACES.items():
+            if part.startswith(beginning) and path.partition(part)[0] != place:
+                return f"An id that begins with `{beginning}` belongs to {place}{{id}}."
+    return None
 
 
 def as_service_error(exception: Exception, view: Any = None) -> ServiceError:

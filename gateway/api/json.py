@@ -83,6 +83,7 @@ MOST_VALUES = 20_000
 """Values in all. A mebibyte can hold 100,000 members, which take long to hash."""
 MOST_NESTED = 200
 """Arrays and objects inside each other: more are refused, since what holds a body nests it deeper still."""
+_GZIP = b"\x1f\x8b"
 _ENCODER_NESTS = 254
 """How deep orjson writes: beyond, it raises."""
 
@@ -94,7 +95,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ParseError(f"The body is not valid JSON: {error}.") from None
+        if body.startswith(_GZIP):
+            raise ParseError("The body is compressed: send it as it is, without Content-Encoding.") from None
+        raise ParseError(f"The body is not valid JSON in UTF-8: {error}.") from None
     if not isinstance(data, dict):
         raise ParseError("The body must be a JSON object.")
     if body.count(b"[") + body.count(b"{") > MOST_NESTED and _is_nested_too_deep(data):

@@ -344,7 +344,7 @@ def _require_batches(endpoint: Endpoint) -> None:
     if collects and endpoint.rate_per_second is not None:
         problems["rate_per_second"] = "Does not go with `quiet_seconds`, which sends several events at once."
     if batches and endpoint.ordered:
-        problems["batch"] = "An `ordered` endpoint gets one event after another."
+        problems["batch"] = "Does not go with `ordered`, which sends one event after another."
     if (batches or collects) and endpoint.format == Endpoint.Format.META:
         problems["format"] = "Meta's own form has one event in each request."
     if problems:
