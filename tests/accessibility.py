@@ -112,12 +112,16 @@ def session_of(user: User) -> str:
 
 @contextmanager
 def window(browser: Browser, url: str, session: str | None = None, width: int = PHONE) -> Iterator[Page]:
-    """A page of a window, of nobody or of a session. Fails if a page did what its content security policy refuses."""
+    """A page of a window, of nobody or of a session; every document in it has axe.
+
+    Fails if a page did what its content security policy refuses.
+    """
     context: BrowserContext = browser.new_context(
         base_url=url, reduced_motion="reduce", viewport={"width": width, "height": 740}
     )
     if session is not None:
         context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
+    context.add_init_script(path=AXE)
     page, refused = context.new_page(), list[str]()
 
     def note(message: ConsoleMessage) -> None:
@@ -141,7 +145,6 @@ def complaints_here(page: Page, name: str) -> list[str]:
     """What is wrong with what a window shows now, in light and dark."""
     page.emulate_media(color_scheme="light")
     page.evaluate(AT_REST)
-    page.evaluate(AXE.read_text())
     found = [f"{name} {problem}" for problem in [*violations(page), *low_contrast(page, "light")]]
     if (pixels := page.evaluate(TOO_WIDE)) > 0:
         found.append(f"{name} is {pixels} px too wide")
