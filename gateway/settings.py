@@ -559,7 +559,7 @@ if BILLING_INSTALLED:
 UNFOLD = {
     "SITE_TITLE": f"{SERVICE_NAME.capitalize()} staff",
     "SITE_HEADER": f"{SERVICE_NAME.capitalize()} staff",
-    "SITE_SYMBOL": "forum",
+    "SITE_ICON": "tenants.staff.site.favicon",
     "SITE_URL": "/console",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.staff.site.favicon"}],
     "COLORS": {
