@@ -5,7 +5,7 @@ Open while an account waits for approval as well: nothing in the sandbox reaches
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -280,46 +280,39 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
 def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> HttpResponse:
     """Call the business, or do something with a call: its action and its id."""
     action, _, call_id = argument.partition(" ")
-
-    def call(number: str | None) -> None:
+    with _acting(request, visit) as number:
         if call_id:
             control.act_on_call(visit.tenant.id, call_id=call_id, action=action)
         else:
             control.call_business(visit.tenant.id, phone_number_id=number, **{"from": customer})
-
-    return _act(request, visit, customer, call)
+    return _back(request, customer)
 
 
 def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> HttpResponse:
     """Stop or resume marketing messages, as in WhatsApp's own settings."""
-
-    def prefer(number: str | None) -> None:
+    with _acting(request, visit) as number:
         control.prefer(visit.tenant.id, customer=customer, value=value, phone_number_id=number)
         wish = "no marketing" if value == "stop" else "marketing again"
         messages.success(request, f"The business learns that you want {wish}.")
-
-    return _act(request, visit, customer, prefer)
+    return _back(request, customer)
 
 
 def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str, Any]) -> HttpResponse:
-    def write(number: str | None) -> None:
+    with _acting(request, visit) as number:
         control.write(visit.tenant.id, {**said, "from": customer, "phone_number_id": number})
+    return _back(request, customer)
 
-    return _act(request, visit, customer, write)
 
-
-def _act(
-    request: HttpRequest, visit: Visit, customer: str, act: Callable[[str | None], object]
-) -> HttpResponse:
-    """Act as the customer, and go back to the conversation; what fails is said there."""
+@contextmanager
+def _acting(request: HttpRequest, visit: Visit) -> Iterator[str | None]:
+    """Act as a customer of the number that was chosen; the next page says what fails."""
     try:
         with _asking_simulator(visit), or_404():
-            act(request.POST.get("number") or None)
+            yield request.POST.get("number") or None
     except InvalidRequest as error:
         messages.error(request, error.text)
     except control.FAILURES:
         messages.error(request, "The sandbox did not answer. Try again in a minute.")
-    return _back(request, customer)
 
 
 def _explain(request: HttpRequest, form: Form) -> None:
