@@ -313,7 +313,8 @@ class Batches(Machine):
             now(),
             retryable=not accepted,
         )
-        held_batch.record(held, held_batch.number_of(held), [result])
+        number = held_batch.number_of(held.tenant_id, held.environment, held.phone_number_id)
+        held_batch.record(held, number, [result])
         if (item.status, item.by) == ("pending", held.lease):
             item.status = "accepted" if accepted else "failed"
 

@@ -14,7 +14,6 @@ is claimed once more to end it: its unsent items are skipped (decision "Messages
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 from uuid import UUID
 
 import orjson
@@ -319,34 +318,13 @@ def take_over(held: Held) -> list[ClaimedItem]:
             return [ClaimedItem(idx, bytes(body)) for idx, body in cursor]
 
 
-class OfNumber(Protocol):
-    """What is sent from a number of a tenant: a batch, or a scheduled message."""
-
-    @property
-    def tenant_id(self) -> UUID:
-        """The tenant."""
-        ...
-
-    @property
-    def environment(self) -> str:
-        """The number's environment."""
-        ...
-
-    @property
-    def phone_number_id(self) -> str:
-        """The number."""
-        ...
-
-
-def number_of(sent: OfNumber) -> Sender:
-    """The number as it is now; one that is gone reads as disconnected."""
-    return sender(
-        tenant_id=sent.tenant_id, environment=sent.environment, from_=sent.phone_number_id
-    ) or Sender(
-        phone_number_id=sent.phone_number_id,
+def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender:
+    """A tenant's number as it is now; one that is gone reads as disconnected."""
+    return sender(tenant_id=tenant_id, environment=environment, from_=phone_number_id) or Sender(
+        phone_number_id=phone_number_id,
         waba_id="",
         token="",
-        environment=sent.environment,
+        environment=environment,
         connection_state="disconnected",
         connection_detail="account_removed",
         digits="",

@@ -185,9 +185,10 @@ class ScheduledSends:
         for message in claimed:
             owner = message.tenant_id, message.environment, message.phone_number_id
             groups.setdefault(owner, []).append(message)
-        for (_, _, phone_number_id), messages in groups.items():
+        for owner, messages in groups.items():
+            phone_number_id = owner[2]
             before = self._of_number.get(phone_number_id)
-            task = asyncio.create_task(self._send_all(messages, before))
+            task = asyncio.create_task(self._send_all(owner, messages, before))
             self._of_number[phone_number_id] = task
             task.add_done_callback(partial(self._ended, phone_number_id))
 
@@ -201,12 +202,14 @@ class ScheduledSends:
             log.error("scheduled_send_crashed", exc_info=error)
         self._process.woken.set()
 
-    async def _send_all(self, messages: list[Claimed], before: "asyncio.Task[None] | None") -> None:
+    async def _send_all(
+        self, owner: tuple[UUID, str, str], messages: list[Claimed], before: "asyncio.Task[None] | None"
+    ) -> None:
         """Send messages of one number, in the order of their ids, at its pace."""
         if before is not None:
             await asyncio.wait([before])
         safe_until = time.monotonic() + SAFE_SECONDS
-        number: Sender = await self._until_done(held_batch.number_of, messages[0])
+        number: Sender = await self._until_done(held_batch.number_of, *owner)
         pacer = self._pacers.setdefault(
             number.phone_number_id, Pacer(phone_number_id=number.phone_number_id, rate=1)
         )

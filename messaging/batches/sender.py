@@ -343,7 +343,8 @@ class BatchRun:
     async def _look_at_number(self) -> None:
         if time.monotonic() - self.facts_at >= FACTS_SECONDS:
             self.facts_at = time.monotonic()
-            self.number = await self._until_done(held_batch.number_of, self.held)
+            owner = self.held.tenant_id, self.held.environment, self.held.phone_number_id
+            self.number = await self._until_done(held_batch.number_of, *owner)
             self.pacer.rate = held_batch.rate_now(self.held, self.number)
 
     async def _beat(self) -> None:

@@ -533,7 +533,7 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
         held_batch.take(late, first=2, count=2)
     with pytest.raises(held_batch.BatchLeaseLost):
         held_batch.renew(late)
-    number = held_batch.number_of(late)
+    number = held_batch.number_of(late.tenant_id, late.environment, late.phone_number_id)
     held_batch.record(
         late,
         number,
@@ -556,7 +556,7 @@ def test_a_late_result_is_left_alone_once_the_next_runner_reports_on_its_item(
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     (holder,) = held_batch.claim_batches(10)
     (interrupted,) = held_batch.take_over(holder)
-    number = held_batch.number_of(late)
+    number = held_batch.number_of(late.tenant_id, late.environment, late.phone_number_id)
     held_batch.record(
         late,
         number,

@@ -269,7 +269,11 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     assert orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))["response"] == after["response"]
     assert received(simulator, number) == []
     # The killed process was only slow: its result comes too late and changes nothing.
-    scheduled.record(claimed, held_batch.number_of(claimed), scheduled.Result(b"{}", accepted=True))
+    scheduled.record(
+        claimed,
+        held_batch.number_of(number.tenant_id, "live", number.phone_number_id),
+        scheduled.Result(b"{}", accepted=True),
+    )
     assert api.get(path).json() == after
     assert Event.objects.filter(type="message.outbound").count() == 1
 
@@ -390,11 +394,11 @@ def test_what_was_claimed_long_ago_is_given_back_unsent(
     looked_up = []
     number_of = held_batch.number_of
 
-    def slow_at_first(message: Any) -> Any:
+    def slow_at_first(*owner: Any) -> Any:
         looked_up.append(len(received(simulator, number)))
         if len(looked_up) == 1:
             time.sleep(2 * safe)  # the stall's own length
-        return number_of(message)
+        return number_of(*owner)
 
     safe = 0.5
     monkeypatch.setattr(scheduled, "SAFE_SECONDS", safe)
