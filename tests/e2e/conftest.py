@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,6 +93,11 @@ class Stack:
         """The id of the process that runs a module, if it runs."""
         running = self.processes().items()
         return next((number for number, words in running if words[1:3] == ["-m", module]), None)
+
+    @cached_property
+    def staff_token(self) -> str:
+        """A console token of the run's staff member."""
+        return self.manage("console_token", self.ready["staff_email"]).splitlines()[-1]
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         """A call of the gateway as the demo customer."""
