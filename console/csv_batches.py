@@ -157,7 +157,8 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
             phone_number_ids=[chosen.choice.cleaned_data["from_"]],
             customers=[to for _, to, _ in found.messages],
         )
-        opted_out = [(row, to) for row, to, _ in found.messages if any(to == each for _, each in stopped)]
+        customers = {customer for _, customer in stopped}
+        opted_out = [(row, to) for row, to, _ in found.messages if to in customers]
         context |= {
             "found": found,
             "opted_out": opted_out[:ROWS_SHOWN],

@@ -64,6 +64,14 @@ ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
 RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 """  # noqa: S608 - only expressions of this module are formatted in
 
+# As arrays: the ten thousand customers of a file as single parameters take longer than their rows.
+_AMONG = f"""
+SELECT o.phone_number_id, o.customer FROM messaging_optout o
+WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
+  AND o.phone_number_id = ANY(%(phone_number_ids)s::text[]) AND o.customer = ANY(%(customers)s::text[])
+  AND {_STATE.format(row="o")}
+"""  # noqa: S608 - only an expression of this module is formatted in
+
 
 class Said(NamedTuple):
     """What a customer said about marketing messages."""
@@ -115,14 +123,17 @@ def among(
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
     """Those of these customers, by wa_id or user_id, who opted out: each with the number that it opted out of."""
-    rows = OptOut.objects.filter(
-        STOPPED,
-        tenant_id=tenant_id,
-        environment=environment,
-        phone_number_id__in=set(phone_number_ids),
-        customer__in=set(filter(None, customers)),
-    )
-    return set(rows.values_list("phone_number_id", "customer"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _AMONG,
+            {
+                "tenant_id": tenant_id,
+                "environment": environment,
+                "phone_number_ids": list(set(phone_number_ids)),
+                "customers": list(set(filter(None, customers))),
+            },
+        )
+        return set(cursor.fetchall())
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:

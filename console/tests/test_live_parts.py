@@ -1,5 +1,6 @@
 """Parts of a page that refresh themselves, in Chromium: what a lost stream shows, and an endpoint's waiting count."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -69,3 +70,20 @@ def test_the_count_of_what_waits_goes_down_by_itself_and_the_focus_stays(
 def _deliver() -> None:
     Delivery.objects.update(status=Delivery.Status.DELIVERED, next_attempt_at=None)
     connection.close()
+
+
+def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(session: str, live_server: Any) -> None:
+    """htmx keeps pages that it leaves in the session storage, unless it is told not to."""
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, 1280) as page:
+            page.goto("/console/deliveries")
+            page.get_by_label("Status", exact=True).focus()
+            page.get_by_label("Status", exact=True).select_option("delivered")
+            expect(page).to_have_url(re.compile(r"/console/deliveries\?status=delivered$"))
+            expect(page.get_by_label("Status", exact=True)).to_be_focused()
+            assert page.evaluate("sessionStorage.getItem('htmx-history-cache')") is None
+            page.get_by_role("link", name="Without Status: Delivered").click()
+            expect(page).to_have_url(re.compile("/console/deliveries$"))
+
+    in_chromium(journey)

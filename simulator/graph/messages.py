@@ -21,7 +21,6 @@ from simulator.message_templates.checks import check_parameters, find_template
 from simulator.world.identifiers import message_id
 from simulator.world.records import Account, Message, Number
 
-_WINDOW_SECONDS = 24 * 3600
 _FREE_OF_WINDOW = {"template", "reaction"}
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]+")
 _OBJECTS = {
@@ -80,7 +79,7 @@ async def send(call: Call) -> bytes:
     call.sim.add_message(message)
     if body.get("type") == "reaction":
         call.sim.react(body["reaction"])
-    failure = effect.failed or _window_failure(call, message)
+    failure = effect.failed or (None if group else _window_failure(call, message))
     wrong_file = media_problem(call, body)
     if not effect.is_silent:
         call.sim.statuses.accepted(
@@ -229,8 +228,8 @@ def _check_template(
 def _window_failure(call: Call, message: Message) -> int | None:
     if not call.sim.settings.recipients.window or message.body.get("type") in _FREE_OF_WINDOW:
         return None
-    last = call.sim.state.messages.last_inbound.get((message.phone_number_id, message.customer), 0.0)
-    return None if message.timestamp - last <= _WINDOW_SECONDS else 131047
+    is_open = call.sim.state.messages.is_open(message.phone_number_id, message.customer, message.timestamp)
+    return None if is_open else 131047
 
 
 def register(table: Table) -> None:

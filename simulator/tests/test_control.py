@@ -12,8 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from simulator import customers, request_log
 from simulator.app import make_app
 from simulator.config import Config
+from simulator.parts import SIMULATOR
 from simulator.tests.conftest import CUSTOMER, NUMBER, TOKEN, WABA, Gateway, Graph, until
 from simulator.world import conversation_log, state
+from simulator.world.conversation_log import WINDOW_SECONDS
 
 
 async def test_seeding_twice_gives_the_same(graph: Graph) -> None:
@@ -264,10 +266,17 @@ async def test_the_state_survives_a_restart(tmp_path: Path) -> None:
         template_id = (await response.json())["id"]
     async with client.put("/sim/inboxes/shop", json={"secrets": ["whsec_c2VjcmV0"]}):
         pass
+    inbound = {"phone_number_id": number, "from": CUSTOMER, "text": "hi"}
+    async with client.post("/sim/inbound", json=inbound) as response:
+        assert response.ok
     await until(lambda: config.state_file is not None and config.state_file.exists())
     await client.close()
 
     client = await serve(config)
+    sim = client.app[SIMULATOR]
+    assert sim.state.messages.is_open(number, CUSTOMER, time.time())
+    assert not sim.state.messages.is_open(number, CUSTOMER, time.time() + WINDOW_SECONDS)
+    assert not sim.state.messages.is_open(number, "919800000099", time.time())
     async with client.get(f"/v25.0/{number}", headers=headers) as response:
         assert response.status == 200
     async with client.get(f"/v25.0/{template_id}", headers=headers) as response:
@@ -312,7 +321,7 @@ async def test_a_busy_number_forgets_its_own_messages(graph: Graph) -> None:
     rows = (await graph.control("GET", f"messages?phone_number_id={NUMBER}"))["data"]
     assert len(rows) == 3
     assert kept["id"] in graph.sim.state.messages
-    assert graph.sim.state.messages.last_inbound[other, CUSTOMER]
+    assert graph.sim.state.messages.is_open(other, CUSTOMER, time.time())
 
 
 async def test_what_an_account_knows_of_a_customer_no_other_sees(graph: Graph) -> None:

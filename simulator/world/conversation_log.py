@@ -10,6 +10,9 @@ import orjson
 
 from simulator.world.records import Message
 
+WINDOW_SECONDS = 24 * 3600
+"""How long after a customer's message the business may write without a template."""
+MOST_WINDOWS = 100_000
 MOST_BYTES = 512 * 1024 * 1024
 MOST_BYTES_OF_NUMBER = 32 * 1024 * 1024
 
@@ -23,7 +26,8 @@ class ConversationLog:
         self._bytes_of_number: defaultdict[str, int] = defaultdict(int)
         self._of_number: dict[str, deque[Message]] = {}
         self._of_customer: dict[tuple[str, str], deque[Message]] = {}
-        self.last_inbound: dict[tuple[str, str], float] = {}
+        self._last_inbound: dict[tuple[str, str], float] = {}
+        """When each customer wrote to a number within the window, the latest last. Messages are forgotten before."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -73,12 +77,29 @@ class ConversationLog:
         own.append(message)
         self._of_customer.setdefault((message.phone_number_id, message.customer), deque()).append(message)
         if message.direction == "inbound":
-            self.last_inbound[message.phone_number_id, message.customer] = message.timestamp
+            self.open_window(message.phone_number_id, message.customer, message.timestamp)
         of_number = self._bytes_of_number
         while len(own) > most_of_number or of_number[message.phone_number_id] > MOST_BYTES_OF_NUMBER:
             self._forget(own[0])
         while len(self._by_id) > most or self._bytes > MOST_BYTES:
             self._forget(next(iter(self._by_id.values())))
+
+    def open_window(self, phone_number_id: str, customer: str, timestamp: float) -> None:
+        """Note that a customer wrote to a number; what is over, and the oldest of too many, are forgotten."""
+        windows = self._last_inbound
+        windows[phone_number_id, customer] = max(
+            timestamp, windows.pop((phone_number_id, customer), timestamp)
+        )
+        while len(windows) > MOST_WINDOWS or next(iter(windows.values())) < timestamp - WINDOW_SECONDS:
+            del windows[next(iter(windows))]
+
+    def is_open(self, phone_number_id: str, customer: str, at: float) -> bool:
+        """Whether a customer wrote to a number within the window before a moment."""
+        return at - self._last_inbound.get((phone_number_id, customer), 0.0) <= WINDOW_SECONDS
+
+    def windows(self) -> list[tuple[str, str, float]]:
+        """The customers who wrote within the window, the latest last."""
+        return [(*key, timestamp) for key, timestamp in self._last_inbound.items()]
 
     def _count_bytes(self, message: Message, size: int) -> None:
         self._bytes += size
@@ -94,4 +115,3 @@ class ConversationLog:
         conversation.popleft()
         if not conversation:
             del self._of_customer[key]
-            self.last_inbound.pop(key, None)

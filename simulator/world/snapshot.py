@@ -1,7 +1,7 @@
 """The part of the state that survives a restart, in one JSON file (`SIMULATOR_STATE`).
 
 Accounts, numbers, tokens, templates, profiles, overrides and inbox secrets are kept, so that tokens stored in
-the gateway go on working; messages, media and received requests are not.
+the gateway go on working, and who wrote within 24 hours; messages, media and received requests are not.
 """
 
 import asyncio
@@ -65,6 +65,7 @@ class Snapshot:
             "customers": state.customers,
             "user_ids": state.user_ids,
             "app_subscription": state.app_subscription,
+            "windows": state.messages.windows(),
             "inboxes": self._inboxes.saved(),
         }
 
@@ -94,4 +95,6 @@ class Snapshot:
         state.user_ids = content["user_ids"]
         state.app_subscription = content["app_subscription"]
         state.objects = content.get("objects", {})
+        for phone_number_id, customer, timestamp in content.get("windows", []):
+            state.messages.open_window(phone_number_id, customer, timestamp)
         self._inboxes.restore(content["inboxes"])
