@@ -430,6 +430,7 @@ class _Dispatcher:
             self.lines.has_next(delivery)
             and time.monotonic() - delivery.claimed_monotonic < LINE_SECONDS
             and not self.egress.is_on
+            and not _stopping.is_set()
         )
 
     def _end(self, sending: Sending) -> None:
