@@ -17,7 +17,7 @@ from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business
 
 MESSAGES, OVER_SECONDS, NUMBERS = 300, 15, 10
-"""Messages of each run, whose times lie so many seconds apart at most, over so many numbers."""
+"""Messages of each run, the seconds over which their times are spread, and the numbers that send them."""
 SENDS_A_SECOND, BATCH = 50, 5_000
 LATEST = 2_000.0
 

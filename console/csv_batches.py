@@ -5,7 +5,7 @@ time.
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -206,7 +206,7 @@ def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:
     """Send the first message of the file to the number of its author, and say what came of it."""
     typed = request.POST["try_to"]
     to = typed_number(typed)
-    first = next(iter(chosen.filled_bodies()), None)
+    first = chosen.first_message()
     if to is None or lacks_country_code(typed):
         messages.error(request, "Give your number with its country code, e.g. +91 98000 00001.")
     elif first is not None:
@@ -251,11 +251,11 @@ class Chosen:
     def is_complete(self) -> bool:
         return self.columns is not None and self.columns.is_valid()
 
-    def filled_bodies(self) -> Iterator[dict[str, Any]]:
-        """The messages of the rows that can be sent; none while the choices are not complete."""
+    def first_message(self) -> dict[str, Any] | None:
+        """The message of the first row that can be sent; None without one, or while the choices are not complete."""
         if self.columns is None or self.document is None or not self.is_complete:
-            return iter(())
-        return csv_batches.bodies(self.document, self.columns.filled(keep=1))
+            return None
+        return next(csv_batches.bodies(self.document, self.columns.filled(keep=1)), None)
 
     @classmethod
     def of(cls, visit: Visit, table: Table, given: Mapping[str, str]) -> "Chosen":

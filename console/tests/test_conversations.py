@@ -526,7 +526,7 @@ def test_a_delivery_says_which_status_of_whose_message(tenant: Tenant, browser: 
 
 
 def test_home_says_who_waits_and_how_the_numbers_are(
-    tenant: Tenant, browser: Client, here: PhoneNumber
+    tenant: Tenant, browser: Client, stranger: Client, other_tenant: Tenant, here: PhoneNumber
 ) -> None:
     inbound(tenant, "Hello?", name="Asha R")
     number_of(tenant, waba_id="100200300400500", phone_number_id="2")
@@ -537,6 +537,12 @@ def test_home_says_who_waits_and_how_the_numbers_are(
     home = " ".join(re.sub(r"<[^>]+>", " ", text(browser, "/console")).split())
     assert "Conversations 1 unread Asha R Hello?" in home
     assert "Numbers 1 of 2 connected +91 98000 00002" in home
+    # Another business sees neither, though it has conversations on.
+    turn_on(other_tenant)
+    theirs = text(stranger, "/console")
+    assert "Nobody waits for an answer." in theirs
+    assert "Hello?" not in theirs
+    assert "of 2 connected" not in theirs
     # Another environment has neither, and roles that may not read them see none.
     browser.post("/console/preferences", {"environment": "test"})
     assert "unread" not in text(browser, "/console")

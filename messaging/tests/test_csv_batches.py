@@ -323,14 +323,24 @@ def test_a_file_may_leave_out_customers_who_opted_out(
 
 
 def test_customers_who_opted_out_are_named_before_anything_is_sent(
-    browser: Client, tenant: Tenant, number: PhoneNumber, template: MessageTemplate
+    browser: Client,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    number: PhoneNumber,
+    template: MessageTemplate,
 ) -> None:
-    for sender in (number.phone_number_id, "another number"):
+    own, other = number.phone_number_id, "919812345679"
+    for tenant_id, environment, sender, customer in (
+        (tenant.id, "live", own, "919812345678"),
+        (tenant.id, "live", "another number", other),
+        (tenant.id, "test", own, other),
+        (other_tenant.id, "live", own, other),
+    ):
         OptOut.objects.create(
-            tenant_id=tenant.id,
-            environment="live",
+            tenant_id=tenant_id,
+            environment=environment,
             phone_number_id=sender,
-            customer="919812345678" if sender == number.phone_number_id else "919812345679",
+            customer=customer,
             id=uuid7(),
             wrote_stop=True,
             wrote_at=now(),

@@ -164,7 +164,7 @@ def test_a_workflow_receives_answers_and_ends(stack: Stack, editor: Editor) -> N
 
 
 def _succeeded(editor: Editor, count: int) -> None:
-    """Wait for so many executions, all without an error."""
+    """Wait for a number of executions, all without an error."""
 
     def ended() -> list[dict[str, Any]] | None:
         found: list[dict[str, Any]] = editor.call("GET", "/executions")["results"]
