@@ -13,8 +13,7 @@ from uuid import UUID
 from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import TruncMonth
 
-from billing.ledger_models import LedgerEntry, LedgerPosting
-from billing.models import BillingSnapshot
+from billing.models import BillingSnapshot, LedgerEntry, LedgerPosting
 from billing.pricing.money import plain
 from billing.pricing.periods import Period, ist_date
 from billing.pricing.plan import CURRENCY

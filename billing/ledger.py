@@ -13,8 +13,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, Sum
 
-from billing.ledger_models import LedgerEntry, LedgerPosting
-from billing.models import CreditNote, Invoice, PaymentAttempt, Refund
+from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting, PaymentAttempt, Refund
 from billing.pricing.money import SMALLEST_PAISE
 from tenants.models import Tenant
 

@@ -21,8 +21,7 @@ from billing.admin.money_acts import MoneyActsAdmin, money_action
 from billing.buyers import countries
 from billing.einvoices import registration
 from billing.invoices import mailing, payment_state, pdf
-from billing.ledger_models import LedgerEntry, LedgerPosting
-from billing.models import CreditNote, Invoice
+from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
 from billing.pricing.periods import indian_date as day

@@ -15,8 +15,7 @@ from django.db.models import QuerySet
 from billing.buyers import profiles
 from billing.isolation import each
 from billing.mails import messages
-from billing.models import Invoice, Mandate, PaymentAttempt
-from billing.payment_models import ATTEMPT
+from billing.models import ATTEMPT, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates, settlement
 from billing.payments.provider import (
     Link,

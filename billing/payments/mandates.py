@@ -17,9 +17,8 @@ from django.db import transaction
 from billing import ledger
 from billing.buyers import profiles
 from billing.isolation import each
-from billing.ledger_models import LedgerEntry, LedgerPosting
 from billing.mails import messages
-from billing.models import INDIA, Mandate
+from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
     MandateState,
     Payer,

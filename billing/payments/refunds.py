@@ -13,8 +13,7 @@ from django.db import IntegrityError, transaction
 
 from billing import ledger
 from billing.isolation import each
-from billing.models import PaymentAttempt, Refund
-from billing.payment_models import REFUND
+from billing.models import REFUND, PaymentAttempt, Refund
 from billing.payments import attempts, corrections
 from billing.payments.provider import (
     ProviderRefused,

@@ -13,8 +13,7 @@ from django.db import transaction
 
 from billing import ledger
 from billing.isolation import each
-from billing.ledger_models import LedgerEntry, LedgerPosting
-from billing.models import SettledItem
+from billing.models import LedgerEntry, LedgerPosting, SettledItem
 from billing.payments.provider import Settled, Settlement, provider
 
 log = structlog.get_logger(__name__)

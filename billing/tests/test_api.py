@@ -11,8 +11,7 @@ from billing.billing_run import run
 from billing.buyers import profiles
 from billing.invoices import invoice_page
 from billing.mails import messages
-from billing.models import BillingProfile, Invoice
-from billing.payment_models import PaymentAttempt
+from billing.models import BillingProfile, Invoice, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.api import limits
