@@ -32,7 +32,7 @@ TDS_RATES = (0, 2, 10)
 
 
 class BillingProfile(models.Model):
-    """Who an invoice is made out to. Written by `buyers/profiles.py`, first from what the sign-up said."""
+    """Who an invoice is made out to. Written by `buyers.py`, first from what the sign-up said."""
 
     tenant = models.OneToOneField(
         Tenant, primary_key=True, on_delete=models.PROTECT, related_name="billing_profile"

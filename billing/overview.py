@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from billing.buyers import parties, profiles
+from billing import buyers
 from billing.mails.messages import REASONS
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
@@ -68,7 +68,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
         next_charge=next_charge(tenant, at),
         mandate=mandates.current(tenant.id),
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
-        billing_profile=profiles.profile_of(tenant),
+        billing_profile=buyers.profile_of(tenant),
         plan=terms_for(tenant.id, period).as_json(),
     )
 
@@ -99,8 +99,8 @@ def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
     period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
     charge = plan.charge_for(len(numbers), terms_for(tenant.id, period))
-    profile = profiles.profile_of(tenant)
-    taxes = gst.taxes(charge, parties.supply(profile, period.end))
+    profile = buyers.profile_of(tenant)
+    taxes = gst.taxes(charge, buyers.supply(profile, period.end))
     return NextCharge(
         period=str(period),
         invoice_on=ist_date(period.end),

@@ -11,8 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import overview
-from billing.buyers import profiles
+from billing import buyers, overview
 from billing.invoices.mailing import waits_for_registration
 from billing.isolation import each
 from billing.mails import messages
@@ -108,14 +107,14 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
     period = Period.of(at)
     if period.end - BEFORE_THE_INVOICE > at:
         return
-    profile = profiles.profile_of(tenant)
-    missing = [name for name in profiles.missing(profile) if name != "billing_email"]
+    profile = buyers.profile_of(tenant)
+    missing = [name for name in buyers.missing(profile) if name != "billing_email"]
     charge = overview.next_charge(tenant, at) if mandate or missing else None
     if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
         total, most = rupees(charge.total_paise), rupees(limit)
         yield "above_limit", str(period), lambda: messages.above_limit(tenant, total=total, limit=most)
     if charge and missing and charge.numbers and charge.period == str(period):
-        waits = profiles.holds_back(profile)
+        waits = buyers.holds_back(profile)
         yield "profile_incomplete", str(period), lambda: messages.profile_incomplete(tenant, missing, waits)
 
 

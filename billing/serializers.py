@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing.buyers import countries, profiles
+from billing import buyers
 from billing.models import (
     TDS_RATES,
     BillingProfile,
@@ -73,7 +73,7 @@ class ProfileIn(serializers.Serializer[dict[str, Any]]):
         return values
 
     def validate_country(self, code: str) -> str:
-        if code not in countries.NAMES:
+        if code not in buyers.COUNTRIES:
             raise serializers.ValidationError("ISO 3166 has no such country. Two letters, e.g. IN.")
         return code
 
@@ -168,10 +168,10 @@ class ProfileOut(serializers.Serializer[BillingProfile]):
     missing = serializers.SerializerMethodField()
 
     def get_complete(self, profile: BillingProfile) -> bool:
-        return not profiles.missing(profile)
+        return not buyers.missing(profile)
 
     def get_missing(self, profile: BillingProfile) -> list[str]:
-        return profiles.missing(profile)
+        return buyers.missing(profile)
 
 
 class BillingOut(serializers.Serializer[Overview]):

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from billing.buyers import parties, profiles
+from billing import buyers
 from billing.isolation import each
 from billing.models import BillingSnapshot
 from billing.pricing import gst, plan
@@ -87,6 +87,6 @@ def _take(tenant: Tenant, period: Period, at: datetime) -> int:
 def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
     """The tax as the invoice will have it. A profile that cannot be read holds back the invoice, not the usage."""
     try:
-        return gst.taxes(charge, parties.supply(profiles.profile_of(tenant), period.end)).total_paise
+        return gst.taxes(charge, buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:
         return charge.tax_paise

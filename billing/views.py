@@ -13,8 +13,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import overview
-from billing.buyers import profiles
+from billing import buyers, overview
 from billing.invoices import invoice_page, pdf
 from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
@@ -93,7 +92,7 @@ class BillingView(BillingViewSet):
     def update_profile(self, request: Request) -> Response:
         changes = checked(ProfileIn(data=request.data))
         tenant_id = tenant_of(request).id
-        profile = profiles.change(
+        profile = buyers.change(
             tenant_id=tenant_id, changes=changes, actor_user_id=caller_of(request).user_id
         )
         if "tds_percent" in changes:

@@ -15,8 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from billing import accounting, overview
-from billing.buyers import countries, profiles
+from billing import accounting, buyers, overview
 from billing.invoices import invoice_page, pdf
 from billing.models import (
     CREDIT_NOTE,
@@ -72,7 +71,7 @@ class ProfileForm(forms.Form):
     country = forms.ChoiceField(
         label="Country",
         initial=INDIA,
-        choices=list(countries.NAMES.items()),
+        choices=list(buyers.COUNTRIES.items()),
     )
     phone = forms.RegexField(
         r"^\+[1-9][0-9]{7,14}\Z",
@@ -91,9 +90,9 @@ class ProfileForm(forms.Form):
     def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
         """Fill the form from a stored profile. A country code outside ISO's list stays a choice, so saving keeps it."""
         super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
-        if stored.country not in countries.NAMES:
+        if stored.country not in buyers.COUNTRIES:
             field = cast("forms.ChoiceField", self.fields["country"])
-            field.choices = [(stored.country, stored.country), *countries.NAMES.items()]
+            field.choices = [(stored.country, stored.country), *buyers.COUNTRIES.items()]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -104,7 +103,7 @@ class ProfileForm(forms.Form):
         return cleaned
 
     def changes(self) -> dict[str, Any]:
-        """The fields for `profiles.change`; an empty tax id, and a rate that was not sent, are left as they were."""
+        """The fields for `buyers.change`; an empty tax id, and a rate that was not sent, are left as they were."""
         kept = {"tax_id", "tds_percent"}
         return {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
 
@@ -178,12 +177,12 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
 def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Change the buyer on future invoices. Issued invoices stay as they are."""
     _require_billing()
-    stored = profiles.profile_of(visit.tenant)
+    stored = buyers.profile_of(visit.tenant)
     form = ProfileForm(request.POST or None, stored=stored)
     if request.method == "POST" and form.is_valid():
         try:
             before = stored.tds_percent
-            changed = profiles.change(
+            changed = buyers.change(
                 tenant_id=visit.tenant.id, changes=form.changes(), actor_user_id=visit.user.pk
             )
             if changed.tds_percent != before:
@@ -197,7 +196,7 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     return render(
         request,
         "console/billing/profile.html",
-        {"form": form, "missing": [_FIELDS[name] for name in profiles.missing(stored)]},
+        {"form": form, "missing": [_FIELDS[name] for name in buyers.missing(stored)]},
         status=400 if form.errors else 200,
     )
 
@@ -264,7 +263,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
     at = now()
     seen = overview.of(visit.tenant, at)
     invoices = Invoice.objects.for_tenant(visit.tenant.id).prefetch_related("credit_notes").order_by("-id")
-    missing = profiles.missing(seen.billing_profile)
+    missing = buyers.missing(seen.billing_profile)
     return render(
         request,
         "console/billing/billing.html",

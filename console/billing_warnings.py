@@ -7,8 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-from billing import overview, restriction
-from billing.buyers import profiles
+from billing import buyers, overview, restriction
 from billing.models import Mandate
 from billing.overview import Overview
 from billing.pricing.money import rupees
@@ -85,6 +84,6 @@ def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
 def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """A profile that the next invoice needs, from ten days before it is issued."""
     charged = seen.next_charge is not None and seen.next_charge.numbers > 0
-    if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and profiles.missing(seen.billing_profile):
+    if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
         text = "The billing profile lacks something that the next invoice needs."
         yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))

@@ -16,8 +16,8 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from billing import buyers
 from billing.billing_run import run as run_billing
-from billing.buyers import profiles
 from billing.models import Invoice
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.conftest import payer as payer
@@ -149,7 +149,7 @@ def test_message_page(record: Record, browser: Client, number: PhoneNumber) -> N
 
 def test_invoice(record: Record, payer: Tenant, settings: Settings) -> None:
     settings.BILLING_ENABLED = True
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
 
     def issue(turn: int) -> None:

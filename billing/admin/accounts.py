@@ -9,10 +9,9 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from billing import terms
+from billing import buyers, terms
 from billing.admin.fields import MonthFilter, RupeesField, StateFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import allowed
-from billing.buyers import countries, profiles
 from billing.models import BillingProfile, BillingSnapshot, PlanVersion
 from billing.pricing.periods import Period
 from billing.templatetags.money import month_name
@@ -34,7 +33,7 @@ class EvidenceForm(DialogForm):
 
 class CountryForm(EvidenceForm):
     country = forms.ChoiceField(
-        label="Country", choices=list(countries.NAMES.items()), widget=UnfoldAdminSelectWidget
+        label="Country", choices=list(buyers.COUNTRIES.items()), widget=UnfoldAdminSelectWidget
     )
 
 
@@ -66,7 +65,7 @@ class BillingProfileAdmin(TenantRowsAdmin):
 
     @display(description="Country", ordering="country")
     def shown_country(self, profile: BillingProfile) -> str:
-        return countries.name_of(profile.country)
+        return buyers.country_name(profile.country)
 
     has_switch_permission = allowed("change_billingprofile")
 
@@ -99,14 +98,14 @@ class BillingProfileAdmin(TenantRowsAdmin):
     )
     def set_country(self, request: HttpRequest, form: CountryForm, object_id: str) -> HttpResponse:
         country = form.cleaned_data["country"]
-        said = f"The country is {countries.name_of(country)}."
+        said = f"The country is {buyers.country_name(country)}."
         return self._decided(request, form, object_id, {"country": country}, said)
 
     def _decided(
         self, request: HttpRequest, form: EvidenceForm, key: str, changes: dict[str, Any], said: str
     ) -> HttpResponse:
         person, evidence = request.user.pk, form.cleaned_data["evidence"]
-        profiles.change(tenant_id=UUID(key), changes=changes, actor_user_id=person, evidence=evidence)
+        buyers.change(tenant_id=UUID(key), changes=changes, actor_user_id=person, evidence=evidence)
         return done(request, said, change_url(BillingProfile, key))
 
 

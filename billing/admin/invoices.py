@@ -15,10 +15,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 
-from billing import accounting, closing, gstr1, ledger
+from billing import accounting, buyers, closing, gstr1, ledger
 from billing.admin.fields import MonthFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import MoneyActsAdmin, money_action
-from billing.buyers import countries
 from billing.einvoices import registration
 from billing.invoices import mailing, payment_state, pdf
 from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting
@@ -66,7 +65,7 @@ def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
 
 def _party(party: dict[str, Any]) -> str:
     """A frozen buyer or seller, a line each."""
-    named = party | {"country": countries.name_of(party.get("country", ""))}
+    named = party | {"country": buyers.country_name(party.get("country", ""))}
     shown = [(name.upper() if name in {"gstin", "pan"} else "", named.get(name)) for name in _PARTY]
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
 

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from billing import ledger
-from billing.buyers import parties, profiles
+from billing import buyers, ledger
 from billing.invoices import credit_notes
 from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
@@ -50,8 +49,8 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
         )
         if Invoice.objects.filter(snapshot=snapshot).exists():
             return False
-        profile = profiles.profile_of(snapshot.tenant)
-        if profiles.holds_back(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
+        profile = buyers.profile_of(snapshot.tenant)
+        if buyers.holds_back(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
             return False
         create(snapshot=snapshot, profile=profile, at=at)
         ledger.set_off(snapshot.tenant_id, at)
@@ -65,7 +64,7 @@ def create(
 
     Within `ledger.account`, with the snapshot locked.
     """
-    supply = parties.supply(profile, at)
+    supply = buyers.supply(profile, at)
     terms = plan.Terms.from_json(snapshot.terms)
     charge = plan.charge_for(snapshot.active_numbers, terms)
     taxes = gst.taxes(charge, supply)
@@ -80,8 +79,8 @@ def create(
         period=snapshot.period,
         issued_at=at,
         due_at=at + timedelta(days=terms.due_days),
-        seller=parties.seller(),
-        buyer=parties.buyer(profile),
+        seller=buyers.seller(),
+        buyer=buyers.buyer(profile),
         place_of_supply=supply.place,
         supply_type=supply.kind,
         endorsement=supply.endorsement,
@@ -124,7 +123,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
             raise Conflict("This invoice was replaced or credited already.")
         credit_notes.write(invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id)
-        profile = profiles.profile_of(snapshot.tenant)
+        profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
         if before:
             # What was credited of the old one for another reason is the customer's still.

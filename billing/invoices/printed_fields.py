@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import segno
 from django.conf import settings
 
-from billing.buyers import countries
+from billing import buyers
 from billing.invoices import payment_state
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
@@ -153,7 +153,7 @@ def _buyer(invoice: Invoice) -> list[str]:
     if buyer["state"]:
         lines.append(f"{buyer['state']} ({buyer['state_code']})")
     if buyer.get("country", "IN") != "IN":
-        lines.append(countries.name_of(buyer["country"]))
+        lines.append(buyers.country_name(buyer["country"]))
         if buyer.get("foreign_tax_id"):
             lines.append(f"Tax number {buyer['foreign_tax_id']}")
     elif buyer["gstin"]:

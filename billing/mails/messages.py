@@ -13,7 +13,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing.buyers import profiles
+from billing import buyers
 from billing.models import BillingMail, CreditNote, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
@@ -136,7 +136,7 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
 
 
 def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: mail.Attachment) -> None:
-    if to := profiles.email_of(tenant):
+    if to := buyers.email_of(tenant):
         mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 from django.db.models import QuerySet
 
-from billing.buyers import profiles
+from billing import buyers
 from billing.isolation import each
 from billing.mails import messages
 from billing.models import ATTEMPT, Invoice, Mandate, PaymentAttempt
@@ -72,10 +72,10 @@ def insert(
 
 
 def payer_of(invoice: Invoice) -> Payer:
-    profile = profiles.profile_of(invoice.tenant)
+    profile = buyers.profile_of(invoice.tenant)
     return Payer(
         name=profile.legal_name or invoice.tenant.name,
-        email=profiles.email_of(invoice.tenant) or "",
+        email=buyers.email_of(invoice.tenant) or "",
         contact=profile.phone,
     )
 

@@ -14,8 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from billing import ledger
-from billing.buyers import profiles
+from billing import buyers, ledger
 from billing.isolation import each
 from billing.mails import messages
 from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
@@ -56,8 +55,8 @@ def ask_for(
     another call makes a page; ProviderUnreachable, ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
-    profile = profiles.profile_of(tenant)
-    if missing := profiles.missing(profile):
+    profile = buyers.profile_of(tenant)
+    if missing := buyers.missing(profile):
         raise InvalidRequest("The billing profile is not complete.", details={"missing": missing})
     if profile.country != INDIA:
         raise InvalidRequest("Autopay needs an account in India. Pay each invoice by its link, with a card.")
@@ -78,7 +77,7 @@ def ask_for(
         return mandate
     try:
         registration = provider(mandate.provider).register_mandate(
-            payer=Payer(profile.legal_name, profiles.email_of(tenant) or "", profile.phone),
+            payer=Payer(profile.legal_name, buyers.email_of(tenant) or "", profile.phone),
             method=method,
             max_amount_paise=max_amount_paise,
             receipt=mandate.public_id,

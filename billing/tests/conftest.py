@@ -9,8 +9,7 @@ from django.db.models import Sum
 from django.test import Client
 from pytest_django import Settings
 
-from billing import ledger
-from billing.buyers import profiles
+from billing import buyers, ledger
 from billing.models import BillingProfile, Invoice, LedgerPosting
 from billing.pricing.periods import Period
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
@@ -91,7 +90,7 @@ def browser(staff: User) -> Client:
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:
     """A live number of a tenant that was connected for these spans. The tenant's State becomes known."""
-    profiles.profile_of(tenant)
+    buyers.profile_of(tenant)
     BillingProfile.objects.filter(tenant=tenant, state_code="").update(state_code="29")
     account, _ = BusinessAccount.objects.get_or_create(
         waba_id=f"2{tenant.pk.int % 10**14}",

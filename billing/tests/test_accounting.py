@@ -11,9 +11,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import accounting, gstr1
+from billing import accounting, buyers, gstr1
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, Invoice, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
@@ -32,7 +31,7 @@ STATE_OF_THE_SELLER = "27"
 @pytest.fixture(params=["within the seller's State", "into another State"])
 def invoice(request: pytest.FixtureRequest, payer: Tenant) -> Invoice:
     """An invoice of ₹590.00."""
-    profiles.profile_of(payer)
+    buyers.profile_of(payer)
     if request.param == "within the seller's State":
         BillingProfile.objects.update(state_code=STATE_OF_THE_SELLER)
     connected(payer, "1", (ist(2026, 11, 3), None))
@@ -48,7 +47,7 @@ def notes_of(month: Period) -> list[tuple[str, float]]:
 
 def test_a_document_has_the_date_and_month_of_indian_time(payer: Tenant) -> None:
     """Between midnight and half past five in India it is still yesterday in UTC."""
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     for minutes in (-1, 1):

@@ -10,9 +10,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from billing import accounting, ledger
+from billing import accounting, buyers, ledger
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing
 from billing.models import (
     BillingProfile,
@@ -40,7 +39,7 @@ SUBMITTED = {"_form_submitted": "on"}
 
 @pytest.fixture
 def invoice(payer: Tenant) -> Invoice:
-    profiles.profile_of(payer)
+    buyers.profile_of(payer)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     return only_invoice(payer)
@@ -102,13 +101,13 @@ def test_support_may_look_and_not_credit(invoice: Invoice) -> None:
 
 def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, payer: Tenant) -> None:
     url = reverse("admin:billing_billingprofile_switch_sez", args=[payer.pk])
-    profiles.change(tenant_id=payer.id, changes={"state_code": "27"})
+    buyers.change(tenant_id=payer.id, changes={"state_code": "27"})
     evidence = {**SUBMITTED, "evidence": "Letter of approval, drive/sez/1"}
     for refused in (evidence, SUBMITTED):  # without a GSTIN, without evidence
         browser.post(url, refused)
         assert not BillingProfile.objects.get().is_sez
         changes = {"tax_id": "27AAPFU0939F1ZV", "address": "1 Hill Road", "city": "Pune"}
-        profiles.change(tenant_id=payer.id, changes=changes)
+        buyers.change(tenant_id=payer.id, changes=changes)
     browser.post(url, evidence)
     assert BillingProfile.objects.get().is_sez
     assert AuditEntry.objects.filter(action="billing.profile").latest("id").details["evidence"]
@@ -124,16 +123,16 @@ def test_a_zone_is_of_the_gstin_that_staff_saw(
     payer: Tenant, settings: Settings, tax_id: str, stays: bool
 ) -> None:
     settings.BILLING_LUT_NUMBERS = {"2627": "AD270326000001X"}
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
-    profiles.change(tenant_id=payer.id, changes={"is_sez": True}, evidence="Letter of approval")
-    profiles.change(tenant_id=payer.id, changes={"tax_id": tax_id})
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes={"is_sez": True}, evidence="Letter of approval")
+    buyers.change(tenant_id=payer.id, changes={"tax_id": tax_id})
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert only_invoice(payer).total_paise == (50_000 if stays else 59_000)
 
 
 def test_staff_set_the_country_on_evidence(browser: Client, payer: Tenant) -> None:
-    profiles.profile_of(payer)
+    buyers.profile_of(payer)
     url = reverse("admin:billing_billingprofile_set_country", args=[payer.pk])
     browser.post(url, {**SUBMITTED, "country": "DE"})
     assert BillingProfile.objects.get().country == "IN"
@@ -254,7 +253,7 @@ def test_an_invoice_is_sent_again_unless_it_is_not_registered(
 
 
 def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     number = only_invoice(payer).number

@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from billing import buyers
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import invoice_page
 from billing.mails import messages
 from billing.models import BillingProfile, Invoice, PaymentAttempt
@@ -46,7 +46,7 @@ def test_while_off_every_route_says_so_after_authentication(
 
 @pytest.fixture
 def invoice(payer: Tenant) -> Invoice:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     for name in ("1", "2", "3"):
         connected(payer, name, (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
@@ -54,7 +54,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 
 def test_the_overview(api: Api, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (now() - timedelta(days=40), None))
     body = api.get("/v1/billing").json()
     assert list(body) == [
@@ -172,7 +172,7 @@ def test_a_bad_profile_is_refused(api: Api, payer: Tenant, bad: dict[str, Any]) 
 def test_a_mandate_is_set_up(api: Api, provider: RunningSimulator, payer: Tenant) -> None:
     error = assert_error(api.post("/v1/billing/mandate", {}), 400, "invalid_request")
     assert "pin" in error["details"]["missing"]
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     answered = api.post("/v1/billing/mandate", {"return_url": "https://shop.example/done"})
     body = answered.json()
     assert answered.status_code == 201
@@ -207,7 +207,7 @@ def test_a_mandate_is_set_up(api: Api, provider: RunningSimulator, payer: Tenant
     ],
 )
 def test_a_bad_mandate_is_refused(api: Api, payer: Tenant, bad: dict[str, Any]) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     error = assert_error(api.post("/v1/billing/mandate", bad), 400, "invalid_request")
     assert list(error["details"]["fields"]) == list(bad)
 
@@ -216,7 +216,7 @@ def test_a_silent_provider_is_502_and_leaves_no_mandate_waiting(
     api: Api, payer: Tenant, settings: Settings
 ) -> None:
     settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9/v1"
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     assert_error(api.post("/v1/billing/mandate", {}), 502, "payment_provider_unreachable")
     assert api.get("/v1/billing").json()["mandate"]["status"] == "expired"
 
@@ -327,7 +327,7 @@ def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> Non
 
 
 def test_a_name_cannot_break_out_of_the_page(api: Api, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes={"legal_name": "<script>alert(1)</script>"})
+    buyers.change(tenant_id=payer.id, changes={"legal_name": "<script>alert(1)</script>"})
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     page = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}").content.decode()

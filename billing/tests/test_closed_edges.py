@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from billing import buyers
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import invoice_page
 from billing.mails import messages
 from billing.models import Invoice, PaymentAttempt
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def invoice(payer: Tenant) -> Invoice:
     """An invoice of ₹590.00."""
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     return only_invoice(payer)
@@ -51,7 +51,7 @@ def test_a_payment_ends_no_trial(browser: Client, payer: Tenant, invoice: Invoic
 
 
 def test_another_mandate_ends_the_one_that_waits(api: Api, provider: RunningSimulator, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     first, again, other = (
         api.post("/v1/billing/mandate", {"method": method}).json() for method in ("upi", "upi", "card")
     )
@@ -67,7 +67,7 @@ def test_another_mandate_ends_the_one_that_waits(api: Api, provider: RunningSimu
 def test_a_mandate_approved_on_a_page_that_was_replaced_ends_at_the_bank(
     api: Api, provider: RunningSimulator, payer: Tenant
 ) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     first, other = (api.post("/v1/billing/mandate", {"method": name}).json() for name in ("upi", "card"))
     answer(first["authorization_url"], "approve")
     mandates.reconcile(now())
@@ -78,7 +78,7 @@ def test_a_mandate_approved_on_a_page_that_was_replaced_ends_at_the_bank(
 
 
 def test_three_pages_for_mandates_a_day(api: Api, provider: RunningSimulator, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     for paise in (100_000, 200_000, 300_000):
         assert api.post("/v1/billing/mandate", {"max_amount_paise": paise}).status_code == 201
     refused = api.post("/v1/billing/mandate", {"max_amount_paise": 400_000})

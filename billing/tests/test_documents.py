@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import checks, gstr1, ledger
+from billing import buyers, checks, gstr1, ledger
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.einvoices import documents
 from billing.invoices import credit_notes, issuing, pdf, printed_fields
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
@@ -152,8 +151,8 @@ def test_the_sellers_logo_is_on_page_and_paper(
 
 def test_a_buyer_abroad_has_the_tax_number_of_its_country(api: Api, payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
-    profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register, file 7")
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register, file 7")
     bad = api.patch("/v1/billing/profile", {"tax_id": "DE 1\u202e23"})
     assert_error(bad, 400, "invalid_request")
     changed = api.patch("/v1/billing/profile", {"tax_id": " DE  136695976 "}).json()
@@ -198,7 +197,7 @@ class TestState:
         connected(payer, "1", (ist(2026, 11, 3), None))
         BillingProfile.objects.update(state_code="", tax_id="", tax_id_type="")
         run(FIRST_OF_DECEMBER)
-        profiles.change(tenant_id=payer.id, changes={"state_code": "33"})
+        buyers.change(tenant_id=payer.id, changes={"state_code": "33"})
         run(ist(2026, 12, 3))
         assert only_invoice(payer).place_of_supply == "33-Tamil Nadu"
 
@@ -207,7 +206,7 @@ class TestState:
         BillingProfile.objects.update(tax_id=PROFILE["tax_id"], tax_id_type="gstin")
         run(FIRST_OF_DECEMBER)
         assert not Invoice.objects.exists()
-        profiles.change(tenant_id=payer.id, changes={"address": "12 Residency Road", "city": "Bengaluru"})
+        buyers.change(tenant_id=payer.id, changes={"address": "12 Residency Road", "city": "Bengaluru"})
         run(ist(2026, 12, 3))
         assert only_invoice(payer).buyer["address"] == "12 Residency Road, Bengaluru"
 
@@ -252,7 +251,7 @@ class TestKindsOfBuyers:
         }
         refused = assert_error(api.patch("/v1/billing/profile", changes), 400, "invalid_request")
         assert list(refused["details"]["fields"]) == ["country"]
-        profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
+        buyers.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
         shown = api.patch("/v1/billing/profile", changes).json()
         assert (shown["country"], shown["complete"]) == ("DE", True)
         assert_error(api.post("/v1/billing/mandate", {"method": "card"}), 400, "invalid_request")
@@ -335,9 +334,7 @@ def test_a_credit_note_after_the_time_of_the_law_carries_no_tax(payer: Tenant) -
 class TestReplacing:
     def test_an_unpaid_invoice_is_replaced(self, payer: Tenant) -> None:
         invoice = invoice_of(payer)
-        profiles.change(
-            tenant_id=payer.id, changes={"legal_name": "Asha Global", "tax_id": "27AAPFU0939F1ZV"}
-        )
+        buyers.change(tenant_id=payer.id, changes={"legal_name": "Asha Global", "tax_id": "27AAPFU0939F1ZV"})
         new = issuing.replace(
             invoice_id=invoice.id, reason="Wrong buyer", at=ist(2026, 12, 3), actor_user_id=7
         )
@@ -416,7 +413,7 @@ class TestReplacing:
 
 @pytest.mark.usefixtures("within_half_an_hour")
 def test_the_preview_is_the_next_invoice_to_the_paisa(api: Api, payer: Tenant, settings: Settings) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     period = Period.of(now())
     for name in ("1", "2", "3"):
         connected(payer, name, (period.start, None))

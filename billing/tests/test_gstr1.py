@@ -12,9 +12,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from billing import gstr1
+from billing import buyers, gstr1
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.einvoices.registration import parsed, record
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, CreditNote, Invoice
@@ -186,7 +185,7 @@ def test_the_return_adds_up_to_the_documents() -> None:
 
 
 def test_a_cancelled_registration_is_in_no_table_but_that_of_documents(payer: Tenant) -> None:
-    profiles.profile_of(payer)
+    buyers.profile_of(payer)
     BillingProfile.objects.update(**BUYERS["registered"], address="1 Road", city="Town")
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)

@@ -7,9 +7,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
-from billing import snapshots
+from billing import buyers, snapshots
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import invoice_numbers, issuing
 from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
@@ -41,7 +40,7 @@ def test_test_numbers_and_other_tenants_numbers_are_not_counted(payer: Tenant, o
 
 
 def test_the_run_fixes_the_month_and_issues_its_invoice_once(payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     for name in ("1", "2", "3"):
         connected(payer, name, (ist(2026, 11, 3), None))
     run(ist(2026, 12, 1, 0, 5))
@@ -59,7 +58,7 @@ def test_the_run_fixes_the_month_and_issues_its_invoice_once(payer: Tenant) -> N
 
 
 def test_within_the_sellers_state_the_tax_is_halved(payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes={"state_code": "27"})
+    buyers.change(tenant_id=payer.id, changes={"state_code": "27"})
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     invoice = only_invoice(payer)

@@ -9,8 +9,8 @@ import requests
 from django.db import connection
 from django.test import Client
 
+from billing import buyers
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, notices, payment_links
@@ -53,7 +53,7 @@ def answer(page_url: str, choice: str) -> requests.Response:
 
 
 def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) -> Mandate:
-    profiles.change(tenant_id=tenant.id, changes=PROFILE)
+    buyers.change(tenant_id=tenant.id, changes=PROFILE)
     wanted: dict[str, Any] = {
         "method": "upi",
         "max_amount_paise": 1_500_000,
@@ -338,7 +338,7 @@ def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(
 def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     wanted: dict[str, Any] = {
         "tenant_id": payer.id,
         "method": "upi",

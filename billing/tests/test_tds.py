@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from django.db.models import Sum
 
-from billing import ledger
+from billing import buyers, ledger
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing, printed_fields
 from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
@@ -39,7 +38,7 @@ def invoice(deductor: Tenant) -> Invoice:
 
 
 def declare(tenant: Tenant, percent: int) -> None:
-    profiles.change(tenant_id=tenant.id, changes={"tds_percent": percent})
+    buyers.change(tenant_id=tenant.id, changes={"tds_percent": percent})
     bank_transfers.follow_declaration(tenant.id, CHARGE)
 
 

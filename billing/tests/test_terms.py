@@ -8,9 +8,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import terms
+from billing import buyers, terms
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.einvoices import documents
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, Invoice, IssuedPdf, PlanVersion
@@ -78,7 +77,7 @@ def test_a_snapshot_that_waited_is_issued_by_the_terms_of_its_month(two: Tenant)
     PlanVersion.objects.bulk_create(
         [PlanVersion(**{**DEARER, "starts": "2026-11"}, created_at=ist(2026, 12, 2))]
     )
-    profiles.change(tenant_id=two.id, changes={"state_code": "33"})
+    buyers.change(tenant_id=two.id, changes={"state_code": "33"})
     run(ist(2026, 12, 3))
     assert only_invoice(two).total_paise == 88_500
 

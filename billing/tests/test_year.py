@@ -22,9 +22,8 @@ from django.db.models import Sum
 from pytest_django import Settings
 from stdnum import luhn
 
-from billing import accounting, gstr1, ledger, terms
+from billing import accounting, buyers, gstr1, ledger, terms
 from billing.billing_run import run
-from billing.buyers import profiles
 from billing.invoices import credit_notes, issuing, pdf
 from billing.models import CreditNote, Invoice, LedgerPosting, PaymentAttempt, PlanVersion, ProviderEvent
 from billing.payments import (
@@ -199,9 +198,9 @@ class Year:
         known = {"legal_name": f"{name} Limited", "address": "1 Road", "city": "Town", "pin": "560025"}
         tax_id = gstin(business.state) if business.registered else "AAACI1681G"
         values = known | {"state_code": business.state, "tax_id": tax_id, "phone": "+919845012345"}
-        profiles.change(tenant_id=tenant.id, changes=values | {"tds_percent": business.tds})
+        buyers.change(tenant_id=tenant.id, changes=values | {"tds_percent": business.tds})
         decided = {"country": business.country, "is_sez": business.zone}
-        profiles.change(tenant_id=tenant.id, changes=decided, evidence="File 1")
+        buyers.change(tenant_id=tenant.id, changes=decided, evidence="File 1")
         self.log.buyers[name].append(
             Buyer(
                 START - timedelta(days=99),
@@ -294,7 +293,7 @@ class Year:
                 return
 
     def change(self, name: str, changes: dict[str, Any], **known: Any) -> None:
-        profiles.change(tenant_id=self.tenants[name].id, changes=changes, evidence="File 2")
+        buyers.change(tenant_id=self.tenants[name].id, changes=changes, evidence="File 2")
         buyer = self.log.buyer(name, self.at)
         self.log.buyers[name].append(replace(buyer, since=self.at, **known))
 

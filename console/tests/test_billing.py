@@ -10,8 +10,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from billing import buyers
 from billing.billing_run import run
-from billing.buyers import countries, profiles
 from billing.invoices import credit_notes, invoice_page, payment_state
 from billing.mails import messages
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
@@ -51,7 +51,7 @@ def stranger(other_tenant: Tenant) -> Client:
 
 @pytest.fixture
 def invoice(payer: Tenant) -> Invoice:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     return only_invoice(payer)
@@ -64,7 +64,7 @@ def text(client: Client, path: str) -> str:
 
 
 def test_the_page_explains_the_next_invoice_to_the_paisa(customer: Client, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     for name in ("1", "2", "3"):
         connected(payer, name, (now() - timedelta(days=40), None))
     page = text(customer, "/console/billing")
@@ -177,7 +177,7 @@ def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice)
 def test_autopay_is_set_up_on_the_providers_page(
     customer: Client, payer: Tenant, provider: RunningSimulator
 ) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15000"})
     assert answer.status_code == 303
     mandate = Mandate.objects.get(tenant=payer)
@@ -187,7 +187,7 @@ def test_autopay_is_set_up_on_the_providers_page(
 
 
 def test_a_limit_above_the_methods_is_explained(customer: Client, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15001"})
     assert answer.status_code == 400
     assert "at most ₹15,000" in answer.content.decode()
@@ -209,7 +209,7 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
 
 
 def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer: Tenant) -> None:
-    assert len(countries.NAMES) == 249, "those that ISO 3166 assigns"
+    assert len(buyers.COUNTRIES) == 249, "those that ISO 3166 assigns"
     page = text(customer, "/console/billing/profile")
     assert '<option value="IN" selected>India</option>' in page
     assert '<option value="CI">Côte d’Ivoire</option>' in page
@@ -217,14 +217,14 @@ def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer:
     assert refused.status_code == 400
     assert "Our team changes the country" in refused.content.decode()
     assert BillingProfile.objects.get(tenant=payer).country == "IN"
-    profiles.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
+    buyers.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
     assert "<p>Germany</p>" in invoice_page.render(invoice_abroad(payer))
     for unknown in ("XX", "Germany", "de"):
         assert customer.post("/console/billing/profile", {**PROFILE, "country": unknown}).status_code == 400
 
 
 def test_a_stored_country_that_iso_does_not_know_is_kept(customer: Client, payer: Tenant) -> None:
-    profiles.change(tenant_id=payer.id, changes={**PROFILE, "country": "XK"}, evidence="Register")
+    buyers.change(tenant_id=payer.id, changes={**PROFILE, "country": "XK"}, evidence="Register")
     assert '<option value="XK" selected>XK</option>' in text(customer, "/console/billing/profile")
     customer.post("/console/billing/profile", {**PROFILE, "country": "XK", "city": "Pristina"})
     stored = BillingProfile.objects.get(tenant=payer)
@@ -314,14 +314,14 @@ def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_l
 
 
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
-    profiles.profile_of(payer)
+    buyers.profile_of(payer)
     assert cards.incomplete_profiles() == 1
     browser = Client()
     browser.force_login(staff)
     page = text(browser, "/admin/")
     assert "Buyer data missing" in page
     assert "Invoices overdue" in page
-    profiles.change(tenant_id=payer.id, changes=PROFILE)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
     assert cards.incomplete_profiles() == 0
 
 

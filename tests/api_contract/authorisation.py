@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from django.urls import get_resolver
 
-from billing.buyers import profiles
+from billing import buyers
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, BillingSnapshot, Invoice
 from gateway import ids as public_ids
@@ -219,7 +219,7 @@ def _invoice(world: World) -> Ids:
         total_paise=59_000,
         taken_at=now(),
     )
-    profiles.profile_of(world.tenant)
+    buyers.profile_of(world.tenant)
     BillingProfile.objects.filter(pk=world.tenant.pk).update(state_code="29")
     issuing.issue_due(now())
     return {"invoice_id": snapshot.invoices.get().public_id}

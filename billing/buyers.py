@@ -1,23 +1,50 @@
-"""Billing profiles: the buyer on a tenant's invoices, first from its sign-up, then as the tenant or staff change it.
+"""Buyers and the seller: billing profiles, first from the sign-up, then as the tenant or staff change them, and the
+parties and the place of supply as an invoice freezes them.
 
 Called by the API (`GET /v1/billing`, `PATCH /v1/billing/profile`), by issuing and by setting up a mandate.
 """
 
+from datetime import datetime
 from typing import Any
+from unicodedata import normalize
 from uuid import UUID
 
+from babel import Locale
+from django.conf import settings
 from django.db import transaction
 
 from billing.models import INDIA, BillingProfile
+from billing.pricing import gst
+from billing.pricing.periods import financial_year
 from gateway.api.errors import InvalidRequest
 from tenants import audit
 from tenants.models import SignUp, Tenant
 from tenants.signup import tax_ids
+from tenants.signup.tax_ids import STATES
 
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
 FOREIGN_TAX_ID = "foreign"
 """The kind of a tax id of another country, such as a VAT number."""
+
+
+_BESIDE_ISO = frozenset(
+    ["AC", "CP", "CQ", "DG", "EA", "EU", "EZ", "IC", "QO", "TA", "UN", "XA", "XB", "XK", "ZZ"]
+)
+"""Codes of two letters that CLDR has for unions, parts of countries and tests; ISO assigns none of them."""
+
+# The codes of ISO 3166-1 with the English names of Unicode's CLDR, which Babel brings.
+COUNTRIES: dict[str, str] = dict(
+    sorted(
+        (
+            (code, name)
+            for code, name in Locale("en").territories.items()
+            if len(code) == 2 and code.isalpha() and code not in _BESIDE_ISO
+        ),
+        key=lambda country: normalize("NFKD", country[1]),
+    )
+)
+"""Code → name, e.g. `IN` → `India`, in the order of the names; Åland is among those with A."""
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
@@ -127,3 +154,65 @@ def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence:
             raise InvalidRequest.of(is_sez="Our team decides that, on evidence.")
         if profile.tax_id_type != "gstin":
             raise InvalidRequest.of(evidence="A buyer in a special economic zone needs a GSTIN.")
+
+
+def seller() -> dict[str, str]:
+    """The seller from the settings."""
+    tax_id = tax_ids.parse(settings.BILLING_SELLER_GSTIN)
+    assert tax_id.state_code is not None  # noqa: S101 - checks.py refuses a PAN
+    return {
+        "name": settings.BILLING_SELLER_NAME,
+        "gstin": tax_id.number,
+        "address": settings.BILLING_SELLER_ADDRESS,
+        "state_code": tax_id.state_code,
+        "state": STATES[tax_id.state_code],
+        "city": settings.BILLING_SELLER_CITY,
+        "pin": settings.BILLING_SELLER_PIN,
+        "service": settings.BILLING_SERVICE,
+        "pan": tax_id.number[2:12],
+        "contact": settings.BILLING_SELLER_CONTACT,
+        "bank_account": settings.BILLING_BANK_ACCOUNT,
+        "upi_id": settings.BILLING_UPI_ID,
+    }
+
+
+def buyer(profile: BillingProfile) -> dict[str, Any]:
+    """The buyer from a profile."""
+    own = profile.tax_id_type == FOREIGN_TAX_ID
+    tax_id = tax_ids.parse(profile.tax_id) if profile.tax_id and not (own or _foreign(profile)) else None
+    place = f"{profile.city} {profile.pin}".strip()
+    state_code = None if _foreign(profile) else gstin_state(profile) or profile.state_code or None
+    return {
+        "name": profile.legal_name or profile.tenant.name,
+        "gstin": tax_id.number if tax_id and tax_id.kind == "gstin" else None,
+        "pan": tax_id.pan if tax_id else None,
+        "foreign_tax_id": profile.tax_id if own and _foreign(profile) else None,
+        "address": ", ".join(part for part in (profile.address, place) if part) or None,
+        "state_code": state_code,
+        "state": STATES[state_code] if state_code else None,
+        "country": profile.country,
+        "city": profile.city or None,
+        "pin": profile.pin or None,
+        "tds_percent": profile.tds_percent,
+    }
+
+
+def supply(profile: BillingProfile, at: datetime) -> gst.Supply:
+    """The place of supply and the taxes of a buyer on an invoice of that day."""
+    return gst.supply(
+        seller_state=seller()["state_code"],
+        gstin_state=gstin_state(profile),
+        address_state=profile.state_code or None,
+        is_sez=profile.is_sez,
+        foreign=_foreign(profile),
+        undertaking=settings.BILLING_LUT_NUMBERS.get(financial_year(at), ""),
+    )
+
+
+def _foreign(profile: BillingProfile) -> bool:
+    return profile.country != INDIA
+
+
+def country_name(code: str) -> str:
+    """A country's name; a code that ISO does not know stays as it is."""
+    return COUNTRIES.get(code, code)

@@ -1,1 +1,0 @@
-"""Buyers: to whom an invoice is made out, and who sells."""
