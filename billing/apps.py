@@ -26,7 +26,7 @@ class BillingConfig(AppConfig):
         from billing import checks  # noqa: F401 - registers the checks of the settings
         from billing.payments import (
             mandates,
-            trouble,  # noqa: F401 - adds its section to the health report
+            provider,  # noqa: F401 - adds its section to the health report
         )
         from tenants.signals import tenant_closing
 

@@ -9,19 +9,19 @@ from datetime import datetime
 
 import structlog
 
-from billing import reminders, restriction, snapshots
-from billing.invoices import issuing, mailing
+from billing import due_mails, restriction, usage
+from billing.invoices import issuing
 from billing.isolation import SomeFailed
 from billing.payments import attempts, debits, mandates, notices, refunds, settlements
 
 log = structlog.get_logger(__name__)
 
 STEPS: dict[str, Callable[[datetime], int]] = {
-    "trials_ended": snapshots.end_trials,
-    "snapshots": snapshots.take,
+    "trials_ended": usage.end_trials,
+    "snapshots": usage.take_snapshots,
     "invoices": issuing.issue_due,
-    "invoice_mails": mailing.send_invoices,
-    "credit_note_mails": mailing.send_credit_notes,
+    "invoice_mails": due_mails.send_invoices,
+    "credit_note_mails": due_mails.send_credit_notes,
     "notices": notices.apply_waiting,
     "looked_up": attempts.reconcile,
     "refunds": refunds.reconcile,
@@ -29,9 +29,9 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "settlements": settlements.reconcile,
     "mandates": mandates.reconcile,
     "overdue": restriction.mark_overdue,
-    "reminders": reminders.send_reminders,
-    "receipts": reminders.send_receipts,
-    "early_warnings": reminders.send_early_warnings,
+    "reminders": due_mails.send_reminders,
+    "receipts": due_mails.send_receipts,
+    "early_warnings": due_mails.send_early_warnings,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from billing.einvoices.documents import in_rupees, supply_type
+from billing.einvoices import in_rupees, supply_type
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date

@@ -7,14 +7,27 @@ invoice that is due, or paid back. Locks in the order tenant (`account`), invoic
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
-from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, Sum
+from django.db import connection, transaction
+from django.db.models import Exists, Max, OuterRef, Q, Sum
 
-from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting, PaymentAttempt, Refund
+from billing import usage
+from billing.models import (
+    ClosedMonth,
+    CreditNote,
+    Invoice,
+    InvoiceSeries,
+    LedgerEntry,
+    LedgerPosting,
+    PaymentAttempt,
+    Refund,
+)
 from billing.pricing.money import SMALLEST_PAISE
+from billing.pricing.periods import Period
+from gateway.api.errors import Conflict
+from tenants import audit
 from tenants.models import Tenant
 
 Account, Act = LedgerPosting.Account, LedgerEntry.Act
@@ -251,3 +264,36 @@ def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> Non
     if attempt.kind == PaymentAttempt.Kind.TDS and attempt.provider_payment_id:
         amounts = {Account.TDS_CREDIT: attempt.kept_paise, Account.TDS: -attempt.kept_paise}
         post(Act.CERTIFICATE, f"certificate {attempt.receipt}", at, amounts, invoice=invoice, text=text)
+
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def closed_until() -> datetime:
+    """The end of the last closed month."""
+    last: datetime | None = ClosedMonth.objects.aggregate(last=Max("ends_at"))["last"]
+    return last or NEVER
+
+
+def close_month(period: Period, *, at: datetime, actor_user_id: int | None = None) -> None:
+    """Close a month and those before it. Raises Conflict for one that lasts, is closed, or has usage to be counted."""
+    with transaction.atomic():
+        # What is being issued or booked comes before; what comes later finds the month closed.
+        tables = f"{InvoiceSeries._meta.db_table}, {LedgerEntry._meta.db_table}"
+        with connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
+        if period.end > at:
+            raise Conflict("This month is not over.")
+        if period.end <= closed_until():
+            raise Conflict("This month is closed already.")
+        if any(due <= period and usage.uncounted(due).exists() for due in usage.due_periods(at)):
+            raise Conflict("The usage of this month is not counted yet: the next billing run does.")
+        ClosedMonth.objects.create(
+            period=str(period), ends_at=period.end, closed_at=at, closed_by=actor_user_id
+        )
+        audit.record(
+            action="billing.close",
+            target_type="month",
+            target_id=str(period),
+            actor_user_id=actor_user_id,
+        )

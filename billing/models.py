@@ -788,7 +788,7 @@ class SettledItem(models.Model):
 
 
 class ClosedMonth(models.Model):
-    """A month in which nothing is booked and no document is dated any more. Written by `closing.py`, never changed.
+    """A month in which nothing is booked and no document is dated any more. Written by `ledger.py`, never changed.
 
     A trigger dates an entry of a closed month to the first moment after it.
     """

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from billing import buyers
-from billing.mails.messages import REASONS
+from billing.mails import REASONS
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
 from billing.pricing import gst, plan

@@ -1,6 +1,6 @@
 """Billing status of a tenant: `active` or `past_due`, restricted once an invoice is overdue for three weeks.
 
-Computed from its invoices whenever one changes (`payments/settlement.py`, `invoices/credit_notes.py`) and by every
+Computed from its invoices whenever one changes (`payments/attempts.py`, `invoices/credit_notes.py`) and by every
 run. The restriction is enforced by `tenants/tenant_status.py`.
 """
 

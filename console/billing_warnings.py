@@ -8,11 +8,11 @@ from django.conf import settings
 from django.urls import reverse
 
 from billing import buyers, overview, restriction
+from billing.due_mails import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from billing.models import Mandate
 from billing.overview import Overview
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, indian_date
-from billing.reminders import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from console.visit import LIVE
 from console.warnings import HomeWarning
 from gateway.clock import now

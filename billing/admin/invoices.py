@@ -15,11 +15,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 
-from billing import accounting, buyers, closing, gstr1, ledger
+from billing import accounting, buyers, due_mails, einvoices, gstr1, ledger
 from billing.admin.fields import MonthFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import MoneyActsAdmin, money_action
-from billing.einvoices import registration
-from billing.invoices import mailing, payment_state, pdf
+from billing.invoices import pdf, printed_fields
 from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
@@ -40,7 +39,7 @@ from tenants.staff.read_only_admin import (
 
 INVOICE_LABELS = {
     "open": "info",
-    payment_state.OVERDUE: "danger",
+    printed_fields.OVERDUE: "danger",
     "processing": "info",
     "failed": "danger",
     "paid": "success",
@@ -152,7 +151,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
             **self.admin_site.each_context(request),
             "title": "Accounting",
             "months": accounting.months(Period.of(at), MONTHS_SHOWN),
-            "closed_until": str(Period.of(closing.closed_until()).previous),
+            "closed_until": str(Period.of(ledger.closed_until()).previous),
             "may_close": request.user.has_perm("billing.add_closedmonth"),
             "accounts": [
                 (LedgerPosting.Account(name).label, paise)
@@ -171,7 +170,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         if request.method != "POST":
             return page
         try:
-            closing.close(period, at=now(), actor_user_id=request.user.pk)
+            ledger.close_month(period, at=now(), actor_user_id=request.user.pk)
         except Conflict as error:
             messages.error(request, error.text)
         else:
@@ -191,7 +190,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     def einvoices(self, request: HttpRequest) -> HttpResponse:
         """What waits for its registration, as the file for the portal (`?as=file`), and the portal's answers."""
         if request.GET.get("as") == "file":
-            return _file(registration.file_for_portal(), "application/json", "documents.json")
+            return _file(einvoices.file_for_portal(), "application/json", "documents.json")
         if request.method == "POST":
             if not self.has_credit_permission(request):
                 raise PermissionDenied
@@ -200,7 +199,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": "E-invoices",
-            "waiting": [document["DocDtls"] for document in registration.unregistered()],
+            "waiting": [document["DocDtls"] for document in einvoices.unregistered()],
             "may_upload": self.has_credit_permission(request),
         }
         return TemplateResponse(request, "admin/billing/einvoices.html", context)
@@ -209,8 +208,8 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         sent = request.FILES.get("answers")
         try:
             content = sent.read() if isinstance(sent, UploadedFile) else b""
-            written, problems = registration.record_file(content, actor_user_id=request.user.pk)
-        except registration.UnreadableAnswer as error:
+            written, problems = einvoices.record_file(content, actor_user_id=request.user.pk)
+        except einvoices.UnreadableAnswer as error:
             messages.error(request, str(error))
             return
         messages.success(request, f"Documents registered: {written}.")
@@ -223,7 +222,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")
     def shown_status(self, invoice: Invoice) -> StatusLabel:
-        return StatusLabel(*payment_state.of(invoice, now()))
+        return StatusLabel(*printed_fields.payment_state(invoice, now()))
 
     @display(description="Document")
     def paper_link(self, invoice: Invoice) -> str:
@@ -287,7 +286,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     )
     def send_again(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         invoice = Invoice.objects.select_related("tenant", "snapshot").get(pk=UUID(object_id))
-        mailing.send_again(invoice, actor_user_id=request.user.pk)
+        due_mails.send_again(invoice, actor_user_id=request.user.pk)
         return done(request, "The mail is on its way.", change_url(Invoice, object_id))
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from billing import closing
+from billing import ledger
 from billing.models import CreditNote, Invoice, InvoiceSeries
 from billing.pricing import gst
 from billing.pricing.periods import financial_year
@@ -16,13 +16,13 @@ def take_number(
 
     Inside the transaction that writes the document: if that fails, the number is the next one's again.
     """
-    at = max(at, closing.closed_until())
+    at = max(at, ledger.closed_until())
     year = financial_year(at)
     InvoiceSeries.objects.bulk_create(
         [InvoiceSeries(prefix=prefix, financial_year=year)], ignore_conflicts=True
     )
     series = InvoiceSeries.objects.select_for_update().get(prefix=prefix, financial_year=year)
-    if (open_since := closing.closed_until()) > at:  # the month was closed meanwhile
+    if (open_since := ledger.closed_until()) > at:  # the month was closed meanwhile
         return take_number(model=model, prefix=prefix, at=open_since)
     serial = series.next_serial
     series.next_serial = serial + 1

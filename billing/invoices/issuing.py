@@ -1,8 +1,8 @@
 """Issuing tax invoices from snapshots: the contents are frozen in one transaction with the number.
 
 Called by `billing_run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is
-locked, and a first invoice is unique per snapshot. `mailing.py` sends it. The staff admin replaces one whose buyer was
-wrong, after the billing profile was corrected.
+locked, and a first invoice is unique per snapshot. `due_mails.py` sends it. The staff admin replaces one whose buyer
+was wrong, after the billing profile was corrected.
 """
 
 from datetime import datetime, timedelta

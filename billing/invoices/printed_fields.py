@@ -5,14 +5,13 @@ The page and the PDF show the same contents.
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import segno
 from django.conf import settings
 
 from billing import buyers
-from billing.invoices import payment_state
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.money import SMALLEST_PAISE, in_words, plain, rounded_share, rupees
@@ -38,7 +37,7 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
     ]
     if invoice.replaces is not None:
         facts.append(("Replaces", f"{invoice.replaces.number} of {_date(invoice.replaces.issued_at)}"))
-    payment = payment_state.of(invoice, now())
+    payment = payment_state(invoice, now())
     tds = invoice.tds_paise
     settled = [
         ("Paid", invoice.amount_paid_paise - tds),
@@ -238,3 +237,29 @@ def _seller(invoice: Invoice) -> Document:
 def logo() -> str | None:
     """The seller's logo as SVG. Raises OSError and UnicodeDecodeError for a file that cannot be read."""
     return Path(settings.BILLING_LOGO_FILE).read_text("utf-8") if settings.BILLING_LOGO_FILE else None
+
+
+OVERDUE = "overdue"
+_TEXTS = {
+    Invoice.Status.OPEN: "To be paid",
+    Invoice.Status.PROCESSING: "Payment under way",
+    Invoice.Status.FAILED: "Payment failed",
+    Invoice.Status.VOID: "Cancelled",
+}
+
+
+class PaymentState(NamedTuple):
+    """The invoice's status, or `overdue`, with its words."""
+
+    code: str
+    text: str
+
+
+def payment_state(invoice: Invoice, at: datetime) -> PaymentState:
+    """Return the state at a moment. A payment under way is shown as such, after the due date too."""
+    status = Invoice.Status(invoice.status)
+    if status is Invoice.Status.PAID:
+        return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")
+    if status in {Invoice.Status.OPEN, Invoice.Status.FAILED} and invoice.pay_by <= at:
+        return PaymentState(OVERDUE, f"Overdue since {indian_date(invoice.pay_by)}")
+    return PaymentState(status, _TEXTS[status])

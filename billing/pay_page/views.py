@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from billing.invoices import invoice_page, payment_state, pdf, printed_fields
+from billing.invoices import invoice_page, pdf, printed_fields
 from billing.models import Invoice
 from billing.payments import payment_links
 from billing.pricing.money import rupees
@@ -61,7 +61,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
             "due_of_all": rupees(sum(each.amount_due_paise for each in payable)),
             "due": rupees(invoice.amount_due_paise),
             "due_on": ist_date(invoice.pay_by),
-            "is_overdue": payment_state.of(invoice, now()).code == payment_state.OVERDUE,
+            "is_overdue": printed_fields.payment_state(invoice, now()).code == printed_fields.OVERDUE,
             "month": ist_date(Period.parse(invoice.period).start),
             "problem": problem,
         },

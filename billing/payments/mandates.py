@@ -14,9 +14,8 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, ledger
+from billing import buyers, ledger, mails
 from billing.isolation import each
-from billing.mails import messages
 from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
     MandateState,
@@ -180,7 +179,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
         mandate.instrument, mandate.expires_at = state.instrument, state.expires_at
         mandate.save(update_fields=["status", "provider_token_id", "instrument", "expires_at"])
         if before == Status.ACTIVE and mandate.status != Status.ACTIVE:
-            messages.mandate_stopped(mandate)
+            mails.mandate_stopped(mandate)
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:

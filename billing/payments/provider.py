@@ -1,7 +1,8 @@
 """Payment provider interface: mandates, debits, payment links, and signed notices.
 
 `razorpay.py` implements it. Every call is made outside transactions; a call without an answer raises
-`ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`.
+`ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`. That the provider
+refuses the service's own keys or account is stored, so that `/v1/admin/health` shows it from every process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+import structlog
 from django.conf import settings
 from django.db.models import QuerySet
 from django.utils.module_loading import import_string
+from rest_framework import serializers
 
 from billing.isolation import Unanswered
+from billing.models import PaymentAttempt, ProviderEvent, ProviderTrouble
 from gateway.api.errors import RateLimited, ServiceError
+from gateway.clock import now
+from gateway.monitoring import admin_health
 
 _DAY = timedelta(days=1)
 
@@ -247,3 +253,39 @@ def provider(name: str | None = None) -> PaymentProvider:
     """The provider with a name; without one that of PAYMENT_PROVIDER, which new mandates and links go to."""
     made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
     return made
+
+
+log = structlog.get_logger(__name__)
+
+
+def note_trouble(provider: str, *, status: int, text: str) -> None:
+    """The provider refused the service itself."""
+    ProviderTrouble.objects.bulk_create(
+        [ProviderTrouble(provider=provider, since=now(), status=status, text=text[:300])],
+        ignore_conflicts=True,
+    )
+    log.error("payment_provider_refuses_service", provider=provider, status=status)
+
+
+def clear_trouble(provider: str) -> None:
+    """The provider accepted a request."""
+    if ProviderTrouble.objects.filter(pk=provider).delete()[0]:
+        log.info("payment_provider_accepts_service", provider=provider)
+
+
+class BillingHealthOut(serializers.Serializer[Any]):
+    provider_refuses_since = serializers.DateTimeField(allow_null=True)
+    notices_waiting = serializers.IntegerField()
+    payments_unknown = serializers.IntegerField()
+
+
+@admin_health.register(billing=BillingHealthOut())
+def _provider_health() -> dict[str, Any]:
+    trouble = ProviderTrouble.objects.order_by("since").first()
+    return {
+        "billing": {
+            "provider_refuses_since": trouble.since if trouble else None,
+            "notices_waiting": ProviderEvent.objects.filter(processed_at__isnull=True).count(),
+            "payments_unknown": PaymentAttempt.objects.filter(status=PaymentAttempt.Status.UNKNOWN).count(),
+        }
+    }

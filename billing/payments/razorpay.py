@@ -18,7 +18,7 @@ import orjson
 import requests
 from django.conf import settings
 
-from billing.payments import trouble
+from billing.payments import provider
 from billing.payments.provider import (
     Link,
     MandateRegistration,
@@ -336,10 +336,10 @@ class Razorpay:
         if answer.status_code >= 500 or answer.status_code == 429:
             raise ProviderUnreachable(details={"provider_status": answer.status_code})
         if answer.status_code in {401, 403}:
-            trouble.note(self.name, status=answer.status_code, text=answer.reason or "")
+            provider.note_trouble(self.name, status=answer.status_code, text=answer.reason or "")
             raise ProviderRefusesService(details={"provider_status": answer.status_code})
         if answer.status_code == 204:
-            trouble.clear(self.name)
+            provider.clear_trouble(self.name)
             return {}
         try:
             read = orjson.loads(answer.content)
@@ -349,14 +349,14 @@ class Razorpay:
             problem = read.get("error") if isinstance(read, dict) else None
             problem = problem if isinstance(problem, dict) else {}
             if _ABOUT_THE_ACCOUNT.search(str(problem.get("description") or "")):
-                trouble.note(self.name, status=answer.status_code, text=str(problem["description"]))
+                provider.note_trouble(self.name, status=answer.status_code, text=str(problem["description"]))
                 raise ProviderRefusesService(details={"provider_status": answer.status_code})
             raise ProviderRefused(
                 provider_code=str(problem.get("code") or answer.status_code),
                 reason=problem.get("reason"),
                 text=str(problem.get("description") or "refused"),
             )
-        trouble.clear(self.name)
+        provider.clear_trouble(self.name)
         return read
 
 

@@ -2,7 +2,7 @@
 
 A refund is committed before the provider is called, is the only one in flight of its attempt, and is found again by its
 receipt when an answer is lost: nothing is paid back twice. The invoice's amounts follow from what the provider says
-was refunded (`settlement.py`), as they do for a refund made on the provider's own dashboard.
+was refunded (`attempts.py`), as they do for a refund made on the provider's own dashboard.
 """
 
 from datetime import datetime, timedelta

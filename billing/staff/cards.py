@@ -6,9 +6,9 @@ from django.conf import settings
 from django.db.models import Q
 from django.urls import reverse
 
+from billing.due_mails import BEFORE_THE_INVOICE
 from billing.models import INDIA, BillingProfile, Invoice, StaffAct
 from billing.pricing.periods import Period
-from billing.reminders import BEFORE_THE_INVOICE
 from billing.usage import BILLED
 from gateway.clock import now
 from tenants.models import Tenant

@@ -7,10 +7,9 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import accounting, ledger
+from billing import accounting, ledger, mails
 from billing.billing_run import run
 from billing.invoices import credit_notes, printed_fields
-from billing.mails import messages
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
@@ -76,24 +75,24 @@ def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> No
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     invoice = only_invoice(payer)
-    page = client.get(messages.pay_url(invoice)).content.decode()
+    page = client.get(mails.pay_url(invoice)).content.decode()
     assert "seller@examplebank" in page
     assert "QR code that pays ₹590.00 by UPI" in page
-    shown = client.get(f"{messages.pay_url(invoice)}/invoice")
+    shown = client.get(f"{mails.pay_url(invoice)}/invoice")
     assert "Tax invoice" in shown.content.decode()
     assert "default-src 'none'" in shown["Content-Security-Policy"]
-    paper = client.get(f"{messages.pay_url(invoice)}/invoice?as=pdf")
+    paper = client.get(f"{mails.pay_url(invoice)}/invoice?as=pdf")
     assert paper.content.startswith(b"%PDF")
     assert client.get("/pay/unknown/invoice").status_code == 404
     transfer(invoice, 59_000)
     run(CHARGE)
-    assert f"{messages.pay_url(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
+    assert f"{mails.pay_url(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
 
 
 def test_one_payment_pays_everything_that_is_due(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
 ) -> None:
-    page = messages.pay_url(two[1])
+    page = mails.pay_url(two[1])
     assert "Pay all 2 open invoices: ₹1,180.00" in client.get(page).content.decode()
     sent = client.post(page, {"all": "1"})
     link = PaymentAttempt.objects.get()
@@ -135,7 +134,7 @@ def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
 def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice], last: str
 ) -> None:
-    page = messages.pay_url(two[0])
+    page = mails.pay_url(two[0])
     kinds: list[dict[str, str]] = [{"all": "1"}, {}]
     stays, other = kinds if last == "everything" else kinds[::-1]
     answers = [client.post(page, sent) for sent in (stays, other, stays, other, other, stays)]
@@ -147,7 +146,7 @@ def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     deliver(provider, AT)
     assert "This invoice cannot be paid now" in client.post(page).content.decode(), "it is paid"
     if last == "one":
-        assert client.post(messages.pay_url(two[1])).status_code == 303, "another invoice has its own"
+        assert client.post(mails.pay_url(two[1])).status_code == 303, "another invoice has its own"
 
 
 def test_a_link_that_was_made_and_ended_meanwhile_counts(

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import accounting, closing, gstr1, ledger
+from billing import accounting, gstr1, ledger
 from billing.admin.money_acts import carry_out
 from billing.billing_run import run
 from billing.invoices import credit_notes
@@ -188,7 +188,7 @@ class TestClosedMonths:
         january = ist(2027, 1, 2)
         run(ist(2027, 1, 1, 0, 15))
         before = accounting.months(DECEMBER, 1), gstr1.of(DECEMBER)
-        closing.close(DECEMBER, at=january, actor_user_id=7)
+        ledger.close_month(DECEMBER, at=january, actor_user_id=7)
         late = ist(2026, 12, 30)
         bank_transfers.record(invoice_id=invoice.id, amount_paise=59_000, reference="U1", at=late)
         note = credit_notes.issue(invoice_id=invoice.id, total_paise=100, reason="x", at=late)
@@ -201,7 +201,7 @@ class TestClosedMonths:
 
     def test_a_closed_march_dates_into_the_new_years_series(self, invoice: Invoice) -> None:
         run(ist(2027, 4, 1, 0, 15))
-        closing.close(Period(2027, 3), at=ist(2027, 4, 2))
+        ledger.close_month(Period(2027, 3), at=ist(2027, 4, 2))
         at = ist(2027, 3, 31, 23)
         assert (
             credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="x", at=at).number
@@ -210,13 +210,13 @@ class TestClosedMonths:
 
     def test_which_months_can_be_closed(self, invoice: Invoice) -> None:
         with pytest.raises(Conflict, match="not over"):
-            closing.close(NOVEMBER, at=ist(2026, 11, 30, 23))
+            ledger.close_month(NOVEMBER, at=ist(2026, 11, 30, 23))
         with pytest.raises(Conflict, match="not counted"):
-            closing.close(DECEMBER, at=ist(2027, 1, 1, 1))
-        closing.close(NOVEMBER, at=ist(2026, 12, 1, 1))
+            ledger.close_month(DECEMBER, at=ist(2027, 1, 1, 1))
+        ledger.close_month(NOVEMBER, at=ist(2026, 12, 1, 1))
         for month in (NOVEMBER, Period(2026, 10)):
             with pytest.raises(Conflict, match="closed already"):
-                closing.close(month, at=ist(2026, 12, 2))
+                ledger.close_month(month, at=ist(2026, 12, 2))
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("DELETE FROM billing_closedmonth")
 
@@ -248,7 +248,7 @@ class TestClosedMonths:
 
         def close() -> None:
             with transaction.atomic():
-                closing.close(DECEMBER, at=ist(2027, 1, 2))
+                ledger.close_month(DECEMBER, at=ist(2027, 1, 2))
                 figures.append(json.dumps(gstr1.of(DECEMBER)))
                 figures.append(str(accounting.months(DECEMBER, 1)))
 

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import buyers, checks, gstr1, ledger
+from billing import buyers, checks, einvoices, gstr1, ledger
 from billing.billing_run import run
-from billing.einvoices import documents
 from billing.invoices import credit_notes, issuing, pdf, printed_fields
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
 from billing.payments import bank_transfers, payment_links
@@ -162,7 +161,7 @@ def test_a_buyer_abroad_has_the_tax_number_of_its_country(api: Api, payer: Tenan
     buyer = invoice.buyer
     assert (buyer["foreign_tax_id"], buyer["gstin"], buyer["pan"]) == ("DE 136695976", None, None)
     assert "Tax number DE 136695976" in printed_fields.of_invoice(invoice)["buyer"]
-    assert documents.of_invoice(invoice)["BuyerDtls"]["Gstin"] == "URP"
+    assert einvoices.of_invoice(invoice)["BuyerDtls"]["Gstin"] == "URP"
 
 
 def test_a_gstin_that_was_kept_is_not_on_an_export(payer: Tenant) -> None:

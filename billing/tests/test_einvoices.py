@@ -9,10 +9,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
+from billing import einvoices
 from billing.billing_run import run
-from billing.einvoices import documents as einvoice_documents
-from billing.einvoices import registration
-from billing.einvoices.registration import UnreadableAnswer, parsed, record
+from billing.einvoices import UnreadableAnswer, parsed, record
 from billing.invoices import credit_notes, invoice_page, printed_fields
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
@@ -42,10 +41,10 @@ def test_the_documents_have_the_portals_schema_and_add_up(payer: Tenant) -> None
     invoice = invoice_of(payer)
     note = credit_notes.issue(invoice_id=invoice.id, total_paise=10_001, reason="part", at=FIRST_OF_DECEMBER)
     record(parsed(answer(invoice.number)))
-    [credit] = list(registration.unregistered())
+    [credit] = list(einvoices.unregistered())
     assert credit["DocDtls"] == {"Typ": "CRN", "No": note.number, "Dt": "01/12/2026"}
     assert credit["RefDtls"]["PrecDocDtls"] == [{"InvNo": invoice.number, "InvDt": "01/12/2026"}]
-    for document, total in ((credit, 100.01), (einvoice_documents.of_invoice(invoice), 590.0)):
+    for document, total in ((credit, 100.01), (einvoices.of_invoice(invoice), 590.0)):
         values, items = document["ValDtls"], document["ItemList"]
         assert values["TotInvVal"] == total
         for name in ("Igst", "Cgst", "Sgst"):
@@ -72,7 +71,7 @@ def test_zones_exports_and_consumers(
     settings.BILLING_LUT_NUMBERS = {"2627": lut}
     invoice = invoice_of(payer, **profile)
     assert invoice.snapshot.total_paise == invoice.total_paise
-    assert [found["TranDtls"]["SupTyp"] for found in registration.unregistered()] == ([kind] if kind else [])
+    assert [found["TranDtls"]["SupTyp"] for found in einvoices.unregistered()] == ([kind] if kind else [])
 
 
 def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
@@ -104,20 +103,20 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
 )
 def test_a_wrong_answer_is_named_and_changes_nothing(payer: Tenant, wrong: dict[str, Any]) -> None:
     invoice = invoice_of(payer)
-    written, [_problem] = registration.record_file(json.dumps([wrong]).encode())
+    written, [_problem] = einvoices.record_file(json.dumps([wrong]).encode())
     invoice.refresh_from_db()
     assert (written, invoice.irn) == (0, None)
 
 
 def test_export_and_import_by_files(payer: Tenant) -> None:
     invoice = invoice_of(payer)
-    [document] = json.loads(registration.file_for_portal())
+    [document] = json.loads(einvoices.file_for_portal())
     answers = json.dumps([{}, answer(document["DocDtls"]["No"])]).encode()
-    written, [problem] = registration.record_file(answers)
+    written, [problem] = einvoices.record_file(answers)
     assert (written, "no answer of the portal" in problem) == (1, True)
     invoice.refresh_from_db()
     assert invoice.irn == IRN
-    assert list(registration.unregistered()) == []
+    assert list(einvoices.unregistered()) == []
 
 
 def test_mails_wait_for_the_registration(payer: Tenant, settings: Settings) -> None:
@@ -146,7 +145,7 @@ def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> No
     note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=FIRST_OF_DECEMBER)
     for registered in (invoice.number, note.number):
         # The portal knows no credit note before its invoice.
-        assert [document["DocDtls"]["No"] for document in registration.unregistered()] == [registered]
+        assert [document["DocDtls"]["No"] for document in einvoices.unregistered()] == [registered]
         assert record(parsed(answer(registered))) is True
     assert CreditNote.objects.get().irn == IRN
     for statement in (

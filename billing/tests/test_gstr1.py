@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from billing import buyers, gstr1
 from billing.billing_run import run
-from billing.einvoices.registration import parsed, record
+from billing.einvoices import parsed, record
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, CreditNote, Invoice
 from billing.pricing.periods import Period

@@ -7,9 +7,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
-from billing import buyers, snapshots
+from billing import buyers, usage
 from billing.billing_run import run
-from billing.invoices import invoice_numbers, issuing
+from billing.invoices import issuing
+from billing.invoices.invoice_numbers import take_number
 from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.usage import active_numbers
@@ -154,9 +155,7 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
             for round_ in range(5):
                 try:
                     with transaction.atomic():
-                        number, *_ = invoice_numbers.take_number(
-                            model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER
-                        )
+                        number, *_ = take_number(model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER)
                         if (index + round_) % 3 == 0:
                             raise RuntimeError
                     taken.append(number)
@@ -184,7 +183,7 @@ def test_two_runs_at_once_issue_one_invoice_each(payer: Tenant, other_tenant: Te
     def work() -> None:
         try:
             barrier.wait()
-            snapshots.take(FIRST_OF_DECEMBER)
+            usage.take_snapshots(FIRST_OF_DECEMBER)
             issuing.issue_due(FIRST_OF_DECEMBER)
         except Exception as error:  # noqa: BLE001 - handed to the test
             errors.append(error)

@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 
-from billing import billing_run, isolation, snapshots, usage
+from billing import billing_run, isolation, usage
 from billing.billing_run import run
 from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
@@ -75,7 +75,7 @@ def test_a_tenant_whose_usage_cannot_be_counted_stops_no_other(
             raise ValueError("poisoned")
         return real(tenant_id=tenant_id, start=start, end=end)
 
-    monkeypatch.setattr(snapshots, "active_numbers", poisoned)
+    monkeypatch.setattr(usage, "active_numbers", poisoned)
     report = run(FIRST_OF_DECEMBER)
     assert (report["snapshots"], report["invoices"], report["failed"]) == (2, 2, 1)
 

@@ -21,7 +21,7 @@ from billing.models import (
     Refund,
     SettledItem,
 )
-from billing.payments import bank_transfers, payment_links, refunds, settlement, settlements
+from billing.payments import attempts, bank_transfers, payment_links, refunds, settlements
 from billing.payments.provider import Payment
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_money import at_once
@@ -200,7 +200,7 @@ def test_races_leave_the_books_balanced(payer: Tenant, settings: Settings) -> No
 
     def capture(attempt: PaymentAttempt, refunded: int) -> None:
         payment = Payment(f"pay_{attempt.receipt}", "captured", 59_000, refunded_paise=refunded)
-        settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
+        attempts.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
 
     works: list[Callable[[], object]] = [
         *(lambda attempt=attempt: capture(attempt, 0) for attempt in late),

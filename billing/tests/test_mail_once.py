@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from billing.mails.messages import mail_once
+from billing.mails import mail_once
 from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import a_lock_is_waited_for, wait_until

@@ -13,10 +13,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import ledger
+from billing import ledger, mails
 from billing.billing_run import run
 from billing.invoices import credit_notes
-from billing.mails import messages
 from billing.models import (
     BankTransfer,
     Invoice,
@@ -35,7 +34,6 @@ from billing.payments import (
     payment_links,
     provider,
     refunds,
-    settlement,
 )
 from billing.payments.provider import Payment
 from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
@@ -120,7 +118,7 @@ class TestRefunds:
         provider.control("POST", "refund", {"payment_id": paid.provider_payment_id, "amount": 9_000})
         attempts.refresh(paid.id, ist(2026, 12, 4))
         before = Payment(id=str(paid.provider_payment_id), status="captured", amount_paise=59_000)
-        settlement.apply_payments(attempt_id=paid.id, payments=[before], at=ist(2026, 12, 5))
+        attempts.apply_payments(attempt_id=paid.id, payments=[before], at=ist(2026, 12, 5))
         attempts.refresh(paid.id, ist(2026, 12, 4))
         invoice = only_invoice(payer)
         assert (invoice.amount_paid_paise, invoice.amount_due_paise) == (50_000, 9_000)
@@ -218,7 +216,7 @@ class TestSettlement:
         captured = [Payment(id="pay_1", status="captured", amount_paise=59_000)]
 
         def apply() -> None:
-            settlement.apply_payments(attempt_id=attempt.id, payments=captured, at=CHARGE)
+            attempts.apply_payments(attempt_id=attempt.id, payments=captured, at=CHARGE)
 
         assert at_once(*[apply] * 6) == []
         assert only_invoice(payer).amount_paid_paise == 59_000
@@ -231,14 +229,14 @@ class TestSettlement:
             Payment(id="pay_2", status="captured", amount_paise=59_000),
         ]
         for _ in range(2):
-            settlement.apply_payments(attempt_id=paid.id, payments=both, at=ist(2026, 12, 4))
+            attempts.apply_payments(attempt_id=paid.id, payments=both, at=ist(2026, 12, 4))
         invoice = only_invoice(payer)
         assert (invoice.amount_paid_paise, ledger.balance_paise(payer.id)) == (59_000, 59_000)
 
     def test_a_failure_after_the_money_came_changes_nothing(
         self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
     ) -> None:
-        settlement.fail(attempt_id=paid.id, error=None, at=ist(2026, 12, 4))
+        attempts.fail(attempt_id=paid.id, error=None, at=ist(2026, 12, 4))
         paid.refresh_from_db()
         payer.refresh_from_db()
         assert (paid.status, only_invoice(payer).status, payer.billing_status) == (
@@ -254,7 +252,7 @@ class TestSettlement:
         run(CHARGE)
         attempt = PaymentAttempt.objects.get()
         for day in (3, 5):
-            settlement.fail(attempt_id=attempt.id, error=None, at=ist(2026, 12, day))
+            attempts.fail(attempt_id=attempt.id, error=None, at=ist(2026, 12, day))
         attempt.refresh_from_db()
         assert attempt.completed_at == only_invoice(payer).overdue_since == ist(2026, 12, 3)
 
@@ -426,7 +424,7 @@ class TestBankTransfers:
 
 class TestPayLinks:
     def test_a_mailed_link_outlives_every_key(self, invoice: Invoice, settings: Settings) -> None:
-        mailed = messages.pay_url(invoice).rpartition("/pay/")[2]
+        mailed = mails.pay_url(invoice).rpartition("/pay/")[2]
         assert mailed in OutboundMail.objects.get(subject__startswith="Invoice").text
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key " * 5, []
         assert Client().get(f"/pay/{mailed}").status_code == 200
@@ -491,7 +489,7 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
     invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second waits for the first's row lock; without it, the later write would overwrite the other's amount."""
-    attempts = [
+    made = [
         PaymentAttempt.objects.create(
             invoice=invoice,
             kind="link",
@@ -517,12 +515,12 @@ def test_two_payments_of_an_invoice_captured_at_once_both_count(
     def capture(attempt: PaymentAttempt) -> None:
         try:
             payment = Payment(id=f"pay_{attempt.receipt}", status="captured", amount_paise=59_000)
-            settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
+            attempts.apply_payments(attempt_id=attempt.id, payments=[payment], at=CHARGE)
         finally:
             connection.close()
 
-    first = threading.Thread(target=capture, args=(attempts[0],), name="first")
-    second = threading.Thread(target=capture, args=(attempts[1],), name="second")
+    first = threading.Thread(target=capture, args=(made[0],), name="first")
+    second = threading.Thread(target=capture, args=(made[1],), name="second")
     first.start()
     assert inside.wait(20)
     second.start()

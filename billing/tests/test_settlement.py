@@ -5,11 +5,11 @@ And what changed between a look and its lock is seen: nothing is debited or paid
 
 import pytest
 
-from billing import snapshots
+from billing import usage
 from billing.billing_run import run
 from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, Refund
-from billing.payments import debits, refunds, settlement
+from billing.payments import attempts, debits, refunds
 from billing.payments.provider import Payment
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
 from gateway.api.errors import InvalidRequest
@@ -42,7 +42,7 @@ def attempt_of(invoice: Invoice, kind: str, status: str) -> PaymentAttempt:
 
 def captured(attempt: PaymentAttempt, paise: int, *, refunded: int = 0) -> None:
     payment = Payment(id="pay_1", status="captured", amount_paise=paise, refunded_paise=refunded)
-    settlement.apply_payments(attempt_id=attempt.id, payments=[payment], at=AT)
+    attempts.apply_payments(attempt_id=attempt.id, payments=[payment], at=AT)
 
 
 def state(attempt: PaymentAttempt) -> tuple[str, str, int]:
@@ -78,8 +78,8 @@ def test_more_money_in_an_answer_from_before_a_refund_keeps_the_refund(invoice: 
 def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice) -> None:
     attempt = attempt_of(invoice, "autopay", "processing")
     captured(attempt, 59_000)
-    settlement.note_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
-    settlement.fail(attempt_id=attempt.id, error=None, at=AT)
+    attempts.note_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
+    attempts.fail(attempt_id=attempt.id, error=None, at=AT)
     assert state(attempt) == ("captured", "paid", 59_000)
 
 
@@ -138,5 +138,5 @@ def test_a_refund_counts_what_another_payments_refund_under_way_takes(twice_paid
 @pytest.mark.usefixtures("twice_paid")
 def test_a_balance_that_is_being_paid_back_pays_no_invoice() -> None:
     january = ist(2027, 1, 1, 0, 15)
-    assert (snapshots.take(january), issuing.issue_due(january)) == (1, 1)
+    assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1)
     assert Invoice.objects.latest("id").amount_due_paise == 50_000

@@ -8,9 +8,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers, terms
+from billing import buyers, einvoices, terms
 from billing.billing_run import run
-from billing.einvoices import documents
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, Invoice, IssuedPdf, PlanVersion
 from billing.pricing.periods import Period
@@ -63,7 +62,7 @@ def test_a_month_costs_what_its_terms_say_and_what_was_issued_stays(two: Tenant,
     assert [(row["type"], row["percent"]) for row in shown["taxes"]] == [("IGST", 28)]
     page = api.get(f"/v1/billing/invoices/{november.public_id}").content.decode()
     assert "IGST at 18%" in page
-    assert documents.of_invoice(november)["ItemList"][0]["GstRt"] == 18
+    assert einvoices.of_invoice(november)["ItemList"][0]["GstRt"] == 18
     note = credit_notes.issue(invoice_id=november.pk, total_paise=11_800, reason="Outage", at=ist(2027, 1, 2))
     assert (note.taxable_paise, note.tax_paise) == (10_000, 1_800)
     replaced = issuing.replace(invoice_id=december.pk, reason="Wrong name", at=ist(2027, 1, 3))

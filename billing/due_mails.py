@@ -1,4 +1,5 @@
-"""Mails that are due at a moment: reminders of overdue invoices, early warnings, receipts. Called by `billing_run.py`.
+"""Mails that are due at a moment, each once: documents with their PDF, reminders of overdue invoices, early warnings,
+receipts. Called by `billing_run.py`.
 
 Reminders go out 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings precede what would hurt: a trial
 that ends, a mandate that expires or is too small for the next invoice, a profile that is incomplete at the month's end.
@@ -9,18 +10,22 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, overview
-from billing.invoices.mailing import waits_for_registration
+from billing import buyers, mails, overview
+from billing.einvoices import must_be_registered
+from billing.invoices import pdf
 from billing.isolation import each
-from billing.mails import messages
-from billing.mails.messages import mail_once
-from billing.models import Invoice, Mandate
+from billing.mails import mail_once
+from billing.models import CreditNote, Invoice, Mandate
+from billing.payments import corrections
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
 from billing.restriction import RESTRICTED_AFTER
 from billing.usage import BILLED
+from gateway.api.errors import Conflict
+from tenants.mail import Attachment
 from tenants.models import Tenant
 
 REMINDER_DAYS = (0, 3, 7, 14, 21)
@@ -60,7 +65,7 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
         oldest = invoice.tenant.past_due_since or invoice.overdue_since
-        messages.payment_reminder(invoice, restricted_in_days=max(0, (oldest + RESTRICTED_AFTER - at).days))
+        mails.payment_reminder(invoice, restricted_in_days=max(0, (oldest + RESTRICTED_AFTER - at).days))
     return True
 
 
@@ -76,7 +81,7 @@ def send_receipts(at: datetime) -> int:
 
     def send(invoice: Invoice) -> bool:
         key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
-        return mail_once(invoice.tenant_id, "receipt", key, at, lambda: messages.receipt(invoice))
+        return mail_once(invoice.tenant_id, "receipt", key, at, lambda: mails.receipt(invoice))
 
     return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
 
@@ -99,11 +104,11 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
     mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
     ends = tenant.trial_ends_at if tenant.billing_status == Tenant.BillingStatus.TRIALING else None
     if ends and (days := _nearest(TRIAL_DAYS, ends - at)):
-        yield "trial_ends", f"{ist_date(ends)} {days}", lambda: messages.trial_ends(tenant, ends)
+        yield "trial_ends", f"{ist_date(ends)} {days}", lambda: mails.trial_ends(tenant, ends)
     expires = mandate.expires_at if mandate else None
     if mandate and expires and (days := _nearest(MANDATE_DAYS, expires - at)):
         key = f"{mandate.public_id} {days}"
-        yield "mandate_expires", key, lambda: messages.mandate_expires(mandate, expires)
+        yield "mandate_expires", key, lambda: mails.mandate_expires(mandate, expires)
     period = Period.of(at)
     if period.end - BEFORE_THE_INVOICE > at:
         return
@@ -112,10 +117,10 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
     charge = overview.next_charge(tenant, at) if mandate or missing else None
     if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
         total, most = rupees(charge.total_paise), rupees(limit)
-        yield "above_limit", str(period), lambda: messages.above_limit(tenant, total=total, limit=most)
+        yield "above_limit", str(period), lambda: mails.above_limit(tenant, total=total, limit=most)
     if charge and missing and charge.numbers and charge.period == str(period):
         waits = buyers.holds_back(profile)
-        yield "profile_incomplete", str(period), lambda: messages.profile_incomplete(tenant, missing, waits)
+        yield "profile_incomplete", str(period), lambda: mails.profile_incomplete(tenant, missing, waits)
 
 
 def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
@@ -123,3 +128,69 @@ def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
     if left <= timedelta():
         return None
     return min((number for number in days if left <= timedelta(days=number)), default=None)
+
+
+SINCE = timedelta(days=3)
+"""How far back documents are looked for that were not mailed."""
+SINCE_REGISTRABLE = timedelta(days=31)
+"""The same while documents wait for their registration: the law allows 30 days for it."""
+
+
+def send_invoices(at: datetime) -> int:
+    """Mail every invoice that was issued lately and not mailed; returns how many were."""
+    invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
+
+    def send(invoice: Invoice) -> bool:
+        return not waits_for_registration(invoice) and mail_once(
+            invoice.tenant_id,
+            "invoice",
+            invoice.number,
+            at,
+            lambda: mails.invoice_issued(invoice, _pdf(invoice)),
+        )
+
+    return each(invoices.order_by("id"), send, step="invoice_mails")
+
+
+def send_credit_notes(at: datetime) -> int:
+    """Mail every credit note that was issued lately and not mailed; returns how many were."""
+    notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
+        "invoice__tenant", "invoice__snapshot"
+    )
+
+    def send(note: CreditNote) -> bool:
+        return not waits_for_registration(note) and mail_once(
+            note.invoice.tenant_id,
+            "credit_note",
+            note.number,
+            at,
+            lambda: mails.credit_note_issued(note, _pdf(note)),
+        )
+
+    return each(notes.order_by("id"), send, step="credit_note_mails")
+
+
+def _since() -> timedelta:
+    return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
+
+
+def waits_for_registration(document: Invoice | CreditNote) -> bool:
+    """Whether a document is no valid one yet: CGST rule 48(5). A credit note without tax is registered nowhere."""
+    if isinstance(document, CreditNote) and document.is_commercial:
+        return False
+    invoice = document if isinstance(document, Invoice) else document.invoice
+    return settings.BILLING_EINVOICES and document.irn is None and must_be_registered(invoice)
+
+
+def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
+    """Mail an invoice once more, audited. Raises Conflict for one that waits for its registration."""
+    if waits_for_registration(invoice):
+        raise Conflict("It is no valid invoice before its registration.")
+    attachment = _pdf(invoice)
+    with transaction.atomic():
+        mails.invoice_issued(invoice, attachment)
+        corrections.record(invoice, "billing.sent_again", actor_user_id)
+
+
+def _pdf(document: Invoice | CreditNote) -> Attachment:
+    return Attachment(pdf.file_name(document.number), "application/pdf", pdf.issued(document))

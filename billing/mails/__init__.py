@@ -1,1 +1,0 @@
-"""The mails of billing."""
