@@ -17,7 +17,7 @@ from gateway.api.error_page import meta_error_page
 from gateway.api.health_views import HealthView, LiveView, ReadyView
 from gateway.api.middleware import API_PATHS
 from gateway.api.openapi.document import DocumentView, YamlDocumentView
-from gateway.guides import packages, well_known
+from gateway.guides import well_known
 from gateway.monitoring.metrics import metrics_page
 
 # Only a process that serves pages needs the staff's pages.
@@ -62,7 +62,7 @@ urlpatterns = [
     path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),
     path("llms-full.txt", RedirectView.as_view(url="/docs/llms-full.txt")),
     path("packages", RedirectView.as_view(url="/packages/"), name="packages"),
-    path("packages/simple/<slug:name>/", packages.project, name="package_index"),
+    path("packages/simple/<slug:name>/", well_known.package_index, name="package_index"),
     path("robots.txt", well_known.robots, name="robots"),
     path("sitemap.xml", well_known.sitemap, name="sitemap"),
     path(".well-known/security.txt", well_known.security, name="security_txt"),

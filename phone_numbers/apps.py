@@ -13,7 +13,7 @@ class NumbersConfig(AppConfig):
         from phone_numbers.connection import state
         from phone_numbers.sandbox import control
         from tenants.signals import sandbox_wanted
-        from webhooks.signals import endpoints_changed
+        from webhooks.endpoints.lifecycle import endpoints_changed
 
         endpoints_changed.connect(state.on_endpoints_changed, dispatch_uid="connection_states")
         sandbox_wanted.connect(control.make_after_commit, dispatch_uid="test_world")

@@ -1,9 +1,9 @@
-"""Files for machines at the root of a host: `robots.txt`, `sitemap.xml` and `security.txt` (RFC 9116)."""
+"""Answers for machines: `robots.txt`, `sitemap.xml`, `security.txt` (RFC 9116) and the index of packages."""
 
 from datetime import timedelta
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html_join
 from django.views.decorators.http import require_safe
 
@@ -12,6 +12,7 @@ from gateway.guides.documentation import guides
 
 _VALID = timedelta(days=180)
 """RFC 9116 asks for less than a year."""
+_OWN_PACKAGE = "whabuzz"
 
 
 @require_safe
@@ -46,3 +47,14 @@ def security(request: HttpRequest) -> HttpResponse:
 
 def _text(*lines: str) -> HttpResponse:
     return HttpResponse("\n".join(lines) + "\n", content_type="text/plain; charset=utf-8")
+
+
+@require_safe
+def package_index(request: HttpRequest, name: str) -> HttpResponseRedirect:
+    """Lead pip on to PyPI for what the SDK needs. Never for the SDK itself: there its name is anybody's.
+
+    The SDK's own page is a file of `site/public/`, which WhiteNoise answers.
+    """
+    if name.lower() == _OWN_PACKAGE:
+        raise Http404
+    return HttpResponseRedirect(f"https://pypi.org/simple/{name}/")

@@ -257,7 +257,7 @@ def connection_event(
 
 
 def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None:
-    """Receiver of `webhooks.signals.endpoints_changed`: an endpoint was verified, disabled, deleted …
+    """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`: an endpoint was verified, disabled, deleted …
 
     It counts for the numbers of its own environment alone.
     """

@@ -21,8 +21,8 @@ from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import a_lock_is_waited_for, wait_until
+from webhooks.endpoints.lifecycle import endpoints_changed
 from webhooks.models import Endpoint, Event
-from webhooks.signals import endpoints_changed
 
 ALL_WELL = ConnectionFacts(
     taken_away=None,

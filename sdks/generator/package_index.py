@@ -1,7 +1,7 @@
 """What a running gateway serves at `/packages/`: `python -m generator.package_index DIRECTORY` writes it.
 
 The wheel and the npm tarballs, an index for pip (PEP 503), and a page for people. Which other projects the index knows
-is the service's to say (`gateway/guides/packages.py`).
+is the service's to say (`gateway/guides/well_known.py`).
 """
 
 import hashlib

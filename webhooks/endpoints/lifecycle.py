@@ -15,13 +15,14 @@ from uuid import UUID
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.dispatch import Signal
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from tenants import checklist
 from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
-from webhooks import delivery_rows, signals, wake_up
+from webhooks import delivery_rows, wake_up
 from webhooks.endpoints import notices
 from webhooks.events import filters
 from webhooks.models import Endpoint
@@ -43,6 +44,9 @@ NOT_OF_ARCHIVES = OF_WEBHOOKS | {"ordered", "rate_per_second"}
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
+
+endpoints_changed = Signal()
+"""Sent inside the transaction of the change, with `tenant_id` and `environment`."""
 
 
 def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
@@ -390,7 +394,7 @@ def _save(endpoint: Endpoint) -> None:
 
 def _notify(endpoint: Endpoint) -> None:
     """Have connection states and the checklist follow the endpoint's change, in the same transaction."""
-    signals.endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
+    endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
     own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
     if endpoint.environment == own:
         done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
