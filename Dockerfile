@@ -43,7 +43,7 @@ RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
     ENVIRONMENT=production SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once \
     TRUSTED_PROXY_COUNT=0 DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
     python manage.py collectstatic --no-input --verbosity 0
-RUN rm -rf benchmarks deploy sdks tests conftest.py requirements* gateway/guides/hooks.py && \
+RUN rm -rf benchmarks deploy sdks tests conftest.py requirements* gateway/guides/hooks.py gateway/guides/reference.py && \
     find . -name tests -type d -prune -exec rm -rf {} +
 
 FROM python:3.11-slim-bookworm
