@@ -16,6 +16,8 @@ GENERATED = [
     "python/src/whabuzz/resources.py",
     "python/src/whabuzz/async_resources.py",
     "python/src/whabuzz/stream.py",
+    "python/src/whabuzz/transport.py",
+    "python/src/whabuzz/client.py",
     "typescript/src/contract.ts",
     "typescript/src/resources.ts",
     "n8n/src/nodes/Whabuzz/contract.ts",

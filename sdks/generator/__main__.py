@@ -24,6 +24,8 @@ GENERATED = (
     PYTHON / "resources.py",
     PYTHON / "async_resources.py",
     PYTHON / "stream.py",
+    PYTHON / "transport.py",
+    PYTHON / "client.py",
     TYPESCRIPT / "contract.ts",
     TYPESCRIPT / "resources.ts",
     N8N / "contract.ts",
@@ -52,9 +54,9 @@ def generate(target: Path) -> None:
         )
     (target / PYTHON / "resources.py").write_text(python_code.module(groups, asynchronous=False))
     (target / PYTHON / "async_resources.py").write_text(python_code.module(groups, asynchronous=True))
-    (target / PYTHON / "stream.py").write_text(
-        python_code.synchronous((ROOT / "sdks" / PYTHON / "async_stream.py").read_text())
-    )
+    for twin in ("stream.py", "transport.py", "client.py"):
+        source = ROOT / "sdks" / PYTHON / f"async_{twin}"
+        (target / PYTHON / twin).write_text(python_code.synchronous(source.read_text()))
     for command in (("check", "--fix-only"), ("format",)):
         run(sys.executable, "-m", "ruff", *command, "--quiet", "--config", RUFF, target / PYTHON)
     (target / TYPESCRIPT / "resources.ts").write_text(typescript_code.module(groups))

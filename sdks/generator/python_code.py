@@ -185,15 +185,24 @@ _WORDS = {
     "asyncio.sleep": "time.sleep",
     "import asyncio\n": "import time\n",
     "__aiter__": "__iter__",
-    "aiter_sse": "iter_sse",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "aiter_": "iter_",
     "aread": "read",
+    "aclose": "close",
     "Awaitable[None]": "None",
+    "async_": "",
+    # Only iterators of asyncio can wait between rows; a file is opened at once, so that a missing one raises there.
+    "bodies_async": "bodies",
+    " | AsyncIterable[Mapping[str, Any]]": "",
+    "return AsyncDownload(self._transport, call)": "return Download(self._transport, call).__enter__()",
 }
 _CLASSES = re.compile(r"\bAsync(?=[A-Z])")
 
 
 def synchronous(source: str) -> str:
     """The module without asyncio."""
+    note, _, code = source.partition('"""\n')
     for word, plain in _WORDS.items():
-        source = source.replace(word, plain)
-    return _CLASSES.sub("", source)
+        code = code.replace(word, plain)
+    return note.replace("asynchronous", "synchronous") + '"""\n' + _CLASSES.sub("", code)

@@ -1,7 +1,8 @@
 """Client of the messaging gateway: send WhatsApp messages, read events, verify webhooks."""
 
-from whabuzz.calls import API_VERSION, Streamed
-from whabuzz.client import AsyncWhabuzz, Whabuzz
+from whabuzz.async_client import AsyncWhabuzz
+from whabuzz.calls import API_VERSION, Page, Streamed
+from whabuzz.client import Whabuzz
 from whabuzz.errors import (
     APIError,
     BatchDiffers,
@@ -19,7 +20,6 @@ from whabuzz.errors import (
     WhabuzzError,
 )
 from whabuzz.replies import Choice, choice_of
-from whabuzz.transport import Page
 from whabuzz.webhooks import WebhookVerifier
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Sending calls and reading their answers, asynchronously: JSON, pages of lists, and files as streams."""
+"""Sending calls and reading their answers: JSON, pages of lists, and files as streams.
+
+`transport.py` is generated from `async_transport.py` by `make sdks`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import httpx
 
-from whabuzz.calls import Call
+from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, json_of, no_answer, path_of, text_or_json
 from whabuzz.errors import NoAnswer, error_of
-from whabuzz.transport import NOT_SENT, Page, Settings, json_of, no_answer, path_of, text_or_json
-
-Item = TypeVar("Item")
 
 
 class AsyncTransport:
@@ -116,7 +116,7 @@ class AsyncPages(Generic[Item]):
 
 
 class AsyncDownload:
-    """A file to receive: `async with client.media.get(media_id) as file`."""
+    """A file to receive. Use it in `async with`, or read it to its end."""
 
     def __init__(self, transport: AsyncTransport, call: Call) -> None:
         self._transport = transport

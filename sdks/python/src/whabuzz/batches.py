@@ -41,23 +41,34 @@ def bodies(
 
 
 async def bodies_async(
-    rows: AsyncIterable[Mapping[str, Any]],
+    rows: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
     *,
     from_: str,
     client_ref: str,
     size: int = MOST,
     skip_opted_out: bool = False,
 ) -> AsyncIterator[types.MessageBatch]:
-    """The same for rows that come asynchronously."""
+    """The same for rows that may come asynchronously."""
     part: list[Mapping[str, Any]] = []
     seen: Counter[str] = Counter()
-    async for row in rows:
+    async for row in _each(rows):
         part.append(row)
         if len(part) == size:
             yield _body(part, from_, client_ref, seen, skip_opted_out)
             part = []
     if part:
         yield _body(part, from_, client_ref, seen, skip_opted_out)
+
+
+async def _each(
+    rows: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+) -> AsyncIterator[Mapping[str, Any]]:
+    if isinstance(rows, AsyncIterable):
+        async for row in rows:
+            yield row
+    else:
+        for row in rows:
+            yield row
 
 
 def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:

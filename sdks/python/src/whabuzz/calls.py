@@ -7,16 +7,22 @@ a repeat with the first outcome), and what the service says it did not do.
 from __future__ import annotations
 
 import mimetypes
+import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any, Union
+from typing import IO, Any, Generic, TypeVar, Union
+from urllib.parse import quote
+
+import httpx
 
 from whabuzz import types
-from whabuzz.errors import seconds
+from whabuzz.errors import NoAnswer, WhabuzzError, seconds
+
+Item = TypeVar("Item")
 
 API_VERSION = "2026-10-16"
 """The version of the API that this package was made for; every call pins it."""
@@ -151,6 +157,120 @@ def _backoff(tries: int) -> float:
     """Half a second, doubling to eight, with jitter."""
     longest: float = min(8.0, 0.5 * 2.0 ** (tries - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains by guessing it
+
+
+# --- What all calls of a client have in common.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Failures before a byte of the request left."""
+
+
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+"""Seconds. The service gives WhatsApp 15 seconds, so a send answers well within it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all calls of one client have in common."""
+
+    base_url: str
+    headers: dict[str, str]
+    repeats: Repeats
+    timeout: Any = httpx.USE_CLIENT_DEFAULT
+    """Seconds, or an `httpx.Timeout`; of the client of httpx unless given."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a client calls; `with_options` replaces some of it."""
+
+    api_key: str | None
+    base_url: str | None
+    tenant_id: str | None
+    timeout: httpx.Timeout | float | None
+    max_retries: int
+    headers: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        api_key = self.api_key or os.environ.get("WHABUZZ_API_KEY")
+        base_url = self.base_url or os.environ.get("WHABUZZ_BASE_URL")
+        if not api_key or not base_url:
+            raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
+        headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
+        if self.tenant_id:
+            headers["X-Service-Tenant"] = self.tenant_id
+        timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else self.timeout
+        return Settings(base_url.rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout)
+
+    def changed(
+        self,
+        timeout: httpx.Timeout | float | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
+    ) -> Options:
+        return replace(
+            self,
+            timeout=self.timeout if timeout is None else timeout,
+            max_retries=self.max_retries if max_retries is None else max_retries,
+            headers={**self.headers, **(headers or {})},
+        )
+
+
+def raw_call(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:
+    return Call(method, path, query=query or {}, body=body, keyed=key is not None, idempotency_key=key)
+
+
+def stream_options(
+    settings: Settings, type: str | None, phone_number_id: str | None, place: str | None
+) -> dict[str, Any]:
+    """How an event stream is opened."""
+    filters = {"type": type, "phone_number_id": phone_number_id}
+    return {
+        "url": f"{settings.base_url}/v1/events/stream",
+        "headers": settings.headers,
+        "filters": {name: value for name, value in filters.items() if value is not None},
+        "place": place,
+    }
+
+
+# --- Answers.
+def no_answer(address: str, call: Call, failure: httpx.TransportError) -> NoAnswer:
+    """What to raise when nothing answered."""
+    question = " Is the service running there?" if isinstance(failure, NOT_SENT) else ""
+    return NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
+
+
+def text_or_json(answer: httpx.Response) -> Any:
+    """The JSON of an answer, its text when it is none."""
+    try:
+        return answer.json()
+    except ValueError:
+        return answer.text
+
+
+def json_of(answer: httpx.Response) -> Any:
+    """The JSON of a successful answer. Raises WhabuzzError when something else answered, such as a log-in page."""
+    try:
+        return answer.json()
+    except ValueError:
+        kind = answer.headers.get("content-type")
+        raise WhabuzzError(f"{answer.url} answered {kind}, not JSON: is base_url the service's?") from None
+
+
+def path_of(template: str, values: dict[str, str]) -> str:
+    """A path with its values; a value holds no separator."""
+    for name, value in values.items():
+        if not value:
+            raise WhabuzzError(f"{name} is empty.")
+        template = template.replace(f"{{{name}}}", quote(str(value), safe=""))
+    return template
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """A part of a list, and where the next one begins; None after the last."""
+
+    items: list[Item]
+    next_cursor: str | None
 
 
 # --- The event stream: what both clients share of it.

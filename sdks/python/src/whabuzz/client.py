@@ -1,83 +1,24 @@
-"""The clients: `Whabuzz` for synchronous code, `AsyncWhabuzz` for asyncio."""
+"""The synchronous client. `client.py` is generated from `async_client.py` by `make sdks`."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import AsyncIterable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, cast
 
 import httpx
 
-from whabuzz import async_resources, resources, types
-from whabuzz.async_stream import AsyncEventStream
-from whabuzz.async_transport import AsyncTransport
-from whabuzz.batches import FINAL, MOST, bodies, bodies_async, stored
-from whabuzz.calls import Call, Repeats
+from whabuzz import resources, types
+from whabuzz.batches import FINAL, MOST, bodies, stored
+from whabuzz.calls import TIMEOUT, Call, Options, raw_call, stream_options
 from whabuzz.errors import WhabuzzError
 from whabuzz.replies import reply_body, reply_key
 from whabuzz.stream import EventStream
-from whabuzz.transport import Settings, Transport
+from whabuzz.transport import Transport
 
-TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""Seconds. The service gives WhatsApp 15 seconds, so a send answers well within it."""
 POLL_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class _Options:
-    """How a client calls; `with_options` replaces some of it."""
-
-    api_key: str | None
-    base_url: str | None
-    tenant_id: str | None
-    timeout: httpx.Timeout | float | None
-    max_retries: int
-    headers: Mapping[str, str]
-
-    def settings(self) -> Settings:
-        api_key = self.api_key or os.environ.get("WHABUZZ_API_KEY")
-        base_url = self.base_url or os.environ.get("WHABUZZ_BASE_URL")
-        if not api_key or not base_url:
-            raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
-        headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
-        if self.tenant_id:
-            headers["X-Service-Tenant"] = self.tenant_id
-        timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else self.timeout
-        return Settings(base_url.rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout)
-
-    def changed(
-        self,
-        timeout: httpx.Timeout | float | None,
-        max_retries: int | None,
-        headers: Mapping[str, str] | None,
-    ) -> _Options:
-        return replace(
-            self,
-            timeout=self.timeout if timeout is None else timeout,
-            max_retries=self.max_retries if max_retries is None else max_retries,
-            headers={**self.headers, **(headers or {})},
-        )
-
-
-def _raw(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:
-    return Call(method, path, query=query or {}, body=body, keyed=key is not None, idempotency_key=key)
-
-
-def _stream(
-    settings: Settings, type: str | None, phone_number_id: str | None, place: str | None
-) -> dict[str, Any]:
-    """How an event stream is opened."""
-    filters = {"type": type, "phone_number_id": phone_number_id}
-    return {
-        "url": f"{settings.base_url}/v1/events/stream",
-        "headers": settings.headers,
-        "filters": {name: value for name, value in filters.items() if value is not None},
-        "place": place,
-    }
 
 
 class Messages(resources.Messages):
@@ -142,12 +83,12 @@ class Events(resources.Events):
     ) -> EventStream:
         """Events as they happen, after the `place` of an earlier stream; without it from now on."""
         return EventStream(
-            self._transport.http, **_stream(self._transport.settings, type, phone_number_id, after)
+            self._transport.http, **stream_options(self._transport.settings, type, phone_number_id, after)
         )
 
 
 class Whabuzz(resources.Resources):
-    """The API with one key. Use it in a `with` block, or call `close`."""
+    """The API with one key. Use it in `with`, or call `close`."""
 
     messages: Messages
     media: Media
@@ -165,9 +106,9 @@ class Whabuzz(resources.Resources):
         http_client: httpx.Client | None = None,
     ) -> None:
         """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
-        self._use(_Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
+        self._use(Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
 
-    def _use(self, options: _Options, http_client: httpx.Client | None) -> None:
+    def _use(self, options: Options, http_client: httpx.Client | None) -> None:
         transport = Transport(http_client or httpx.Client(timeout=TIMEOUT), options.settings())
         super().__init__(transport)
         self._options, self._transport, self._is_owner = options, transport, http_client is None
@@ -198,7 +139,7 @@ class Whabuzz(resources.Resources):
         """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
         return self._with(self._options.changed(timeout, max_retries, headers))
 
-    def _with(self, options: _Options) -> Whabuzz:
+    def _with(self, options: Options) -> Whabuzz:
         other = object.__new__(type(self))
         other._use(options, self._transport.http)
         return other
@@ -213,7 +154,7 @@ class Whabuzz(resources.Resources):
         idempotency_key: str | None = None,
     ) -> httpx.Response:
         """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
-        return self._transport.send(_raw(method, path, query, body, idempotency_key))
+        return self._transport.send(raw_call(method, path, query, body, idempotency_key))
 
     def close(self) -> None:
         """Close the connections, where they are this client's own."""
@@ -227,149 +168,3 @@ class Whabuzz(resources.Resources):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class AsyncMessages(async_resources.AsyncMessages):
-    """Single messages, answers and batches."""
-
-    async def reply(
-        self,
-        event: types.MessageInboundEvent,
-        content: str | Mapping[str, Any],
-        *,
-        quote: bool = False,
-        name: str = "",
-    ) -> types.SentMessage:
-        """Answer a customer's message. An event that is delivered twice is answered once.
-
-        Several answers to one event need a `name` each.
-        """
-        return await self.send(
-            reply_body(event, content, quote=quote), idempotency_key=reply_key(event, name)
-        )
-
-    async def send_batch(
-        self,
-        rows: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
-        *,
-        from_: str,
-        client_ref: str,
-        size: int = MOST,
-        skip_opted_out: bool = False,
-    ) -> list[types.Batch]:
-        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
-
-        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
-        then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
-        With `skip_opted_out`, customers who want no marketing get none. Raises BatchDiffers.
-        """
-        if isinstance(rows, AsyncIterable):
-            made = bodies_async(
-                rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out
-            )
-            return [stored(await self.create_batch(body)) async for body in made]
-        at_once = bodies(rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out)
-        return [stored(await self.create_batch(body)) for body in at_once]
-
-    async def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
-        """The batch once it is completed or cancelled. Raises TimeoutError when that takes longer."""
-        deadline = time.monotonic() + seconds
-        while (batch := await self.get_batch(batch_id))["status"] not in FINAL:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Batch {batch_id} is still {batch['status']}.")
-            await asyncio.sleep(POLL_SECONDS)
-        return batch
-
-
-class AsyncMedia(async_resources.AsyncMedia):
-    """Files for messages and from messages."""
-
-    async def describe(self, media_id: str) -> types.MediaDescription:
-        """WhatsApp's description of a file: its type, size and hash."""
-        call = Call("GET", self._path("/v1/media/{media_id}", media_id=media_id), query={"meta": True})
-        return cast("types.MediaDescription", await self._json(call))
-
-
-class AsyncEvents(async_resources.AsyncEvents):
-    """Stored events, and events as they happen."""
-
-    def listen(
-        self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
-    ) -> AsyncEventStream:
-        """Events as they happen, after the `place` of an earlier stream; without it from now on."""
-        return AsyncEventStream(
-            self._transport.http, **_stream(self._transport.settings, type, phone_number_id, after)
-        )
-
-
-class AsyncWhabuzz(async_resources.AsyncResources):
-    """The API with one key, for asyncio. Use it in an `async with` block, or call `close`."""
-
-    messages: AsyncMessages
-    media: AsyncMedia
-    events: AsyncEvents
-
-    def __init__(
-        self,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        *,
-        tenant_id: str | None = None,
-        timeout: httpx.Timeout | float | None = None,
-        max_retries: int = 4,
-        headers: Mapping[str, str] | None = None,
-        http_client: httpx.AsyncClient | None = None,
-    ) -> None:
-        """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
-        self._use(_Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
-
-    def _use(self, options: _Options, http_client: httpx.AsyncClient | None) -> None:
-        transport = AsyncTransport(http_client or httpx.AsyncClient(timeout=TIMEOUT), options.settings())
-        super().__init__(transport)
-        self._options, self._transport, self._is_owner = options, transport, http_client is None
-        self.messages, self.media = AsyncMessages(transport), AsyncMedia(transport)
-        self.events = AsyncEvents(transport)
-
-    def for_tenant(self, tenant_id: str) -> AsyncWhabuzz:
-        """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""
-        return self._with(replace(self._options, tenant_id=tenant_id))
-
-    def with_options(
-        self,
-        *,
-        timeout: httpx.Timeout | float | None = None,
-        max_retries: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> AsyncWhabuzz:
-        """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
-        return self._with(self._options.changed(timeout, max_retries, headers))
-
-    def _with(self, options: _Options) -> AsyncWhabuzz:
-        other = object.__new__(type(self))
-        other._use(options, self._transport.http)
-        return other
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        idempotency_key: str | None = None,
-    ) -> httpx.Response:
-        """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
-        return await self._transport.send(_raw(method, path, query, body, idempotency_key))
-
-    async def close(self) -> None:
-        """Close the connections, where they are this client's own."""
-        if self._is_owner:
-            await self._transport.http.aclose()
-
-    async def __aenter__(self) -> AsyncWhabuzz:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

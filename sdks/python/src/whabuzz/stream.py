@@ -12,9 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 import httpx
 from httpx_sse import EventSource, SSEError
 
-from whabuzz.calls import API_VERSION, ENDINGS, LONGEST_PAUSE_SECONDS, SILENCE_SECONDS, Streamed
+from whabuzz.calls import (
+    API_VERSION,
+    ENDINGS,
+    LONGEST_PAUSE_SECONDS,
+    SILENCE_SECONDS,
+    Streamed,
+    text_or_json,
+)
 from whabuzz.errors import APIError, StreamEnded, error_of
-from whabuzz.transport import text_or_json
 
 
 class EventStream:

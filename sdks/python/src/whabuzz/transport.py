@@ -1,35 +1,20 @@
-"""Sending calls and reading their answers, synchronously: JSON, pages of lists, and files as streams."""
+"""Sending calls and reading their answers: JSON, pages of lists, and files as streams.
+
+`transport.py` is generated from `async_transport.py` by `make sdks`.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, Generic
 
 import httpx
 
-from whabuzz.calls import Call, Repeats
-from whabuzz.errors import NoAnswer, WhabuzzError, error_of
-
-Item = TypeVar("Item")
-
-NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Failures before a byte of the request left."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all calls of one client have in common."""
-
-    base_url: str
-    headers: dict[str, str]
-    repeats: Repeats
-    timeout: Any = httpx.USE_CLIENT_DEFAULT
-    """Seconds, or an `httpx.Timeout`; of the client of httpx unless given."""
+from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, json_of, no_answer, path_of, text_or_json
+from whabuzz.errors import NoAnswer, error_of
 
 
 class Transport:
@@ -75,29 +60,6 @@ class Transport:
             time.sleep(wait)
 
 
-def no_answer(address: str, call: Call, failure: httpx.TransportError) -> NoAnswer:
-    """What to raise when nothing answered."""
-    question = " Is the service running there?" if isinstance(failure, NOT_SENT) else ""
-    return NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
-
-
-def text_or_json(answer: httpx.Response) -> Any:
-    """The JSON of an answer, its text when it is none."""
-    try:
-        return answer.json()
-    except ValueError:
-        return answer.text
-
-
-def json_of(answer: httpx.Response) -> Any:
-    """The JSON of a successful answer. Raises WhabuzzError when something else answered, such as a log-in page."""
-    try:
-        return answer.json()
-    except ValueError:
-        kind = answer.headers.get("content-type")
-        raise WhabuzzError(f"{answer.url} answered {kind}, not JSON: is base_url the service's?") from None
-
-
 class Resource:
     """A group of operations."""
 
@@ -117,24 +79,7 @@ class Resource:
         return Pages(self._transport, call)
 
     def _download(self, call: Call) -> Download:
-        return Download(self._transport.send(call, stream=True))
-
-
-def path_of(template: str, values: dict[str, str]) -> str:
-    """A path with its values; a value holds no separator."""
-    for name, value in values.items():
-        if not value:
-            raise WhabuzzError(f"{name} is empty.")
-        template = template.replace(f"{{{name}}}", quote(str(value), safe=""))
-    return template
-
-
-@dataclass(frozen=True)
-class Page(Generic[Item]):
-    """A part of a list, and where the next one begins; None after the last."""
-
-    items: list[Item]
-    next_cursor: str | None
+        return Download(self._transport, call).__enter__()
 
 
 class Pages(Generic[Item]):
@@ -146,7 +91,8 @@ class Pages(Generic[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         for page in self.pages():
-            yield from page
+            for item in page:
+                yield item
 
     def pages(self) -> Iterator[list[Item]]:
         """The pages as lists of items."""
@@ -166,30 +112,39 @@ class Pages(Generic[Item]):
 
     def first_page(self) -> list[Item]:
         """The newest items, with one call."""
-        return self.page().items
+        return (self.page()).items
 
 
 class Download:
-    """A file that is being received. Use it in a `with` block, or read it to its end."""
+    """A file to receive. Use it in `with`, or read it to its end."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        self._answer = answer
+    def __init__(self, transport: Transport, call: Call) -> None:
+        self._transport = transport
+        self._call = call
+        self._answer: httpx.Response | None = None
+
+    def _opened(self) -> httpx.Response:
+        if self._answer is None:
+            self._answer = self._transport.send(self._call, stream=True)
+        return self._answer
 
     @property
     def content_type(self) -> str | None:
-        found: str | None = self._answer.headers.get("content-type")
+        found: str | None = self._answer.headers.get("content-type") if self._answer else None
         return found
 
     @property
     def size(self) -> int | None:
-        """In bytes, when the service knows it."""
-        length = self._answer.headers.get("content-length")
+        """In bytes, when the service knows it and the answer has begun."""
+        length = self._answer.headers.get("content-length") if self._answer else None
         return int(length) if length is not None else None
 
     def chunks(self, size: int = 65536) -> Iterator[bytes]:
         """The bytes as they come. Raises NoAnswer when they break off."""
+        answer = self._opened()
         try:
-            yield from self._answer.iter_bytes(size)
+            for chunk in answer.iter_bytes(size):
+                yield chunk
         except httpx.TransportError as failure:
             raise NoAnswer(f"The file broke off: {failure}") from failure
         finally:
@@ -197,7 +152,7 @@ class Download:
 
     def read(self) -> bytes:
         """All bytes."""
-        return b"".join(self.chunks())
+        return b"".join([chunk for chunk in self.chunks()])
 
     def save(self, path: str | Path) -> Path:
         """Write the bytes to a file as they come."""
@@ -208,9 +163,11 @@ class Download:
         return target
 
     def close(self) -> None:
-        self._answer.close()
+        if self._answer is not None:
+            self._answer.close()
 
     def __enter__(self) -> Download:
+        self._opened()
         return self
 
     def __exit__(

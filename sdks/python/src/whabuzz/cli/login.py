@@ -8,11 +8,11 @@ import webbrowser
 
 import click
 
-from whabuzz.calls import Repeats
+from whabuzz.calls import Repeats, Settings
 from whabuzz.cli.session import Session, json_option, pass_session
 from whabuzz.errors import APIError
 from whabuzz.resources import DeviceLogins
-from whabuzz.transport import Settings, Transport
+from whabuzz.transport import Transport
 
 
 @click.command()

@@ -1,0 +1,175 @@
+"""The asynchronous client. `client.py` is generated from `async_client.py` by `make sdks`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, cast
+
+import httpx
+
+from whabuzz import async_resources, types
+from whabuzz.async_stream import AsyncEventStream
+from whabuzz.async_transport import AsyncTransport
+from whabuzz.batches import FINAL, MOST, bodies_async, stored
+from whabuzz.calls import TIMEOUT, Call, Options, raw_call, stream_options
+from whabuzz.errors import WhabuzzError
+from whabuzz.replies import reply_body, reply_key
+
+POLL_SECONDS = 2.0
+
+
+class AsyncMessages(async_resources.AsyncMessages):
+    """Single messages, answers and batches."""
+
+    async def reply(
+        self,
+        event: types.MessageInboundEvent,
+        content: str | Mapping[str, Any],
+        *,
+        quote: bool = False,
+        name: str = "",
+    ) -> types.SentMessage:
+        """Answer a customer's message. An event that is delivered twice is answered once.
+
+        Several answers to one event need a `name` each.
+        """
+        return await self.send(
+            reply_body(event, content, quote=quote), idempotency_key=reply_key(event, name)
+        )
+
+    async def send_batch(
+        self,
+        rows: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        from_: str,
+        client_ref: str,
+        size: int = MOST,
+        skip_opted_out: bool = False,
+    ) -> list[types.Batch]:
+        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
+
+        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
+        then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
+        With `skip_opted_out`, customers who want no marketing get none. Raises BatchDiffers.
+        """
+        made = bodies_async(
+            rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out
+        )
+        return [stored(await self.create_batch(body)) async for body in made]
+
+    async def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
+        """The batch once it is completed or cancelled. Raises TimeoutError when that takes longer."""
+        deadline = time.monotonic() + seconds
+        while (batch := await self.get_batch(batch_id))["status"] not in FINAL:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Batch {batch_id} is still {batch['status']}.")
+            await asyncio.sleep(POLL_SECONDS)
+        return batch
+
+
+class AsyncMedia(async_resources.AsyncMedia):
+    """Files for messages and from messages."""
+
+    async def describe(self, media_id: str) -> types.MediaDescription:
+        """WhatsApp's description of a file: its type, size and hash."""
+        call = Call("GET", self._path("/v1/media/{media_id}", media_id=media_id), query={"meta": True})
+        return cast("types.MediaDescription", await self._json(call))
+
+
+class AsyncEvents(async_resources.AsyncEvents):
+    """Stored events, and events as they happen."""
+
+    def listen(
+        self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
+    ) -> AsyncEventStream:
+        """Events as they happen, after the `place` of an earlier stream; without it from now on."""
+        return AsyncEventStream(
+            self._transport.http, **stream_options(self._transport.settings, type, phone_number_id, after)
+        )
+
+
+class AsyncWhabuzz(async_resources.AsyncResources):
+    """The API with one key. Use it in `async with`, or call `close`."""
+
+    messages: AsyncMessages
+    media: AsyncMedia
+    events: AsyncEvents
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        tenant_id: str | None = None,
+        timeout: httpx.Timeout | float | None = None,
+        max_retries: int = 4,
+        headers: Mapping[str, str] | None = None,
+        http_client: httpx.AsyncClient | None = None,
+    ) -> None:
+        """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
+        self._use(Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
+
+    def _use(self, options: Options, http_client: httpx.AsyncClient | None) -> None:
+        transport = AsyncTransport(http_client or httpx.AsyncClient(timeout=TIMEOUT), options.settings())
+        super().__init__(transport)
+        self._options, self._transport, self._is_owner = options, transport, http_client is None
+        self.messages, self.media = AsyncMessages(transport), AsyncMedia(transport)
+        self.events = AsyncEvents(transport)
+
+    @classmethod
+    def from_profile(cls, profile: str = "default") -> AsyncWhabuzz:
+        """A client with the key of `whabuzz login`, or of the environment variables. Raises WhabuzzError."""
+        from whabuzz.cli.profiles import Profiles
+
+        credentials = Profiles().credentials(profile)
+        if credentials is None:
+            raise WhabuzzError("There is no such profile: run `whabuzz login`.")
+        return cls(credentials.api_key, credentials.base_url)
+
+    def for_tenant(self, tenant_id: str) -> AsyncWhabuzz:
+        """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""
+        return self._with(replace(self._options, tenant_id=tenant_id))
+
+    def with_options(
+        self,
+        *,
+        timeout: httpx.Timeout | float | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncWhabuzz:
+        """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
+        return self._with(self._options.changed(timeout, max_retries, headers))
+
+    def _with(self, options: Options) -> AsyncWhabuzz:
+        other = object.__new__(type(self))
+        other._use(options, self._transport.http)
+        return other
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        idempotency_key: str | None = None,
+    ) -> httpx.Response:
+        """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
+        return await self._transport.send(raw_call(method, path, query, body, idempotency_key))
+
+    async def close(self) -> None:
+        """Close the connections, where they are this client's own."""
+        if self._is_owner:
+            await self._transport.http.aclose()
+
+    async def __aenter__(self) -> AsyncWhabuzz:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
