@@ -6,13 +6,14 @@ RUN python -m venv --without-pip /venv && \
     python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes \
     -r /requirements.txt -r /requirements-destinations.txt
 
-# What installs packages stays out of the image, and so do debug symbols, tests, other languages than English, and static
-# files, which are collected below.
+# What installs packages stays out of the image, and so do debug symbols, tests, other languages than English, static
+# files, which are collected below, and the names of places and carriers behind phone numbers.
 FROM build AS lean
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils && \
     cd /venv/lib/python3.11/site-packages && strip --strip-unneeded $(find . -name "*.so") && \
     find . -path "*/locale/*" -name "*.[mp]o" ! -path "*/en/*" -delete && \
     find babel/locale-data -name "*.dat" ! -name "en*" ! -name root.dat -delete && \
+    rm -r phonenumbers/geodata phonenumbers/carrierdata && \
     find . \( -name tests -o -name static \) -type d ! -path "./celery/*" -prune -exec rm -rf {} +
 
 # The SDKs' packages, which every gateway serves at /packages/.
@@ -42,7 +43,7 @@ COPY --from=packages /packages site/public/packages
 RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
     ENVIRONMENT=production SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once \
     TRUSTED_PROXY_COUNT=0 DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
-    python manage.py collectstatic --no-input --verbosity 0
+    python manage.py collectstatic --no-input --ignore rest_framework --verbosity 0
 RUN rm -rf benchmarks deploy sdks tests conftest.py requirements* gateway/guides/hooks.py gateway/guides/reference.py && \
     find . -name tests -type d -prune -exec rm -rf {} +
 
