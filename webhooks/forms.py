@@ -1,4 +1,4 @@
-"""The form that replays an endpoint's deliveries of the last hours, for the staff's pages and the console's."""
+"""The form that replays an endpoint's deliveries of the last hours, on pages of staff and of the console."""
 
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from webhooks.models import Delivery
 
 
 class RecoverForm(forms.Form):
-    """Deliveries of a time range to send again."""
+    """Chooses the deliveries of a time range to send again."""
 
     hours = forms.IntegerField(label="Of the last hours", min_value=1, max_value=8_760, initial=24)
     status = forms.MultipleChoiceField(
@@ -28,7 +28,7 @@ class RecoverForm(forms.Form):
     )
 
     def range(self) -> dict[str, Any]:
-        """The arguments of `replay_endpoint`."""
+        """The chosen range and statuses, as arguments of `replay_endpoint`."""
         end = now()
         return {
             "begin": end - timedelta(hours=self.cleaned_data["hours"]),

@@ -1,12 +1,12 @@
 """Rows of the event log and its delivery: endpoints, events with their bodies, deliveries, messages, hourly figures.
 
-Events, bodies and deliveries are time-partitioned and carry no foreign keys. `events/publish.py` writes them with
+Events, bodies and deliveries are partitioned by time and have no foreign keys. `events/publish.py` writes them with
 their deliveries, `replay.py` adds deliveries, `delivery/claim_statements.py` leases them, `delivery/recorder.py`
-stores their outcomes. They leave by whole partitions (docs/architecture.md). Endpoints, events and deliveries belong
-to one of the tenant's two environments, `live` and `test`: a key reaches those of its own environment only.
+stores their outcomes. Whole partitions are dropped (docs/architecture.md). Endpoints, events and deliveries belong to
+one of the tenant's two environments, `live` and `test`: a key reaches those of its own environment only.
 
-A message's row holds what is known of the message, without its content. Hourly figures hold what was counted, and
-which hours have to be counted again.
+A message's row has the facts about the message without its content. Hourly figures are counts, and the hours that
+need a recount.
 """
 
 from collections.abc import Mapping
@@ -35,16 +35,16 @@ class TenantRows(models.QuerySet[_Row]):
     """Rows that belong to a tenant and to one of its environments."""
 
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own rows, of both environments."""
+        """The tenant's rows of both environments."""
         return self.filter(tenant_id=tenant_id)
 
     def for_environment(self, tenant_id: UUID, environment: str) -> Self:
-        """A tenant's own rows of one environment: those that a key of it may see."""
+        """The tenant's rows of one environment, which are the rows that its keys may see."""
         return self.filter(tenant_id=tenant_id, environment=environment)
 
 
 def _environment() -> "models.CharField[str, str]":
-    """The column of the environment; the database's default is for rows written by the former version."""
+    """The column of the environment. Its database default is for rows written by the former version."""
     return models.CharField(max_length=4, choices=ApiKey.Environment.choices, default=LIVE, db_default=LIVE)
 
 
@@ -54,14 +54,14 @@ def steps_of(retry_schedule: str) -> list[int]:
 
 
 class JsonPathField(models.TextField):  # type: ignore[type-arg]
-    """A jsonpath of Postgres, as text; parsed when it is stored."""
+    """A jsonpath of Postgres as text; parsed when it is stored."""
 
     def db_type(self, connection: Any) -> str:
         return "jsonpath"
 
 
 class Endpoint(models.Model):
-    """A customer's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/recorder.py`."""
+    """A tenant's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/recorder.py`."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -85,47 +85,48 @@ class Endpoint(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
     environment = _environment()
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK, db_default=Kind.WEBHOOK)
-    """Where events go: to a server, or to what `webhooks/destinations/` has. An inbox is the conversations: it
-    reads the event log, so it has no deliveries, and no event types either."""
+    """Where events go: to a server, or to a destination in `webhooks/destinations/`. An inbox stands for the
+    conversations in the console. It reads the event log, so it has no deliveries and no event types.
+    """
     url = models.CharField(max_length=2048)
-    """The server's; of a destination, where its settings lead to."""
+    """The server's URL, or the address in a destination's settings."""
     format = models.CharField(
         max_length=8, choices=Format.choices, default=Format.ENVELOPE, db_default=Format.ENVELOPE
     )
-    """Form of the bodies: the service's envelope, or the upstream's notification. Never changes."""
+    """The format of bodies: the service's envelope, or Meta's notification. Never changes."""
     verify_token = EncryptedTextField(purpose="webhook_verify_token", null=True, blank=True)
-    """What the handshake of the upstream's form shows to the receiver."""
+    """The token that the handshake of Meta's format shows to the receiver."""
     description = models.CharField(max_length=500, default="", blank=True)
     event_types = ArrayField(models.CharField(max_length=40))
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The accounts and numbers whose events it gets; null is all, also events of no account or number."""
+    """The accounts and numbers whose events it gets. Null means all, and events without an account or a number."""
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
-    """Which `message.status` events it gets; null is all. Events of other types are not concerned."""
+    """The `message.status` events that it gets; null means all. Does not affect other types."""
     filter = models.JSONField(null=True, blank=True)
     filter_path = JsonPathField(null=True, blank=True, editable=False)
-    """The filter by content as the caller wrote it, and as Postgres evaluates it (`events/filters.py`)."""
+    """The filter by content, as the caller wrote it and as Postgres evaluates it (`events/filters.py`)."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
-    """JSON of the caller's headers, sent with every request to it (`requests/signed_request.py`)."""
+    """The caller's headers as JSON, sent with every request (`requests/signed_request.py`)."""
     credentials = EncryptedTextField(purpose="webhook_credentials", null=True, blank=True)
-    """JSON of what its requests authenticate with beside them (`requests/credentials.py`)."""
+    """Further credentials of its requests, as JSON (`requests/credentials.py`)."""
     retry_schedule = models.CharField(max_length=140, null=True, blank=True)
-    """Seconds from each failed attempt to the next, with a space between; null is WEBHOOK_RETRY_SCHEDULE."""
+    """Seconds from each failed attempt to the next, separated by spaces. Null means WEBHOOK_RETRY_SCHEDULE."""
     batch_events = models.PositiveSmallIntegerField(null=True, blank=True)
     batch_milliseconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Up to so many events come in one request, which waits so long for them; null: each has its own."""
+    """Most events in one request, and how long a request waits to be full. Null: one event in each request."""
     quiet_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """The messages of a customer are collected for so long from the first on; null: not at all."""
+    """Seconds for which a customer's messages are collected, counted from the first. Null: not at all."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """For one delivery attempt in all; null is 15."""
+    """Seconds for one delivery attempt in all; null means 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
     paced_until = models.DateTimeField(null=True, blank=True)
-    """The next free slot of the rate (`delivery/ordering.py`)."""
+    """When the rate limit's next slot is free (`delivery/ordering.py`)."""
     ordered = models.BooleanField(default=False, db_default=False)
     """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
-    """The caller's own id and notes; never sent."""
+    """The caller's id and notes; never sent."""
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     verified_at = models.DateTimeField(null=True, blank=True)
     secret = EncryptedTextField(purpose="webhook_secret")
@@ -133,29 +134,29 @@ class Endpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="webhook_secret", null=True, blank=True)
     previous_secret_expires_at = models.DateTimeField(null=True, blank=True)
     secret_unreadable_since = models.DateTimeField(null=True, blank=True)
-    """Since when no key of ENCRYPTION_KEYS opens `secret`: deliveries are put off. A new secret repairs it."""
+    """Since when no key of ENCRYPTION_KEYS decrypts `secret`. Deliveries are put off until there is a new secret."""
     last_success_at = models.DateTimeField(null=True, blank=True)
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
     told_failing_since = models.DateTimeField(null=True, blank=True)
-    """The `failing_since` that the tenant was notified of (`endpoints/notices.py`); null after the recovery."""
+    """The `failing_since` of the last notice to the tenant (`endpoints/notices.py`); null after the recovery."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
-    """How often in a row the circuit opened; its wait doubles each time."""
+    """How often the circuit opened in a row. Its wait doubles each time."""
     circuit_generation = models.PositiveIntegerField(default=0, db_default=0)
-    """How often the circuit opened in all. An attempt that was claimed before the last time is late."""
+    """How often the circuit opened in all. An attempt claimed before the last opening is late."""
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)
-    """Attempts and failures in the current five minutes, for the circuit's rule of 50 %."""
+    """Attempts and failures in the current five minutes, for the circuit's rule that half failed."""
     disabled_at = models.DateTimeField(null=True, blank=True)
     keep_answers = models.BooleanField(default=False, db_default=False)
-    """Whether the beginnings of answers to successful attempts are stored too (`delivery/attempts.py`)."""
+    """Whether answers to successful attempts are stored too, only their beginnings (`delivery/attempts.py`)."""
     exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
-    """Mail is sent when this many deliveries were given up within a day; null: never."""
+    """A mail is sent when this many deliveries were given up within a day. Null: never."""
     exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
     exhausted_since = models.DateTimeField(null=True, blank=True)
-    """Deliveries that were given up in the current 24 hours, and when those began (`endpoints/notices.py`)."""
+    """Deliveries given up in the current 24 hours, and when these 24 hours began (`endpoints/notices.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = TenantRows["Endpoint"].as_manager()
@@ -193,18 +194,18 @@ class Event(models.Model):
     dedupe_key = models.CharField(max_length=255)
     raw_path = models.TextField(null=True)
     raw_id = models.UUIDField(null=True)
-    """The payload row with the notification's bytes, shared by all events of the notification."""
+    """The payload row of the notification, which all of its events share."""
     payload_expires_on = models.DateField()
     status = models.CharField(max_length=20, null=True)
     error_code = models.IntegerField(null=True)
-    """What the event reports of its message, so that a list of events needs no bodies."""
+    """The event's report about its message. With it, lists of events need no bodies."""
     traceparent = models.CharField(max_length=55, null=True)
-    """The span that the event was made in, in the form of W3C Trace Context; null while traces are off."""
+    """The span in which the event was created, in the form of W3C Trace Context. Null while traces are off."""
 
     payload_available: bool
-    """Whether its body is stored and within retention. Not a column: `events/search.py` sets it for lists."""
+    """Whether the body is stored and within retention. Not a column: `events/search.py` sets it for lists."""
     delivery_counts: Mapping[str, int]
-    """How many of its deliveries have each status. Set as `payload_available` is."""
+    """How many of its deliveries have each status. Not a column: set like `payload_available`."""
 
     objects = TenantRows["Event"].as_manager()
 
@@ -252,12 +253,14 @@ class Event(models.Model):
 
     @property
     def created_at(self) -> datetime:
-        """Exactly the millisecond in the id."""
+        """The creation time, exact to the millisecond, from the id."""
         return ids.created_at(self.id)
 
 
 class EventPayload(models.Model):
-    """A body: an event's `data`, or a notification's bytes. Partitioned by week of expiry, dropped as a whole."""
+    """A body: an event's `data` or a notification's bytes. Partitioned by the week of expiry; partitions are dropped
+    whole.
+    """
 
     pk = models.CompositePrimaryKey("expires_on", "id")
     expires_on = models.DateField()
@@ -273,7 +276,7 @@ class EventPayload(models.Model):
 
 
 class EventKey(models.Model):
-    """The dedupe key of a published event: the upstream repeats notifications for days, and each repeat stops here."""
+    """The dedupe key of a published event. Meta repeats notifications for days; this key stops each repeat."""
 
     pk = models.CompositePrimaryKey("tenant_id", "dedupe_key")
     tenant_id = models.UUIDField()
@@ -289,12 +292,12 @@ class EventKey(models.Model):
 
 
 class RetentionMove(models.Model):
-    """Progress of moving a tenant's bodies after its retention changed. Written by `events/retention.py`."""
+    """Progress of moving a tenant's bodies after a change of retention. Written by `events/retention.py`."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
     retention_days = models.PositiveSmallIntegerField()
     after = models.UUIDField(null=True)
-    """The last event that was moved or left in place; null when all were."""
+    """The last event whose body was moved or left in place. Null when all are done."""
 
     class Meta:
         indexes: ClassVar = [
@@ -306,12 +309,12 @@ class RetentionMove(models.Model):
 
 
 class ReplayChunk(models.Model):
-    """Deliveries, or missed events, of an endpoint that are still to be replayed. Written by `replay.py`."""
+    """Deliveries or missed events of an endpoint that await their replay. Written by `replay.py`."""
 
     id = models.BigAutoField(primary_key=True)
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+", db_index=False)
     missed = models.BooleanField()
-    """Whether the ids are those of events, not of deliveries."""
+    """Whether the ids are those of events, and not of deliveries."""
     source_ids = ArrayField(models.UUIDField())
     due_at = models.DateTimeField()
 
@@ -343,9 +346,9 @@ class Delivery(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)
-    """The end of the lease that a worker holds. Still set after that time: the worker died."""
+    """End of the lease that a worker holds. A value in the past means that the worker died."""
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease, or held the last one (`gateway/database/registration.py`)."""
+    """The registered worker that holds the lease or held the last one (`gateway/database/registration.py`)."""
     dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)
@@ -354,7 +357,9 @@ class Delivery(models.Model):
     answers = models.JSONField(null=True)
     """Answers to the newest failed attempts (`delivery/attempts.py`); null past retention."""
     customer_key = models.BigIntegerField(null=True)
-    """Hash of the customer while the delivery to an ordered endpoint is open; `URGENT_KEY` while a call's is."""
+    """Hash of the customer while a delivery to an ordered endpoint is open. `URGENT_KEY` while a call's delivery is
+    open.
+    """
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
 
@@ -398,18 +403,19 @@ class Delivery(models.Model):
 
 
 def expires_on(created_at: datetime, retention_days: int) -> date:
-    """The first day on which a body may be dropped. Its partition is dropped when that week is over."""
+    """The first day on which a body may be dropped. Its partition is dropped when that week has ended."""
     return (created_at + timedelta(days=retention_days + 1)).date()
 
 
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
-    """Whether an event's body may still be shown and delivered, whatever is still stored of it."""
+    """Whether an event's body may still be shown and delivered, regardless of what is still stored."""
     return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
 
 
 class ExhaustedDelivery(models.Model):
-    """A delivery that was given up and is not reported yet. Written by `delivery/recorder.py` with the outcome,
-    reported and deleted by `endpoints/notices.py`."""
+    """A given-up delivery that has not been reported yet. `delivery/recorder.py` inserts it with the outcome;
+    `endpoints/notices.py` reports and deletes it.
+    """
 
     delivery_id = models.UUIDField(primary_key=True)
     endpoint_id = models.UUIDField(db_index=True)
@@ -419,9 +425,9 @@ class ExhaustedDelivery(models.Model):
 
 
 OLDEST_HISTORY = timedelta(days=180)
-"""How far back the old chats of the WhatsApp Business app go (upstream fact 3.6)."""
+"""How old the chats imported from the WhatsApp Business app can be (upstream fact 3.6)."""
 EXPUNGED = "expunged:"
-"""Prefix of an expunged message's key and of an expunged event's dedupe key; the row's id follows."""
+"""Prefix of the key of an expunged message, and of the dedupe key of an expunged event. The row's id follows."""
 PRECEDENCE: Mapping[Status, str] = {
     "failed": "failed_at",
     "read": "read_at",
@@ -429,11 +435,13 @@ PRECEDENCE: Mapping[Status, str] = {
     "sent": "sent_at",
     "accepted": "accepted_at",
 }
-"""The column of each status of an outbound message (upstream fact 3.3): the first that has a time is shown."""
+"""The time column of each status of an outbound message (upstream fact 3.3). The first column with a time is the
+status shown.
+"""
 
 
 def _conditions() -> Mapping[str, str]:
-    """SQL for `Message.status`: its own time and none of those before it."""
+    """SQL for `Message.status`: the status's own time is set, and no column before it is."""
     conditions = {"received": "direction = 'inbound'"}
     earlier = "direction = 'outbound'"
     for status, column in PRECEDENCE.items():
@@ -446,21 +454,21 @@ STATUS_CONDITIONS = _conditions()
 
 
 class Message(models.Model):
-    """A message and how far it came. Written by `events/publish.py` with its events. Partitioned by month.
+    """A message and its progress. Written by `events/publish.py` with its events. Partitioned by month.
 
-    Each time is the earliest that an event reported, so the order of the events does not matter. The content is in the
-    body of the event that holds the message.
+    Each time is the earliest that an event reported, so the order of events does not matter. The event that holds the
+    message has the content, in its body.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "key", "month")
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     key = models.TextField(db_collation="C")
-    """The wamid; of a message that got none, the public id of its event."""
+    """The wamid. A message without one has the public id of its event."""
     month = models.DateField()
-    """The month's first day in which the row was made."""
+    """The first day of the month in which the row was created."""
     id = models.UUIDField()
-    """Id of the first event of the message that was published; never changes."""
+    """Id of the message's first published event; never changes."""
     direction = models.CharField(max_length=8)
     waba_id = models.CharField(max_length=255, null=True)
     phone_number_id = models.CharField(max_length=255, null=True)
@@ -472,7 +480,7 @@ class Message(models.Model):
     batch_id = models.UUIDField(null=True)
     idx = models.IntegerField(null=True)
     event_id = models.UUIDField(null=True)
-    """The event that holds the message; null while only statuses of it came."""
+    """The event that holds the message. Null while only statuses have arrived."""
     accepted_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
     delivered_at = models.DateTimeField(null=True)
@@ -486,10 +494,10 @@ class Message(models.Model):
     upstream_ms = models.IntegerField(null=True)
     referral_source_type = models.CharField(max_length=20, null=True)
     referral_source_id = models.CharField(max_length=255, null=True)
-    """The ad or post that the customer came from with this message."""
+    """The ad or post from which the customer sent this message."""
     referral_ctwa_clid = models.CharField(max_length=512, null=True)
     history = models.BooleanField(null=True)
-    """Whether it is one of the WhatsApp Business app's old chats: `id` is of the time when it was sent."""
+    """Whether the message is an old chat of the WhatsApp Business app. The time in `id` is then the time of sending."""
 
     class Meta:
         db_table = "messages"
@@ -523,22 +531,22 @@ class Message(models.Model):
 
     @property
     def created_at(self) -> datetime:
-        """When the row was made."""
+        """When the row was created."""
         return ids.created_at(self.id)
 
     @property
     def wamid(self) -> str | None:
-        """The upstream's id; None when it gave none, or when the message was expunged."""
+        """The upstream's id. None when the upstream gave none or the message was expunged."""
         return None if self.key.startswith((ids.EVENT, EXPUNGED)) else self.key
 
     @property
     def is_history(self) -> bool:
-        """Whether it is one of the WhatsApp Business app's old chats."""
+        """Whether the message is an old chat of the WhatsApp Business app."""
         return bool(self.history)
 
     @property
     def status(self) -> Status:
-        """How far the message came: a later `sent` never undoes `read`."""
+        """The furthest status: a `sent` that arrives late does not undo `read`."""
         if self.direction == "inbound":
             return "received"
         reached = (status for status, column in PRECEDENCE.items() if getattr(self, column) is not None)
@@ -546,12 +554,12 @@ class Message(models.Model):
 
 
 class FigureChange(models.Model):
-    """A tenant's hour of which a message or an event was written. Written by publishing; gathered by `figures/`."""
+    """An hour of a tenant in which a message or an event was written. Publishing inserts it; `figures/` gathers it."""
 
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     hour = models.IntegerField()
-    """Hours since 1970."""
+    """The hour, counted from 1970."""
     noted_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -562,7 +570,7 @@ class FigureChange(models.Model):
 
 
 class FigureDue(models.Model):
-    """A tenant's hour that is to be counted again, and when."""
+    """An hour of a tenant that needs a recount, and when."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "hour")
     tenant_id = models.UUIDField()
@@ -570,7 +578,9 @@ class FigureDue(models.Model):
     hour = models.IntegerField()
     due_at = models.DateTimeField()
     since = models.DateTimeField(null=True)
-    """When its oldest uncounted change was noted; null where deliveries are open and nothing is known to be missing."""
+    """When the oldest uncounted change was noted. Null when nothing is known to be missing and only open deliveries
+    remain.
+    """
 
     class Meta:
         db_table = "figures_due"
@@ -581,7 +591,7 @@ class FigureDue(models.Model):
 
 
 class Figure(models.Model):
-    """How many messages or deliveries of an hour have a property. An hour's rows are replaced as a whole."""
+    """How many messages or deliveries of an hour have a property. A recount replaces all rows of the hour."""
 
     pk = models.CompositePrimaryKey(
         "tenant_id", "environment", "hour", "phone_number_id", "template", "direction", "measure", "value"
@@ -592,10 +602,10 @@ class Figure(models.Model):
     phone_number_id = models.CharField(max_length=255)
     template = models.CharField(max_length=512)
     direction = models.CharField(max_length=8)
-    """That of messages; `webhook` for deliveries."""
+    """The direction of messages, or `webhook` for deliveries."""
     measure = models.CharField(max_length=20)
     value = models.CharField(max_length=40)
-    """The value that is counted, such as an error code; empty for a plain count."""
+    """The value counted, such as an error code. Empty for plain counts."""
     count = models.BigIntegerField()
 
     class Meta:

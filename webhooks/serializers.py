@@ -26,13 +26,17 @@ LONGEST_TIMEOUT = 30
 HIGHEST_RATE = 1_000
 HIGHEST_THRESHOLD = 1_000_000
 LONGEST_WAIT, LONGEST_QUIET = 1_000, 60
-"""How many milliseconds a request may wait for more events, and how many seconds a customer's messages for others."""
+"""Limits: milliseconds that a request may wait for more events, and seconds for which a customer's messages are
+collected.
+"""
 MOST_STEPS, LONGEST_STEP, LONGEST_SCHEDULE = 19, 86_400, 604_800
-"""Of a retry schedule: steps, so that an attempt log shows every attempt; seconds of one, and of all."""
+"""Limits of a retry schedule: number of steps, seconds of one step, and seconds in all. The attempt log can show
+every attempt.
+"""
 
 
 class EachOnceField(serializers.ListField):
-    """A list without repetitions, in the caller's order."""
+    """A list that drops repeated items and keeps the caller's order."""
 
     def to_internal_value(self, data: Any) -> list[str]:
         return list(dict.fromkeys(super().to_internal_value(data)))
@@ -64,7 +68,7 @@ class UrlField(serializers.CharField):
 
 @extend_schema_field({"type": "string", "pattern": "^whsec_", "maxLength": 94})
 class SecretField(serializers.CharField):
-    """A signing secret of the caller's: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
+    """A signing secret from the caller: `whsec_` and the base64 of 24 to 64 bytes, as in Standard Webhooks."""
 
     def to_internal_value(self, data: Any) -> str:
         secret = super().to_internal_value(data)
@@ -88,7 +92,7 @@ _METADATA = "Notes of yours, texts by name. They are shown with the endpoint and
 
 
 class MetadataField(serializers.DictField):
-    """The caller's own notes: texts by name, at most 50, names up to 40 and texts up to 500 characters."""
+    """The caller's notes: texts by name. At most 50, with names up to 40 and texts up to 500 characters."""
 
     child = serializers.CharField(allow_blank=True, max_length=500)
 
@@ -153,7 +157,7 @@ class DestinationSettings(serializers.Serializer[dict[str, Any]]):
     """Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md)."""
 
     def get_fields(self) -> dict[str, Any]:
-        # Their rules are those of the kind (`webhooks/destinations/`).
+        # Each kind checks its own settings (`webhooks/destinations/`).
         return {
             name: serializers.CharField(required=False, allow_null=True, max_length=2048)
             for kind in KINDS.values()
@@ -254,7 +258,7 @@ class EndpointChangeIn(EndpointSettings):
 
 @extend_schema_field({"type": "object", "additionalProperties": True})
 class PreviewedFilterField(FilterField):
-    """A filter that must be given."""
+    """A required filter."""
 
 
 class FilterPreviewIn(serializers.Serializer[dict[str, Any]]):

@@ -1,4 +1,4 @@
-"""What staff see of deliveries and events: cards of the first page, busiest tenants, search."""
+"""Deliveries and events for staff: cards of the first page, busiest tenants, search."""
 
 import json
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from tenants.staff.lookup import Hit, Line, register_finder, register_lines, uui
 from webhooks.figures import reading
 from webhooks.models import Delivery, Endpoint, Event
 
-# --- The busiest businesses on the staff admin's first page: messages and deliveries of each in the last day.
+# --- The busiest tenants on the first page of the staff admin: messages and deliveries of the last day.
 
 HOURS = 24
 SHOWN = 10
-# By the index of the hour; the figures are sums by the hour, so the rows are few.
+# By the index of the hour. There is one sum for each hour, so the rows are few.
 _COUNTED = """
 SELECT t.id, t.name,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'received' AND f.direction = 'inbound'), 0) AS received,
@@ -49,13 +49,13 @@ COLUMNS = ("Received", "Sent", "Delivered", "Failed", "Webhooks delivered", "Web
 
 @register_table
 def busiest() -> Table | None:
-    """The businesses with the most messages of the live environment. None while the table is too busy."""
+    """The tenants with the most messages in the live environment. None while the table is too busy."""
     return _counts("Busiest businesses", _BUSIEST)
 
 
 @register_table
 def failing() -> Table | None:
-    """The businesses with the most failures of the live environment. None while the table is too busy."""
+    """The tenants with the most failures in the live environment. None while the table is too busy."""
     return _counts("Businesses with the most failures", _FAILING)
 
 
@@ -75,11 +75,11 @@ def _counts(title: str, statement: str) -> Table | None:
     return Table(title, f"Live environment, the last {HOURS} hours.", COLUMNS, rows)
 
 
-# --- The cards and charts of deliveries and events on the staff admin's first page.
+# --- Cards and charts of deliveries and events on the first page of the staff admin.
 #
-# The charts read one day of two big tables; they are given up after three seconds.
+# The charts read one day of two large tables, with a time limit of three seconds.
 
-# The hour since 1970 is in a UUIDv7's first 48 bits of milliseconds.
+# The first 48 bits of a UUIDv7 are milliseconds since 1970; dividing them yields the hour.
 _HOUR = "(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 3600000)"
 _EVENTS = f"""
 SELECT {_HOUR}, type = 'message.inbound', count(*) FROM events
@@ -121,7 +121,7 @@ def _charts() -> dict[str, str] | None:
 
 
 def _plots(moment: datetime) -> dict[str, str] | None:
-    """Chart data by the hour, as the JSON that the chart component takes; None when the tables are too busy."""
+    """Chart data by hour, as JSON for the chart component. None when the tables are too busy."""
     first_hour = int(moment.timestamp()) // 3600 - HOURS + 1
     since = ids.first_at(datetime.fromtimestamp(first_hour * 3600, moment.tzinfo))
     try:
@@ -156,7 +156,7 @@ def _plots(moment: datetime) -> dict[str, str] | None:
     }
 
 
-# --- Endpoints, events and deliveries in the staff's search, and their lines on a tenant's page.
+# --- Endpoints, events and deliveries in the staff search, and their lines on a tenant's page.
 
 DAYS = 30
 
@@ -203,7 +203,7 @@ def _history_lines(tenant: Tenant) -> Iterator[Line]:
 
 
 def _figures(tenant: Tenant) -> Iterator[Line]:
-    """Messages and deliveries of the last days."""
+    """Counts of messages and deliveries in the last days."""
     end = now()
     for environment in ApiKey.Environment.values:
         found = reading.read(

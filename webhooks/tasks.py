@@ -12,52 +12,56 @@ from webhooks.events import retention
 from webhooks.figures import rollup
 
 
-# Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
+# Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due until the worker stops. Called by wake-ups and by beat as the safety net; returns at once
-    while the process delivers already, as it does from its start on."""
+    """Deliver what is due until the worker stops. Wake-ups call it, and beat as the safety net. Returns at once when
+    the process has a running dispatcher, which it normally has from its start.
+    """
     while dispatcher.run():
         pass
 
 
 @shared_task
 def release_replays(**_: Any) -> None:
-    """The next chunk of each replay, and the release after it. Called when a replay is queued, and by beat."""
+    """Release the next chunk of each replay, and schedule the following release. Called when a replay is queued, and
+    by beat.
+    """
     replay.release_due()
     replay.release_again_soon()
 
 
 @worker_shutting_down.connect
 def _stop_dispatcher(**_: Any) -> None:
-    """A stopping worker lets its requests finish and claims no more."""
+    """Stop the dispatcher of a stopping worker: it finishes its requests and claims no more."""
     dispatcher.stop()
 
 
 @shared_task
 def notify_endpoint_changes(**_: Any) -> None:
-    """Every half minute: notify tenants of endpoints that keep failing and of those that recovered, and of deliveries
-    that were given up."""
+    """Every half minute: notify tenants of endpoints that keep failing, of endpoints that recovered, and of given-up
+    deliveries.
+    """
     notices.notify_changes()
     notices.report_exhausted()
 
 
 @shared_task
 def hurry_archives(**_: Any) -> None:
-    """Every half minute: archive what fills an object before the hour is over."""
+    """Every half minute: make due what fills an archive's object before the hour is over."""
     if delivery_rows.hurry_archives():
         wake_up.wake()
 
 
 @shared_task
 def roll_up_figures(**_: Any) -> None:
-    """Every minute: count the hours of tenants whose messages or deliveries changed."""
+    """Every minute: recount the hours in which messages or deliveries changed."""
     rollup.roll_up()
 
 
 @shared_task
 def prune_figures(**_: Any) -> None:
-    """Daily: prune figures that are older than the rows they were counted from."""
+    """Daily: prune figures whose source rows are past retention."""
     rollup.prune()
 
 
@@ -69,11 +73,11 @@ def move_bodies(**_: Any) -> None:
 
 @shared_task
 def prune_answers(**_: Any) -> None:
-    """Daily: prune what receivers answered, where the retention of the events is over."""
+    """Daily: prune receivers' answers to events past retention."""
     attempts.prune_answers()
 
 
 @shared_task
 def prune_event_keys(**_: Any) -> None:
-    """Hourly: prune the dedupe keys that no repeat can come for any more."""
+    """Hourly: prune dedupe keys of notifications that can no longer repeat."""
     retention.prune_keys()

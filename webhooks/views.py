@@ -129,7 +129,7 @@ LONGEST_FILTER = 512
 
 
 def _equal(request: Request) -> dict[str, str]:
-    """The columns that a list of events is filtered by."""
+    """The columns by which a list of events can be filtered."""
     given = {name: query.text(request, name, longest=LONGEST_FILTER) for name in FILTERS}
     given["phone_number_id"] = filtered_number(caller_of(request), given["phone_number_id"])
     given["wa_id"] = query.wa_id(request)
@@ -197,7 +197,7 @@ class EventsView(ResourceViewSet):
 
 
 def _acting(request: Request) -> dict[str, Any]:
-    """The scope of a change, and who makes it."""
+    """The scope of a change and its author."""
     return {**scope_of(request), "actor": Actor.of(request)}
 
 

@@ -1,19 +1,19 @@
-"""Signals the dispatchers, after the commit, that deliveries are due; the register of those that run.
+"""Signals the dispatchers, after the commit, that deliveries are due. Keeps the register of running dispatchers.
 
-A signal hands over a few fresh deliveries (`events/publish.py`) or asks a dispatcher to look for what is due. Losing
-a request to look costs half a second: dispatchers poll that often. While no delivery is open they poll every five
-seconds, so it costs up to that. A worker has a dispatcher from its start to its end, and begins another one when it
-fails (`gateway/loop_thread.py`). Losing a hand-over costs the lease; if its dispatcher died, a second.
+A signal hands over a few fresh deliveries (`events/publish.py`) or asks a dispatcher to poll for what is due. A lost
+request to poll costs half a second, because dispatchers poll that often, or five seconds while no delivery is open. A
+worker has a dispatcher from its start to its end, and starts another when it fails (`gateway/loop_thread.py`). A lost
+hand-over waits until its lease ends; if its dispatcher died, that takes a second.
 
-The running dispatchers are registered in Valkey, and the first of them that has room gets each signal. At a moderate
-rate a process that wakes with cold caches costs more than its work does. So signals are not spread: the first
-dispatcher gets them until it has no room or no CPU left, then the next one. A dispatcher that does not take its
-signals within `PATIENCE_MILLISECONDS` is removed from the register while another has room, and any dispatcher takes
-them. Each signal checks that, and so does each dispatcher once a second. One that was removed is registered again, as
-the last, by its next report.
+The running dispatchers are registered in Valkey, and the first one with room gets each signal. At a moderate rate,
+waking a process with cold caches costs more than its work. So signals are not spread: the first dispatcher gets them
+until it lacks room or CPU, then the next one. A dispatcher that does not take its signals within
+`PATIENCE_MILLISECONDS` is removed from the register while another has room, and any dispatcher may take those
+signals. Each signal checks for this, and so does each dispatcher once a second. The next report of a removed
+dispatcher registers it again, at the end.
 
-The scripts are sent whole: naming them by their hash (EVALSHA) saves little, and a Valkey that restarts would have to
-be given them again.
+The scripts are sent in full. Naming them by hash (EVALSHA) saves little, and after a restart Valkey would need them
+again.
 """
 
 import threading
@@ -37,24 +37,25 @@ from gateway.valkey.write_behind import Debounced
 from webhooks.delivery_rows import releasing
 
 SIGNAL = "deliveries:wake"
-"""The list of signals that any dispatcher takes. The list of one dispatcher is this, a colon and its name."""
+"""The list of signals that any dispatcher takes. With a colon and a name appended, the list of that dispatcher."""
 REGISTER = "deliveries:dispatchers"
-"""The names of the dispatchers, in the order in which they came. This, a colon and a name is the state of that one: it
-is gone when the dispatcher has not said for a while that it is alive."""
+"""The names of the dispatchers, in order of registration. With a colon and a name appended, the state of that
+dispatcher, which expires when it stops reporting.
+"""
 ROOM, BUSY, FULL = b"room", b"busy", b"full"
-"""States that a dispatcher reports: it has room; it has, but others should be asked first; it has none."""
+"""States that a dispatcher reports: it has room; it has room, but prefers that others are asked first; it has none."""
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
-"""More than a loop that has much to do needs to come round."""
+"""Longer than a busy event loop needs for one round."""
 CALLED = "deliveries:called"
-"""Set for a second by a wake-up: a burst of events sends for one task, not one each."""
+"""Set for a second by a wake-up, so that a burst of events starts one task and not one for each event."""
 CALL_MILLISECONDS = 1_000
 MOST_SIGNALS = 256
-"""Hand-overs that wait for one dispatcher; beyond it they are refused."""
+"""Most hand-overs that wait for one dispatcher; further ones are rejected."""
 LOOK = b"look"
-"""The signal that asks a dispatcher to look for what is due. The scripts write it."""
+"""The signal that asks a dispatcher to poll for what is due. The scripts write it."""
 
-# `own` is the list of a dispatcher. While it holds something, `own:patience` says that it may still be taken in time.
+# `own` is the list of a dispatcher. While `own:patience` exists, the signals in the list are not late.
 _SCRIPT = """
 local signal, register = KEYS[1], KEYS[2]
 local function own(name) return signal .. ':' .. name end
@@ -71,9 +72,9 @@ local function state(name)
 end
 """
 
-# Hand-overs (ARGV[5] and on) are taken while a dispatcher is alive and few wait; requests to look are never two in a
-# row. Returns whether they were taken, whether the caller must start a dispatcher (none is running, and nobody started
-# one within a second), and who may be handed the next ones.
+# Hand-overs (ARGV[5] and on) are accepted while a dispatcher is alive and few are waiting. A list never gets two
+# requests to poll in a row. Returns whether the hand-overs were accepted, whether the caller must start a dispatcher
+# (none is running, and nobody started one within a second), and which dispatcher may get the next ones.
 _SEND = (
     _SCRIPT
     + """
@@ -126,10 +127,10 @@ _LEAVE = _SCRIPT + "remove(ARGV[1])"
 
 
 class Sent(NamedTuple):
-    """The outcome of a signal."""
+    """The result of a signal."""
 
     taken: bool
-    """Whether the hand-overs were taken."""
+    """Whether the hand-overs were accepted."""
     must_start: bool
     """Whether the caller must start a dispatcher."""
     next: bytes | None
@@ -155,40 +156,40 @@ def send_signals(signals: list[bytes], *, looks: bool) -> Sent:
 
 
 def name_of(process: str, worker_id: int) -> str:
-    """The name of a dispatcher: the process as operators see it, and the worker as which it is registered."""
+    """The name of a dispatcher: the process as operators see it, and the id under which its worker is registered."""
     return f"{process}#{worker_id}"
 
 
 def worker_id(name: bytes) -> int | None:
-    """The worker of a dispatcher's name; those of the former version have none."""
+    """The worker's id in a dispatcher's name. None for names from the former version."""
     return int(name.rpartition(b"#")[2]) if b"#" in name else None
 
 
 def own_signals(name: str) -> str:
-    """The list of the signals that one dispatcher is to take."""
+    """The list of signals for one dispatcher."""
     return f"{SIGNAL}:{name}"
 
 
 def report_script(name: str, state: bytes) -> tuple[Any, ...]:
-    """The command by which a dispatcher says that it is alive, and takes others that are not off the register."""
+    """The command that reports a dispatcher as alive, and removes others that are late from the register."""
     return ("EVAL", _REPORT, 2, SIGNAL, REGISTER, name, state, ALIVE_MILLISECONDS)
 
 
 def unregister(name: str) -> None:
-    """Take a dispatcher that ends off the register; another takes its signals."""
+    """Remove a dispatcher that ends from the register. Other dispatchers take its signals."""
     valkey().eval(_LEAVE, 2, SIGNAL, REGISTER, name)
 
 
 log = structlog.get_logger(__name__)
 
 WAKE_SECONDS = 0.002
-"""A process that publishes all the time signals at most once per this interval."""
+"""A process that publishes continuously sends at most one signal in this interval."""
 MOST_HANDED_OVER = 64
-"""Deliveries of one signal."""
+"""Most deliveries in one signal."""
 
 
 class Packed(NamedTuple):
-    """A delivery that is handed over: what must be known to take it back, and what the dispatcher gets."""
+    """A delivery to hand over: the facts needed to release it, and the content for the dispatcher."""
 
     id: UUID
     claimed_at: datetime
@@ -197,12 +198,12 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The deliveries that a transaction made: those that it claimed, and whether there are others."""
+    """The deliveries that a transaction created: those it claimed for a hand-over, and whether there are others."""
 
     handed_over: Sequence[Packed] = ()
     has_unclaimed: bool = False
     is_urgent: bool = False
-    """Whether calls are among them: a dispatcher takes these without room as well."""
+    """Whether calls are among them. Dispatchers accept calls without room as well."""
 
     def __bool__(self) -> bool:
         return bool(self.handed_over) or self.has_unclaimed
@@ -229,60 +230,60 @@ class _Unsent:
 
 
 class LocalDispatcher(Protocol):
-    """The dispatcher of this very process, where roles share one: it is handed deliveries without Valkey."""
+    """The dispatcher of the same process, where roles share one. Hand-overs to it do not go through Valkey."""
 
     @property
     def worker_id(self) -> int:
-        """The holder that its leases name."""
+        """The worker that its leases name."""
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be handed fresh deliveries."""
+        """Whether fresh deliveries may be handed to it."""
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Hand deliveries over, from any thread, and ask for a look. False: it is ending and takes nothing."""
+        """Hand deliveries over from any thread; `looks` asks for a poll. False when it is ending and accepts none."""
 
 
 _local: LocalDispatcher | None = None
 _unsent = _Unsent()
 _next: bytes | None = None
-"""The dispatcher that had room for more at the last signal of this process."""
+"""The dispatcher that had room after the last signal of this process."""
 
 
 def attach(dispatcher: LocalDispatcher | None) -> None:
-    """Name the dispatcher of this process; None when it ends."""
+    """Set the dispatcher of this process; None when it ends."""
     global _local
     _local = dispatcher
 
 
 def may_hand_over() -> bool:
-    """Whether a dispatcher has room: this process's own, or the one that was signalled last."""
+    """Whether a dispatcher has room: that of this process, or the one signalled last."""
     return (_local is not None and _local.has_room) or _next is not None
 
 
 def next_dispatcher(*, urgent: bool = False) -> int | None:
-    """The registered worker that is expected to get what is handed over; None while it is not known."""
+    """The registered worker that will probably get the hand-over. None while unknown."""
     if _local is not None and (urgent or _local.has_room):
         return _local.worker_id
     return None if _next is None else worker_id(_next)
 
 
 def reset() -> None:
-    """Hand nothing over before a dispatcher was signalled again."""
+    """Hand nothing over until the next signal finds a dispatcher with room."""
     global _next
     _next = None
 
 
 def after_commit(fresh: Fresh | None = None) -> None:
-    """Wake a dispatcher soon after the current transaction commits; outside of one, soon.
+    """Wake a dispatcher soon after the current transaction commits, or soon if there is none.
 
-    `fresh` are the deliveries that the transaction made; without them the dispatcher looks for what is due.
+    `fresh` are the deliveries that the transaction created. Without them the dispatcher polls.
     """
     transactions.after_commit(partial(soon, fresh or Fresh(has_unclaimed=True)))
 
 
 def soon(fresh: Fresh) -> None:
-    """Wake a dispatcher soon, for what was committed on a connection other than Django's."""
+    """Wake a dispatcher soon. For commits on connections other than Django's."""
     local = _local
     takes_over = local is not None and (local.has_room or fresh.is_urgent or not fresh.handed_over)
     if takes_over and local is not None and local.hand_over(fresh.handed_over, looks=fresh.has_unclaimed):
@@ -292,12 +293,12 @@ def soon(fresh: Fresh) -> None:
 
 
 def wake() -> None:
-    """Ask a dispatcher to look for what is due; starts one when none is running."""
+    """Ask a dispatcher to poll for due deliveries. Starts a dispatcher when none is running."""
     _send([], looks=True)
 
 
 def pass_on(deliveries: Sequence[Packed]) -> None:
-    """Signal once more what a dispatcher that ends was handed over."""
+    """Signal again the deliveries that a dispatcher got but will not send, because it ends."""
     _send(deliveries, looks=True)
 
 
@@ -308,7 +309,7 @@ def _send_unsent() -> None:
 
 
 def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
-    """Signal, and release the deliveries that no dispatcher accepts."""
+    """Send a signal, and release the deliveries that no dispatcher accepts."""
     global _next
     signals = [
         msgspec.msgpack.encode(
@@ -329,7 +330,7 @@ def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
 
 
 def _release(handed_over: Sequence[Packed]) -> None:
-    """End the leases of what was not handed over; if that fails, they run out."""
+    """End the leases of deliveries that were not handed over. If this fails, the leases run out."""
     try:
         run(releasing({each.id: each.claimed_at for each in handed_over}))
     except Exception:
@@ -340,22 +341,22 @@ def _release(handed_over: Sequence[Packed]) -> None:
 
 _debounced = Debounced(_send_unsent, seconds=WAKE_SECONDS)
 
-# --- Signals the event streams that a tenant has fresh events, while any stream is open.
+# --- Signals the event streams, while any is open, that tenants have fresh events.
 #
-# A signal names tenants and is sent beside the transaction that publishes, perhaps before its commit: a
-# process that hears it looks until that transaction has ended. Losing a signal costs seconds: the streams
-# look by themselves.
+# A signal names tenants. It is sent while the publishing transaction runs, perhaps before its commit, so a process
+# that receives it polls until that transaction has ended. A lost signal costs seconds, because the streams also poll
+# on their own.
 CHANNEL = "streams:fresh"
-"""Messages are the 16 bytes of each tenant's id, one after another."""
+"""A message is the ids of tenants, 16 bytes each, one after another."""
 LISTENING = "streams:listening"
 """Set while some process has streams open."""
 ASK_SECONDS = 1.0
-"""How often a process that publishes asks whether anybody listens: without streams, signals cost nothing else."""
+"""How often a publishing process checks whether streams are open. Without streams, signals cost nothing else."""
 SEND_SECONDS = 0.005
 
 
 class _Signals:
-    """The tenants that this process has to name. Any thread adds; the debounced thread sends."""
+    """The tenants that this process has still to signal. Any thread adds; the debounced thread sends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -393,5 +394,5 @@ def fresh(tenants: Iterable[UUID]) -> None:
 
 
 def tenants_in(message: bytes) -> list[UUID]:
-    """The tenants that a message of `CHANNEL` names."""
+    """The tenants in a message of `CHANNEL`."""
     return [UUID(bytes=message[start : start + 16]) for start in range(0, len(message) // 16 * 16, 16)]

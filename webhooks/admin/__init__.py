@@ -1,4 +1,4 @@
-"""Staff admin of webhooks: endpoints, events without bodies, and deliveries, with what staff do in a tenant's name."""
+"""Staff admin of webhooks: endpoints with the actions of staff, events without bodies, and deliveries."""
 
 from tenants.staff.site import NavigationLink, register_navigation
 from webhooks import staff  # noqa: F401 - registers its part of the staff's dashboard and search

@@ -1,4 +1,4 @@
-"""Staff admin of endpoints: their settings without secrets, and verify, resume and recover in the tenant's name."""
+"""Staff admin of endpoints: their settings without secrets, and the actions verify, resume and recover."""
 
 import json
 from typing import Any, cast
@@ -27,7 +27,7 @@ ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", 
 
 
 class RecoverDialogForm(RecoverForm, DialogForm):
-    """The console's form, in a dialog."""
+    """The console's replay form, shown in a dialog."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -157,7 +157,7 @@ class EndpointAdmin(TenantRowsAdmin):
     )
     def verify(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
-        # Before the ping: what was tried is recorded also when it fails.
+        # Recorded before the ping, so a failed ping is in the audit log too.
         audit.record(
             action="webhook_endpoint.verify",
             target_type="webhook_endpoint",
@@ -194,7 +194,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
     @action(description="Recover", permissions=["operate"], icon="history", dialog=RECOVER)
     def recover(self, request: HttpRequest, form: RecoverDialogForm, object_id: str) -> HttpResponse:
-        """Replay a time range: the first answer counts, the second, for the same choices, queues."""
+        """Replay a time range. The first submission shows the count; the second, with the same choices, queues."""
         endpoint = get_object_or_404(Endpoint, pk=object_id)
         chosen = form.range()
         scope = {
@@ -227,7 +227,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
 
 def _preview(counted: replay.Queued) -> tuple[str, str]:
-    """What a count found, and the text of the button that queues it; no button when nothing matches."""
+    """What the count found, and the label of the button that queues it; no button when nothing matches."""
     if counted.oldest is None:
         return "Nothing matches.", ""
     oldest = shown_moment(counted.oldest)

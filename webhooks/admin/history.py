@@ -26,12 +26,12 @@ DELIVERY_LABELS = {"delivered": "success", "pending": "info", "failed": "warning
 
 
 def row_link(model: type[Model], key: Any, text: str) -> str:
-    """A link to a row's page in the admin."""
+    """A link to the admin page of a row."""
     return format_html('<a class="text-link break-all" href="{}">{}</a>', change_url(model, key), text)
 
 
 class TypeOfEvent(SimpleListFilter):
-    """By event type: the list of the specification, not a DISTINCT over the table."""
+    """Filter by event type. The choices are the list of the specification, because a DISTINCT would scan the table."""
 
     title = "type"
     parameter_name = "type"
@@ -187,7 +187,7 @@ class DeliveryAdmin(HistoryAdmin):
 
 
 def _answer(attempt: dict[str, Any]) -> str:
-    """What the receiver said to an attempt, while it is kept."""
+    """What the receiver answered to an attempt, while the answer is stored."""
     if attempt["response_body"] is None:
         return ""
     headers = [f"{name}: {value}" for name, value in attempt["response_headers"].items()]

@@ -1,4 +1,6 @@
-"""Attempts: what follows one (retry schedule, circuit breaker), its log entry, and what is stored of its answer."""
+"""Attempts: the decision after one (retry schedule, circuit breaker), its log entry, and the stored part of its
+answer.
+"""
 
 import random
 import time
@@ -21,7 +23,7 @@ from webhooks.models import Delivery, within_retention
 
 # --- Retry schedule: what follows an attempt. WEBHOOK_RETRY_SCHEDULE with n steps allows n + 1 attempts.
 #
-# Without database or clock (decision "Webhooks to customers").
+# Pure functions: no database, no clock (decision "Webhooks to customers").
 
 JITTER = 0.2
 GONE = 410
@@ -35,11 +37,13 @@ class Decision:
     status: Literal["pending", "delivered", "failed", "dead"]
     delay: float | None = None
     gone: bool = False
-    """The receiver said 410: the endpoint is disabled."""
+    """The receiver answered 410: the endpoint is disabled."""
 
 
 def schedule() -> Sequence[float]:
-    """Seconds from each failed attempt to the next, the same for every endpoint; after the last it is dead."""
+    """Seconds from each failed attempt to the next, for endpoints without a schedule of their own. After the last
+    step a delivery is dead.
+    """
     steps: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
     return steps
 
@@ -48,7 +52,7 @@ PUT_OFF_SECONDS = 10.0
 
 
 def put_off(attempts: int) -> Decision:
-    """A delivery that the egress proxy kept from its receiver: it is tried later, and no attempt is counted."""
+    """Reschedule a delivery that the egress proxy kept from its receiver. No attempt is counted."""
     return Decision("failed" if attempts else "pending", PUT_OFF_SECONDS * spread())
 
 
@@ -56,14 +60,14 @@ _DELIVERED = Decision("delivered")
 
 
 def spread() -> float:
-    """The factor of a delay that spreads load."""
+    """A random factor for a delay, so that retries do not all fall on one moment."""
     return random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
 
 
 def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: float | None = None) -> Decision:
     """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead.
 
-    Deliveries with one `factor` are tried again together.
+    Deliveries with the same `factor` are retried at the same time.
     """
     if answer.ok:
         return _DELIVERED
@@ -80,10 +84,10 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
 # --- Circuit breaker of an endpoint. Pure functions: (counters, results) → counters (decision "Webhooks to
 # customers").
 #
-# Opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed; waits 30 s
-# doubling to 15 min; then one delivery probes, and success closes it. Attempts that were in flight when it
-# opened are late: how they end says what the endpoint was like before, so they neither close the circuit nor
-# open it again.
+# The circuit opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays
+# open for 30 s, doubled each time up to 15 min. Then one delivery probes; its success closes the circuit. An attempt
+# that was in flight when the circuit opened is late. Its result describes the endpoint before that moment, so it
+# neither closes the circuit nor opens it again.
 
 FAILURES_IN_A_ROW = 10
 WINDOW = timedelta(minutes=5)
@@ -97,9 +101,9 @@ DISABLE_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How one attempt ended; `probe` marks the one that an open circuit let through.
+    """How one attempt ended. `probe` marks the attempt that an open circuit let through.
 
-    `generation` is the circuit's at the attempt's claim.
+    `generation` is the circuit's generation when the delivery was claimed.
     """
 
     ok: bool
@@ -109,9 +113,9 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class EndpointCounters:
-    """Counters of an endpoint's attempts, as its row keeps them. `open_until` is None while the circuit is closed.
+    """Counters of an endpoint's attempts, as stored in its row. `open_until` is None while the circuit is closed.
 
-    `generation` counts how often the circuit opened in all.
+    `generation` counts how often the circuit has opened in all.
     """
 
     consecutive_failures: int = 0
@@ -125,7 +129,7 @@ class EndpointCounters:
     window_failures: int = 0
 
     def is_past_recovery(self, at: datetime) -> bool:
-        """Five days without one success and at least 20 attempts: with a dead delivery the endpoint is disabled."""
+        """An endpoint without a success for five days and at least 20 attempts is disabled when a delivery dies."""
         return (
             self.failing_since is not None
             and at - self.failing_since >= DISABLE_AFTER
@@ -134,7 +138,9 @@ class EndpointCounters:
 
 
 def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
-    """The counters after attempts that ended at about `at`, in their order. A late success counts as the last one."""
+    """The counters after attempts that ended at about `at`, given in their order. A late success only sets
+    `last_success_at`.
+    """
     for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
         if not ok:
             for result in together:
@@ -149,7 +155,7 @@ def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: date
 
 def _succeeded(counters: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
     if counters.open_until is not None:
-        # The probe that closes the circuit is not counted in the window that then begins.
+        # The new window does not count the probe that closed the circuit.
         counters = replace(counters, window_started_at=None, window_attempts=0, window_failures=0)
         attempts -= 1
     if attempts:
@@ -166,7 +172,7 @@ def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> Endpoin
         failing_since=counters.failing_since or at,
     )
     if counters.open_until is not None:
-        # A single replay is its customer's own try, and may fail as often as they like.
+        # A single replay is sent by hand, so its failures open nothing, however many there are.
         return _open(counters, at) if probe else counters
     half_failed = (
         counters.window_attempts >= WINDOW_ATTEMPTS
@@ -200,21 +206,20 @@ def _counted(counters: EndpointCounters, at: datetime, *, attempts: int, failure
     )
 
 
-# --- The attempt log of a delivery: one entry an attempt, the newest are kept, shown with what the receiver
-# said.
+# --- The attempt log of a delivery: one entry an attempt. Only the newest entries stay.
 
 KEPT_ATTEMPTS = 20
-"""Entries of a delivery's log, the newest."""
+"""Most entries in the log of a delivery; older ones are dropped."""
 EXCERPT_CHARACTERS = 500
 
 
 def log_entry(answer: Answer, at: str) -> dict[str, Any]:
-    """The entry of an attempt that began at `at`, a moment in ISO 8601."""
+    """The log entry of an attempt that began at `at`, a time in ISO 8601."""
     return {"at": at, "http_status": answer.status, "ms": answer.ms, "error": answer.error}
 
 
 def shown_attempts(delivery: Delivery) -> list[dict[str, Any]]:
-    """A delivery's attempts, oldest first, with what the receiver said to those of which it is kept."""
+    """A delivery's attempts, oldest first, each with the receiver's answer where it is stored."""
     days = Tenant.objects.values_list("retention_days", flat=True).get(pk=delivery.tenant_id)
     is_kept = within_retention(delivery.event_id, days, now())
     answers = {each["at"]: each for each in (delivery.answers or {}).values()} if is_kept else {}
@@ -230,19 +235,18 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
     }
 
 
-# --- Answers of receivers: what is kept of one, how many, and for how long. Those to successes where the endpoint
-# asks for it.
+# --- Stored answers of receivers: answers to failures, and to successes where the endpoint asks for them.
 #
-# How much of an answer is read at all is bounded in `gateway/outbound/connection.py`. An answer may
-# quote the event, so it is shown and stored for as long as the event's body may be. It is bounded three
-# times: the bytes of an answer, the answers of a delivery, and the answers of an endpoint over time.
+# `gateway/outbound/connection.py` limits how much of an answer is read. An answer may quote the event, so it is shown
+# and stored only as long as the event's body. Three limits apply: the bytes of an answer, the answers of a delivery,
+# and the answers of an endpoint over time.
 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
-"""Answers that are stored for a delivery: those to its newest failed attempts."""
+"""Most stored answers of a delivery: those to its newest failed attempts."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
-"""Answers that are kept of an endpoint in each dispatcher: AT_ONCE at first, then one in SECONDS_EACH."""
+"""How many answers of an endpoint each dispatcher stores: AT_ONCE at first, then one in SECONDS_EACH."""
 PRUNED_ROWS = 1000
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -250,9 +254,10 @@ _NEVER_KEPT = frozenset({"set-cookie", "set-cookie2"})
 
 
 def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, Any] | None:
-    """What is kept of the answer to an attempt that is in the log with the time `at`; bad text is replaced.
+    """The part of an answer to store, for the attempt that the log dates `at`. Characters that cannot be stored are
+    replaced.
 
-    Of a success it is the beginning of its body, with `keeps_success`. None for another one, and where no answer came.
+    None without an answer. A success is stored only with `keeps_success`, and only the beginning of its body.
     """
     if not (answer.status or answer.body) or (answer.ok and not keeps_success):
         return None
@@ -267,7 +272,7 @@ def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, A
 
 
 def _headers(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The first headers, without cookies; of equal names the last one counts."""
+    """The first headers without cookies. When a name repeats, the last value wins."""
     left = MOST_HEADER_BYTES
     for raw_name, raw_value in answer.fields:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -284,13 +289,13 @@ def _storable(text: str, most_bytes: int) -> str:
 
 @dataclass(slots=True)
 class AnswerAllowance:
-    """How many answers of an endpoint may be kept: a receiver that fails half of the time answers without end."""
+    """Limits the stored answers of an endpoint: one that fails half of the time would add answers without end."""
 
     left: float = AT_ONCE
     at: float = field(default_factory=time.monotonic)
 
     def kept(self, answer: Answer, at: str, *, keeps_success: bool) -> dict[str, Any] | None:
-        """`kept`, unless too many failed answers of the endpoint were kept recently."""
+        """Call `kept`, unless too many failed answers of the endpoint were stored recently."""
         found = kept(answer, at, keeps_success=keeps_success)
         return found if found and (answer.ok or self._take()) else None
 
@@ -304,7 +309,7 @@ class AnswerAllowance:
         return True
 
 
-# By the partial index `delivery_with_answers`, a tenant at a time.
+# Through the partial index `delivery_with_answers`, one tenant at a time.
 _PRUNE = """
 UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
     SELECT d.id FROM unnest(%s::int[], %s::uuid[]) AS over (days, last_id)
@@ -318,7 +323,7 @@ UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
 
 
 def prune_answers() -> int:
-    """Delete answers to deliveries of events whose bodies are past retention. Returns how many deliveries."""
+    """Delete stored answers whose events are past retention. Returns the number of deliveries changed."""
     moment = now()
     retentions = list(Tenant.objects.values_list("retention_days", flat=True).distinct())
     ends = [ids.first_at(moment - timedelta(days=days)) for days in retentions]

@@ -1,4 +1,4 @@
-"""Limits of one dispatcher: deliveries in flight, shares of endpoints and tenants, memory of bodies."""
+"""Limits of one dispatcher: deliveries in flight, shares of endpoints and tenants, memory for bodies."""
 
 import time
 from collections import Counter, defaultdict
@@ -13,22 +13,22 @@ from gateway.outbound.client import Answer
 from webhooks.delivery.attempts import AnswerAllowance
 from webhooks.events.publish import HandedOver
 
-# --- Memory for the bodies of deliveries in one dispatcher: bounded in all, and bounded for each tenant.
+# --- Memory for the bodies of deliveries in one dispatcher: one limit in all, one for each tenant.
 #
-# Bodies stay until their requests end. Without a bound of its own, a tenant whose endpoints hang would fill
-# the memory with large bodies, and nobody's deliveries would be claimed until the time-outs.
+# A body stays in memory until its request ends. Without the limit for each tenant, a tenant with large bodies and
+# endpoints that hang would fill the memory, and nobody's deliveries would be claimed until its requests time out.
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Bodies at once: a notification of megabytes makes one for each of its events."""
+"""Most bytes of bodies at once. One notification of megabytes yields a body for each of its events."""
 TENANT_PART = 4
-"""The part (a quarter) of the memory that is one tenant's."""
+"""Each tenant's part of the memory: a quarter."""
 
 
 class BodyMemory:
-    """The bytes that are held for each tenant.
+    """Bytes of bodies in memory, in all and for each tenant.
 
-    A claim learns sizes only with the bodies, so a tenant may hold more than its part. What it holds beyond that takes
-    no memory from the others' share.
+    A claim learns the sizes only together with the bodies, so a tenant may exceed its part. The excess does not
+    reduce the memory of other tenants.
     """
 
     def __init__(self) -> None:
@@ -40,27 +40,27 @@ class BodyMemory:
 
     @property
     def has_room(self) -> bool:
-        """Whether more bodies may be claimed."""
+        """Whether there is memory to claim more bodies."""
         return self._counted < self._most
 
     @property
     def full_tenants(self) -> AbstractSet[UUID]:
-        """The tenants that hold their part or more: nothing more of theirs is claimed."""
+        """Tenants that use their whole part or more; nothing more of theirs is claimed."""
         return self._full
 
     def fits(self, tenant_id: UUID, size: int) -> bool:
-        """Whether a body may be held now. A tenant that holds none may hold one of any size."""
+        """Whether a body fits now. A tenant with no body in memory may have one of any size."""
         held = self._held.get(tenant_id, 0)
         if held and held + size > self._most_of_tenant:
             return False
         return not self._counted or self._counted + min(size, self._most_of_tenant) <= self._most
 
     def add(self, tenant_id: UUID, size: int) -> None:
-        """A body is held from now on."""
+        """Count a body that is now in memory."""
         self._set(tenant_id, self._held.get(tenant_id, 0) + size)
 
     def remove(self, tenant_id: UUID, size: int) -> None:
-        """A body is not held any more."""
+        """Count a body that has left memory."""
         self._set(tenant_id, self._held.get(tenant_id, 0) - size)
 
     def _set(self, tenant_id: UUID, held: int) -> None:
@@ -79,11 +79,11 @@ class BodyMemory:
 # --- Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock.
 
 RESERVE = 4
-"""The part (a quarter) of the room that no tenant gets beyond its cap: it is for the next tenant."""
+"""The part (a quarter) of a claim's room that no tenant gets beyond its cap. It stays free for the next tenant."""
 
 
 class Unserved(NamedTuple):
-    """What a claim left due: at endpoints and tenants with full caps, and whether others lacked room."""
+    """Why a claim left deliveries due: the endpoints and tenants at their caps, and whether others lacked room."""
 
     endpoints: AbstractSet[UUID]
     tenants: AbstractSet[UUID]
@@ -92,7 +92,7 @@ class Unserved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room of a dispatcher: in all, and for one endpoint or tenant beside what it holds already."""
+    """Room of a dispatcher: in all, for each endpoint and for each tenant, with what is in flight already."""
 
     total: int
     per_endpoint: int
@@ -101,26 +101,27 @@ class Room:
     per_tenant: int = 1_000_000
     taken_by_tenant: Mapping[UUID, int] = field(default_factory=dict)
     full_tenants: AbstractSet[UUID] = frozenset()
-    """Tenants whose bodies fill their part of the memory."""
+    """Tenants that use their whole part of the memory for bodies."""
     calls: Mapping[UUID, int] = field(default_factory=dict)
-    """Calls of each endpoint and each tenant in their lane."""
+    """Calls in the lane of calls, by endpoint and by tenant."""
     calls_in_all: int = 0
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
-        """How many more deliveries of an endpoint may be claimed, whatever its tenant has."""
+        """How many more deliveries of an endpoint may be claimed, regardless of its tenant's cap."""
         return self.caps.get(endpoint_id, self.per_endpoint) - self.taken.get(endpoint_id, 0)
 
     def of_tenant(self, tenant_id: UUID) -> int:
-        """How many more deliveries of a tenant may be claimed while others want theirs."""
+        """How many more deliveries of a tenant may be claimed while other tenants have some due."""
         if tenant_id in self.full_tenants:
             return 0
         return self.per_tenant - self.taken_by_tenant.get(tenant_id, 0)
 
     def shares(self, ready: Sequence[tuple[UUID, UUID, bool]]) -> dict[UUID, int]:
-        """How many deliveries of each endpoint may be claimed now: (endpoint, tenant, whether it is a probe).
+        """How many deliveries of each endpoint may be claimed now. `ready` has (endpoint, tenant, whether it is a
+        probe).
 
-        First everybody gets a fair share within its tenant's cap. Of what is left then, all but a reserve goes to
-        endpoints that answered quickly so far, beyond their tenants' caps.
+        First, every endpoint gets a fair share within its tenant's cap. The rest, without a reserve, then goes to
+        endpoints that have answered quickly, even beyond their tenants' caps.
         """
         fair = max(1, self.total // max(1, len(ready)))
         left = {tenant_id: self.of_tenant(tenant_id) for _, tenant_id, _ in ready}
@@ -144,7 +145,9 @@ class Room:
         return shares
 
     def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
-        """How many calls of each (endpoint, tenant) may be claimed beyond all shares: what their lane has left."""
+        """How many calls of each (endpoint, tenant) may be claimed beyond all shares: the free places of the lane of
+        calls.
+        """
         left, shares = MOST_CALLS - self.calls_in_all, {}
         of_tenants: Counter[UUID] = Counter()
         for endpoint_id, tenant_id in ready:
@@ -162,9 +165,9 @@ class Room:
     def unserved(
         self, tenants: Mapping[UUID, UUID], claimed: Mapping[UUID, int], wanting: Iterable[UUID]
     ) -> "Unserved":
-        """Why the endpoints of which more may be due (`wanting`) got no more than was claimed.
+        """Why the endpoints `wanting`, which may have more due, got no more than `claimed`.
 
-        `tenants` has the tenant of each endpoint that was asked for.
+        `tenants` has the tenant of each endpoint that the claim asked for.
         """
         of_tenants: Counter[UUID] = Counter()
         for endpoint_id, tenant_id in tenants.items():
@@ -183,43 +186,43 @@ class Room:
         return Unserved(endpoints_at_cap, tenants_at_cap, lacks_room)
 
     def _is_quick(self, endpoint_id: UUID) -> bool:
-        """Whether an endpoint has answered quickly so far: it may get more than its tenant's cap."""
+        """Whether an endpoint has answered quickly so far, and may exceed its tenant's cap."""
         return self.caps.get(endpoint_id, 0) > self.per_endpoint
 
 
-# --- What each endpoint and tenant has in flight in a dispatcher, and the most that it may have: its cap.
+# --- Deliveries in flight in a dispatcher, by endpoint and by tenant, and the cap of each.
 
 FIRST_CAP = 16
-"""The first cap of an endpoint that has not answered yet."""
+"""The cap of an endpoint that has not answered yet."""
 CALLS_OF_ENDPOINT = 8
-"""Calls of an endpoint at once in their lane, beside all caps. More wait like everything else."""
+"""Most calls of an endpoint in the lane of calls, which no cap limits. Further calls wait like other deliveries."""
 MOST_CALLS = 256
-"""Calls at once in their lane, of all endpoints."""
+"""Most calls in the lane of calls, over all endpoints."""
 CALLS_OF_TENANT = 64
-"""Calls of a tenant at once in their lane, a quarter of it: endpoints of one that hang leave others theirs."""
+"""Most calls of a tenant in the lane of calls: a quarter, so a tenant whose endpoints hang leaves room for others."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
-"""Slow requests that may be under way, as a multiple of the capacity: each costs its body and its socket, no work."""
+"""Most slow requests under way, as a multiple of the capacity. Each costs its body and its socket, but no work."""
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """Deliveries in flight of one endpoint, or one tenant, and the cap."""
+    """Deliveries in flight of one endpoint or one tenant, and its cap."""
 
     cap: int
     taken: int = 0
     slow: int = 0
-    """Requests among them that wait long for their answers."""
+    """How many of them have waited long for their answers."""
     calls: int = 0
-    """Those among them in the lane of calls."""
+    """How many of them are in the lane of calls."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
-    """End of the pause that the endpoint's rate demands, on the monotonic clock."""
+    """End of the pause that the endpoint's rate limit requires, on the monotonic clock."""
     has_more: bool = False
-    """Whether more is due than its cap allows: the end of one of its requests is a reason to look."""
+    """Whether more is due than the cap allows. If so, the dispatcher polls when one of the requests ends."""
 
     def release(self) -> bool:
-        """One of its requests has ended; returns whether that is a reason to look for more of it."""
+        """Count the end of a request. Returns whether to poll for more of this endpoint or tenant."""
         self.taken -= 1
         if self.has_more and self.taken < self.cap:
             self.has_more = False
@@ -228,39 +231,39 @@ class InFlight:
 
 
 class InFlightCaps:
-    """All caps of one dispatcher, which sends `capacity` requests at once and `of_tenant` of one tenant.
+    """All caps of one dispatcher. `capacity` limits its requests in flight, `of_tenant` those of one tenant.
 
-    A tenant that fills its part of the memory for `bodies` gets nothing more.
-    The cap of an endpoint grows with each quick success and halves with each failure or slow request.
+    A tenant that uses its whole part of the memory for `bodies` gets nothing more. An endpoint's cap grows with each
+    quick success and halves with each failure or slow request.
     """
 
     def __init__(self, *, capacity: int, of_tenant: int, bodies: BodyMemory) -> None:
         self._most = capacity - capacity // RESERVE
         self._most_slow = capacity * SLOW_FACTOR
         self.slow = 0
-        """Slow requests under way. They are not counted in the capacity."""
+        """Slow requests under way. The capacity does not count them."""
         self.calls = 0
-        """Calls under way in their lane. They are not counted in the capacity either."""
+        """Calls under way in the lane of calls. The capacity does not count them either."""
         self._of_tenant = of_tenant
         self._bodies = bodies
         self._endpoints: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(FIRST_CAP))
         self._tenants: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(of_tenant))
 
     def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[InFlight, InFlight]:
-        """Return the counts that a delivery belongs to: its endpoint's and its tenant's."""
+        """The counts to which a delivery belongs: its endpoint's and its tenant's."""
         return self._endpoints[endpoint_id], self._tenants[tenant_id]
 
     def adapt(self, endpoint: InFlight, *, ok: bool, ms: float) -> None:
-        """Change an endpoint's cap after an answer that took this many milliseconds."""
+        """Adapt an endpoint's cap to an answer that took `ms` milliseconds."""
         if ok and ms < SLOW_MS:
             endpoint.cap = min(endpoint.cap + 1, self._most)
         else:
             endpoint.cap = max(endpoint.cap // 2, 1)
 
     def begin_slow(self, endpoint: InFlight) -> bool:
-        """Count a request as slow: its endpoint's cap halves now, not only at the time-out.
+        """Count a request as slow. Its endpoint's cap halves now, not only at the time-out.
 
-        False when too many are slow already: then this one still counts in the capacity.
+        False when too many requests are slow already: the capacity then still counts this one.
         """
         if self.slow >= self._most_slow:
             return False
@@ -270,33 +273,33 @@ class InFlightCaps:
         return True
 
     def end_slow(self, endpoint: InFlight) -> None:
-        """A slow request of an endpoint has ended."""
+        """Count the end of an endpoint's slow request."""
         self.slow -= 1
         endpoint.slow -= 1
 
     def takes_call(self, endpoint: InFlight, tenant: InFlight) -> bool:
-        """Whether the lane of calls takes one more of an endpoint and its tenant."""
+        """Whether the lane of calls has a free place for this endpoint and its tenant."""
         return (
             self.calls < MOST_CALLS and endpoint.calls < CALLS_OF_ENDPOINT and tenant.calls < CALLS_OF_TENANT
         )
 
     def count_call(self, endpoint: InFlight, tenant: InFlight, *, change: int) -> None:
-        """Count a call that begins (1) or has ended (-1) in the lane."""
+        """Count a call that begins (`change` 1) or has ended (-1) in the lane of calls."""
         self.calls += change
         endpoint.calls += change
         tenant.calls += change
 
     def _cap(self, endpoint: InFlight) -> int:
-        """The cap of an endpoint now: while too many requests are slow, those that have one get nothing more."""
+        """The cap of an endpoint now. It is 0 for endpoints with slow requests while too many requests are slow."""
         return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
 
     def close(self, waits: Mapping[UUID, float]) -> None:
-        """Claim nothing more of these endpoints for their seconds: their rates allow nothing."""
+        """Claim nothing of these endpoints for the given seconds, because their rate limits allow nothing."""
         for endpoint_id, seconds in waits.items():
             self._endpoints[endpoint_id].closed_until = monotonic() + seconds
 
     def room(self, total: int) -> Room:
-        """Return the room for a claim, of `total` in all."""
+        """The room for a claim of `total` deliveries."""
         moment = monotonic()
         return Room(
             total=total,
@@ -319,20 +322,20 @@ class InFlightCaps:
         )
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
-        """Remember whose caps a claim met; returns whether to look again at once."""
+        """Remember the caps that limited a claim. Returns whether to poll again at once."""
         looks = unserved.lacks_room
         for in_flight, at_cap, taken in (
             (self._endpoints, unserved.endpoints, asked.taken),
             (self._tenants, unserved.tenants, asked.taken_by_tenant),
         ):
             for id_ in at_cap:
-                # One of its requests may have ended during the claim.
+                # One of the requests may have ended during the claim.
                 looks |= in_flight[id_].taken < taken.get(id_, 0)
                 in_flight[id_].has_more = True
         return looks
 
     def within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
-        """Those deliveries for which their endpoints' and tenants' caps leave room."""
+        """The deliveries that fit the caps of their endpoints and tenants."""
         fitting: list[HandedOver] = []
         asked: dict[InFlight, int] = {}
         for each in handed_over:
@@ -348,22 +351,25 @@ class InFlightCaps:
         return fitting
 
 
-# --- Pause of a dispatcher while the service's egress proxy is down: nothing is claimed then.
+# --- Pause of a dispatcher while the service's egress proxy is down. Nothing is claimed during the pause.
 
 FAILURES = 3
-"""In a row, until it pauses: one connection to the proxy may fail by chance."""
+"""Failures in a row that start the pause. A single connection to the proxy may fail by chance."""
 SECONDS = 5.0
 
 
 class EgressPause:
-    """`note` is called with every answer; `is_on` while nothing may be claimed. After it a few deliveries try again."""
+    """Pauses claims while the egress proxy is down. Call `note` with every answer; `is_on` says whether to pause.
+
+    After a pause a few deliveries try the proxy again.
+    """
 
     def __init__(self) -> None:
         self._failures = 0
         self._until = 0.0
 
     def note(self, answer: Answer) -> None:
-        """Count an answer in."""
+        """Count an answer as a failure or a success of the proxy."""
         if answer.concerns_receiver:
             self._failures = 0
             return

@@ -46,15 +46,16 @@ Result = TypeVar("Result")
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.5
-"""After a claim that failed."""
+"""The pause after a claim that failed."""
 PACE_SECONDS = 0.1
 AHEAD_SECONDS = 0.25
-"""How far claims run ahead of the senders: by what is sent in this time at the present pace. Claimed deliveries wait
-in the dispatcher while the next claim is under way; when receivers are slow, few do."""
+"""How far claims run ahead of the senders: by the deliveries that end within this time at the present rate. They wait
+in the dispatcher while the next claim is under way. Slow receivers make the number small.
+"""
 
 
 class DeliveryRate:
-    """Deliveries that end in a second, smoothed. `ended` counts those since the last claim."""
+    """Deliveries that end in a second, smoothed. `ended` counts the deliveries since the last claim."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -62,7 +63,7 @@ class DeliveryRate:
         self._rate = 0.0
 
     def ahead(self) -> int:
-        """How many deliveries to claim beyond those that can be sent now."""
+        """How many deliveries to claim beyond the number that can be sent now."""
         passed = time.monotonic() - self._since
         if passed >= PACE_SECONDS:
             self._rate = (self._rate + self.ended / passed) / 2
@@ -72,28 +73,30 @@ class DeliveryRate:
 
 
 class Claimer:
-    """Serves one caller at a time, on a database connection of its own.
+    """Claims deliveries for one caller at a time, on a database connection of its own.
 
-    A claim that fails takes nothing: what it may have claimed is claimed again when its lease runs out. Leases are
-    bound to `registration`.
+    When a claim fails, no delivery is lost: any that it leased are claimed again after their leases. The leases
+    belong to `registration`.
     """
 
     def __init__(self, caps: InFlightCaps, registration: Registration) -> None:
         self._caps = caps
         self._registration = registration
         self._dead_workers = DeadWorkers(registration, HOLDERS)
-        # A lease that a crash of Postgres forgets is claimed again: at least once.
+        # A crash of Postgres may lose a lease. Its delivery is then claimed again: at least once.
         self._connection = LoopConnection(durable=False)
         self.clock: DatabaseClock | None = None
-        """The database's clock, once it was read: until then, leases of other dispatchers cannot be compared."""
+        """The database's clock, None before its first reading. Leases of other dispatchers cannot be compared without
+        it.
+        """
         self.must_look = True
-        """Whether more may be due than was handed over: then the dispatcher looks as soon as there is room."""
+        """Whether more may be due than was handed over. If so, the dispatcher polls as soon as there is room."""
         self.looked_at = 0.0
         self.is_quiet = False
-        """Whether no delivery at all was open at the last look."""
+        """Whether the last poll found no open delivery at all."""
 
     def take_at_once(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
-        """Take all without a statement; None when it needs one, or a choice among them."""
+        """Take all deliveries without a statement. None when a statement is needed, or when some exceed a cap."""
         if (
             self.clock is None
             or any(each.envelope is None or self._is_anothers(each) for each in handed_over)
@@ -103,7 +106,7 @@ class Claimer:
         return taken_over(handed_over, self.clock, {})
 
     def take_call(self, call: HandedOver) -> list[Claimed]:
-        """Take a call beyond all caps; nothing when it needs a statement."""
+        """Take a call, whatever the caps. Empty when a statement is needed."""
         if self.clock is None or call.envelope is None or self._is_anothers(call):
             return []
         return taken_over([call], self.clock, {})
@@ -113,7 +116,7 @@ class Claimer:
         return delivery.leased_by is not None and delivery.leased_by != self._registration.id
 
     async def take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
-        """The deliveries that can be sent now; the leases of the others end, so that a look finds them."""
+        """Take the deliveries that can be sent now. The leases of the others end, so that a poll finds them."""
         within_caps = self._caps.within_caps(handed_over)
         fitting = within_caps[: max(0, room)]
         taken: list[Claimed] = []
@@ -132,7 +135,7 @@ class Claimer:
         return taken
 
     async def look(self, room: int) -> list[Claimed]:
-        """Claim what is due; a single statement finds that nothing is."""
+        """Poll for due deliveries and claim them. When nothing is due, this costs a single statement."""
         self.must_look = False
         ready = await self._run(self._connection.run_each, finding_ready())
         self.looked_at = time.monotonic()
@@ -151,9 +154,9 @@ class Claimer:
         return found.deliveries
 
     async def take_over_from_dead(self) -> float | None:
-        """End the leases of workers that died, when it is time to look for some: what they held is due again.
+        """When a check is due, end the leases of workers that died: their deliveries are due again.
 
-        Returns after how many seconds to look again, where some may have died.
+        Returns the seconds until the next check when some workers may be dead, else None.
         """
         if not self._dead_workers.is_due:
             return None
@@ -162,7 +165,7 @@ class Claimer:
         return GRACE_SECONDS if self._dead_workers.has_suspects else None
 
     async def release(self, waiting: Sequence[Claimed | HandedOver]) -> None:
-        """End the leases of what was not sent; if that fails, they run out."""
+        """End the leases of deliveries that were not sent. If this fails, the leases run out."""
         try:
             await self._connection.run(releasing({each.id: each.claimed_at for each in waiting}))
         except DATABASE_UNAVAILABLE as error:
@@ -175,13 +178,13 @@ class Claimer:
     async def _run(
         self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
     ) -> Result | None:
-        """Run a claim; None when it failed, after a pause."""
+        """Run a claim. None when it failed, after a pause."""
         try:
             return await run(statements)
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", error=type(error).__name__)
         except Exception:
-            # What cannot be claimed must not end the recording of what was sent.
+            # A claim that fails must not stop the recorder, which has outcomes to store.
             log.exception("claim_crashed")
         self.must_look = True
         await asyncio.sleep(PAUSE_SECONDS)
@@ -191,30 +194,30 @@ class Claimer:
 # --- Wake-up signals, received on the dispatcher's loop.
 
 WAIT_SECONDS = 1.0
-"""How long Valkey is asked to wait for a signal, and how often this dispatcher says that it is alive."""
+"""Seconds that Valkey waits for a signal, and the interval at which this dispatcher reports that it is alive."""
 ANSWER_SECONDS = 1.0
-"""How much longer Valkey may take to answer."""
+"""How much later than that Valkey may answer."""
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
 _CALL = f'"dedupe_key":"{CALL_PREFIX}'.encode()
-"""What a signal holds that hands a call over."""
+"""The part of a signal that marks a call."""
 MOST_CPU = 0.7
-"""Share of a core within the last second, beyond which other dispatchers get the signals while they use less."""
+"""Share of a core, since the last report, beyond which this dispatcher asks for signals to go to others first."""
 
 
 def _waiting(name: str) -> tuple[Any, ...]:
-    """The command that waits for signals: for this dispatcher's own, and for those that any takes."""
+    """The command that waits for signals: those for this dispatcher, and those that any dispatcher takes."""
     keys = (wake_up.own_signals(name), wake_up.SIGNAL)
     return ("BLMPOP", WAIT_SECONDS, len(keys), *keys, "LEFT", "COUNT", SIGNALS_A_TIME)
 
 
 class WakeUpListener:
-    """The signals for one dispatcher: `start`, then `receive` again and again, then `close`.
+    """Receives the signals for one dispatcher: `start`, then `receive` repeatedly, then `close`.
 
-    `in_flight` counts the dispatcher's requests, for the figures that operators see; `has_room` says whether it can be
-    handed more; `on_signal` is called when a signal came. Signals wait in Valkey, for another
-    dispatcher too, until the last ones were received. The connection is the listener's own: a thread that waits costs
-    several changes of threads a signal.
+    `in_flight` returns the dispatcher's requests in flight, which operators see. `has_room` returns whether it
+    accepts hand-overs. `on_signal` is called for each signal. While the dispatcher has not yet received the last
+    signals, the next ones stay in Valkey, where another dispatcher may take them. The connection runs on the event
+    loop: a thread that waits would cost several thread switches a signal.
     """
 
     def __init__(
@@ -236,14 +239,14 @@ class WakeUpListener:
         )
         self._is_connected = False
         self._id: int | None = None
-        """The connection's id in Valkey; None where Valkey has none."""
+        """The id of the connection in Valkey; None where Valkey reports no id."""
         self._reported_at = -math.inf
         self._reported_room = False
         self._cpu_seconds = 0.0
-        """That this process had used at the last report."""
+        """CPU seconds that this process had used at the last report."""
         self._signals: Sequence[bytes] = ()
         self._own: list[HandedOver] = []
-        """Deliveries that this process handed over itself."""
+        """Deliveries that were handed over within this process."""
         self._own_look = False
         self._received = asyncio.Event()
         self._closing = asyncio.Event()
@@ -251,27 +254,27 @@ class WakeUpListener:
 
     @property
     def has_signals(self) -> bool:
-        """Whether signals wait to be received."""
+        """Whether there are signals that `receive` has not returned yet."""
         return bool(self._signals or self._own or self._own_look)
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are among the signals that wait."""
+        """Whether calls are among these signals."""
         return any(each.is_urgent for each in self._own) or any(_CALL in signal for signal in self._signals)
 
     @property
     def is_connected(self) -> bool:
-        """Whether signals arrive."""
+        """Whether the connection to Valkey works, so that signals arrive."""
         return self._is_connected
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._task = asyncio.create_task(self._listen())
 
     def receive(self) -> tuple[list[HandedOver], bool]:
-        """The deliveries that were handed over since the last call, and whether to look for all that are due.
+        """The deliveries handed over since the last call, and whether to poll for all that are due.
 
-        Has it listen again, so a claim that follows misses nothing.
+        The listener goes on to wait for signals, so a claim that follows misses nothing.
         """
         signals, self._signals = self._signals, ()
         own, self._own = self._own, []
@@ -282,13 +285,13 @@ class WakeUpListener:
         return own + handed_over, own_look or None in unpacked
 
     def take_in(self, deliveries: Sequence[Packed], looks: bool) -> None:
-        """Take what this process signals to itself, on the dispatcher's loop."""
+        """Receive a hand-over from this process, on the dispatcher's loop."""
         self._own += [publish.unpacked_one(each.content) for each in deliveries]
         self._own_look |= looks
         self._on_signal()
 
     async def close(self) -> None:
-        """End. Signals that this dispatcher did not receive are passed on to another."""
+        """Stop. Signals that this dispatcher did not receive go to another one."""
         self._closing.set()
         self._received.set()
         await asyncio.to_thread(_leave, self._name, self._id)
@@ -299,7 +302,7 @@ class WakeUpListener:
             await asyncio.to_thread(_pass_on, self._signals)
 
     async def _listen(self) -> None:
-        """Wait for signals again and again, whatever becomes of the connection."""
+        """Wait for signals until `close`, also after connection errors."""
         while not self._closing.is_set():
             try:
                 await self._wait()
@@ -307,7 +310,7 @@ class WakeUpListener:
                 if self._is_connected:
                     log.warning("wake_up_lost", error=type(error).__name__)
             except Exception:
-                # A listener that ended would leave the dispatcher with what it finds by looking.
+                # Without the listener the dispatcher would find deliveries only by polling.
                 log.exception("wake_up_crashed")
             else:
                 continue
@@ -317,9 +320,9 @@ class WakeUpListener:
                     await self._closing.wait()
 
     async def _wait(self) -> None:
-        """Let Valkey wait for signals once, and then the loop until they were received.
+        """Wait once for signals from Valkey, then until `receive` has returned them.
 
-        Says first, where that is due, that this dispatcher is alive.
+        Before that, report that this dispatcher is alive, when a report is due.
         """
         if self._id is None:
             with contextlib.suppress(redis.exceptions.ResponseError):
@@ -347,7 +350,7 @@ class WakeUpListener:
         ]
 
     def _state(self, *, has_room: bool) -> bytes:
-        """Return the state to report, and remember it as reported."""
+        """The state to report; stores it as the last report."""
         moment, cpu_seconds = time.monotonic(), time.process_time()
         is_busy = cpu_seconds - self._cpu_seconds > MOST_CPU * (moment - self._reported_at)
         self._reported_at, self._reported_room, self._cpu_seconds = moment, has_room, cpu_seconds
@@ -357,7 +360,7 @@ class WakeUpListener:
 
 
 def _leave(name: str, connection_id: int | None) -> None:
-    """Get no more signals, and end the wait that is under way."""
+    """Unregister the dispatcher, and end the wait that is under way in Valkey."""
     try:
         wake_up.unregister(name)
         if connection_id is not None:

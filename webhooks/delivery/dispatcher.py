@@ -1,8 +1,8 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
-One runs in each process with the role `deliveries`, from its start on (`gateway/__main__.py`). It claims what is
-due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It ends when it is
-stopped, or after it was idle for long; then the next one begins (`gateway/loop_thread.py`). A crash loses
+One dispatcher runs in each process with the role `deliveries`, from the process's start on (`gateway/__main__.py`).
+It claims what is due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up.
+It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts the next one. A crash loses
 nothing: its leases end with its registration and the deliveries are claimed again (docs/architecture.md).
 """
 
@@ -34,31 +34,33 @@ from webhooks.wake_up import Packed
 log = structlog.get_logger(__name__)
 
 SWARM_SECONDS = 0.02
-"""Wait this long after a request ends, so that one claim refills all slots that are freed together."""
+"""Wait this long after a request ends, so that one claim fills all slots that become free together."""
 LINGER_SECONDS = 300.0
 """How long a dispatcher without work stays."""
 POLL_SECONDS = 0.5
-"""How often a dispatcher looks for what is due without a signal: nothing signals that a retry becomes due."""
+"""How often a dispatcher polls without a signal. Nothing signals that a retry is due."""
 QUIET_POLL_SECONDS = 5.0
-"""The same while no delivery at all is open and the listener is connected: then a look only replaces a lost signal."""
+"""The poll interval while no delivery is open and the listener is connected. Such polls only make up for lost
+signals.
+"""
 METRICS_SECONDS = 5.0
 LONGEST_RUN_SECONDS = 600.0
 
 _stopping = threading.Event()
 _running = threading.Lock()
 _dispatcher: "_Dispatcher | None" = None
-"""The dispatcher of this process, while it runs."""
+"""The running dispatcher of this process, if any."""
 
 
 def run() -> bool:
-    """`work` on an event loop of its own."""
+    """Run `work` on a new event loop."""
     return asyncio.run(work())
 
 
 async def work() -> bool:
-    """Run the dispatcher of this process until it ends; returns at once when one is running already.
+    """Run the dispatcher of this process until it ends. Returns at once when one is running already.
 
-    Returns whether another may follow: this one ran, and the process is not stopping.
+    Returns whether to start another: True after a run, unless the process is stopping.
     """
     if not _running.acquire(blocking=False):
         return False
@@ -79,7 +81,7 @@ async def _run() -> None:
 
 
 def stop() -> None:
-    """Request the dispatcher's end: nothing more is claimed, what waits is released, what is in flight finishes."""
+    """Stop the dispatcher: it claims no more, releases what waits, and finishes what is in flight."""
     _stopping.set()
     if _dispatcher is not None:
         _dispatcher.wake()
@@ -101,20 +103,20 @@ class _Dispatcher:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.paced: dict[UUID, Claimed] = {}
-        """Deliveries that wait for their slots; they take no sender."""
+        """Deliveries that wait for their slots. They occupy no sender."""
         self.batches = EventBatches(self._put)
         self.lines = Lines()
         self.broken_off: list[Claimed] = []
-        """What waited in a line that does not go on, to be released."""
+        """Deliveries of lines that ended early. The next claim releases them."""
         self.bodies = BodyMemory()
-        """The bodies of what is claimed."""
+        """The bodies of claimed deliveries."""
         self.caps = InFlightCaps(
             capacity=self.capacity, of_tenant=max(1, int(self.capacity * TENANT_SHARE)), bodies=self.bodies
         )
         self.registration = Registration()
         self.claimer = Claimer(self.caps, self.registration)
         self.freed = asyncio.Event()
-        """A request has ended since the last claim."""
+        """Set when a request has ended since the last claim."""
         self.awaits_freed = False
         self.woken = asyncio.Event()
         self.loop = asyncio.get_running_loop()
@@ -123,9 +125,9 @@ class _Dispatcher:
         self.handed_over: list[HandedOver] = []
         """Deliveries that were handed over and await the next claim."""
         self.is_at_rest = False
-        """Nothing is being claimed, and nothing waits for room."""
+        """Whether nothing is being claimed and nothing waits for room."""
         self.looked_for: int | None = None
-        """The room that a look under way may fill."""
+        """The room that the poll under way may fill; None while there is no poll."""
         self.idle_since = time.monotonic()
         self.egress = EgressPause()
         self.attempts: Attempts
@@ -146,16 +148,18 @@ class _Dispatcher:
 
     @property
     def worker_id(self) -> int:
-        """The holder that its leases name."""
+        """The worker that the dispatcher's leases name."""
         return self.registration.id
 
     @property
     def has_room(self) -> bool:
-        """Whether fresh deliveries may be handed over. Asked from any thread: it may have changed meanwhile."""
+        """Whether fresh deliveries may be handed over. Callable from any thread; the answer may change at once."""
         return self._has_room()
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Take deliveries over that this process has published. Called from any thread; False when it has ended."""
+        """Take over deliveries that this process has published. Callable from any thread. False when the dispatcher
+        has ended.
+        """
         try:
             self.loop.call_soon_threadsafe(self.listener.take_in, deliveries, looks)
         except RuntimeError:
@@ -163,7 +167,7 @@ class _Dispatcher:
         return True
 
     def wake(self) -> None:
-        """Have it look whether there is something to do. Called from any thread, also when it has ended."""
+        """Wake the claim loop. Callable from any thread; no-op when the dispatcher has ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.woken.set)
 
@@ -194,7 +198,7 @@ class _Dispatcher:
         self.senders.start()
         await self._claim_until_idle()
         wake_up.attach(None)
-        # What was handed over until then is on the loop by now.
+        # Hand-overs made before this moment have reached the loop by then.
         await asyncio.sleep(0)
         self._listen()
         await self._release()
@@ -222,7 +226,7 @@ class _Dispatcher:
                 return
             self._begin(deliveries)
             if deliveries:
-                # Let them reach the network before the next claim competes for the processor.
+                # Let the requests reach the network before the next claim competes for the processor.
                 await asyncio.sleep(0)
                 continue
             if not was_idle:
@@ -232,7 +236,7 @@ class _Dispatcher:
             await self._until_woken()
 
     async def _claim(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
-        """Take what was handed over, as far as there is room, and look for other deliveries when that is due.
+        """Claim the hand-overs for which there is room, and poll for due deliveries when a poll is due.
 
         None when nothing may be claimed before a request ends.
         """
@@ -258,13 +262,13 @@ class _Dispatcher:
             self.looked_for = None
 
     def _listen(self) -> None:
-        """Note what was signalled, and wait for more."""
+        """Receive the signals that have come, and let the listener wait for more."""
         handed_over, looks = self.listener.receive()
         self.handed_over += self._begin_calls(handed_over)
         self.claimer.must_look |= looks
 
     def _begin_calls(self, handed_over: list[HandedOver]) -> list[HandedOver]:
-        """Begin the calls among what was handed over, whatever room there is; returns the others."""
+        """Begin the calls among the hand-overs, even without room. Returns the other deliveries."""
         began = set()
         for each in handed_over:
             if not each.is_urgent or self.egress.is_on or not self.caps.takes_call(*self._caps_of(each)):
@@ -274,10 +278,11 @@ class _Dispatcher:
         return [each for each in handed_over if each.id not in began] if began else handed_over
 
     def _receive(self) -> None:
-        """Take over what is signalled to a dispatcher at rest, or during a look; otherwise the next claim does.
+        """Handle a signal. At rest or during a poll, begin its deliveries now; otherwise leave them to the next
+        claim.
 
-        A task that wakes costs a fifth of a single delivery, so the one that claims is left asleep. A poll walks
-        through all endpoints that have open deliveries: what was handed over does not wait for it.
+        To wake the claim loop costs a fifth of a single delivery, so the loop sleeps on where it can. A poll walks
+        through all endpoints with open deliveries; hand-overs do not wait for that.
         """
         takes = self.is_at_rest or self.looked_for is not None
         if takes or self.listener.has_calls:
@@ -286,7 +291,7 @@ class _Dispatcher:
             self.woken.set()
 
     def _take_at_once(self) -> bool:
-        """Begin everything that was handed over, if it needs no statement and no choice among them."""
+        """Begin all hand-overs, if they need no statement and fit all caps. False when some are left."""
         given = self.handed_over
         if self.egress.is_on or len(given) > self._room_beside_look() or not self.bodies.has_room:
             return False
@@ -305,13 +310,13 @@ class _Dispatcher:
         return self.capacity + self.delivery_rate.ahead() - self.senders.open
 
     def _room_beside_look(self) -> int:
-        """Room for what is handed over. During a look: what the look cannot fill, and a reserve."""
+        """Room for hand-overs. During a poll: the room that the poll does not fill, and a reserve."""
         if self.looked_for is None:
             return self._room()
         return self._room() - self.looked_for + self.capacity // RESERVE
 
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
-        """Have deliveries sent, each now, when its slot begins, or when the one before it in its line has arrived."""
+        """Begin claimed deliveries: each now, at its slot, or after the delivery before it in its line."""
         for delivery in deliveries:
             self.bodies.add(delivery.tenant_id, delivery.size)
         collected = [each for each in deliveries if each.target.collects]
@@ -353,7 +358,7 @@ class _Dispatcher:
         return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:
-        """Look for due deliveries: a customer's next event may go out, or one that was at its cap has room."""
+        """Poll soon. A customer's next event may be ready, or an endpoint at its cap has room again."""
         self.look_timer = None
         self.claimer.must_look = True
         self.freed.set()
@@ -364,7 +369,9 @@ class _Dispatcher:
             self.look_timer = self.loop.call_later(SWARM_SECONDS, self._look_soon)
 
     def _has_room(self) -> bool:
-        """Whether fresh deliveries may be handed over. What waits for a cap is not claimed, so it does not count."""
+        """Whether fresh deliveries may be handed over. Deliveries that wait for a cap are not claimed, so they do not
+        count.
+        """
         return (
             self.claimer.clock is not None
             and not self.egress.is_on
@@ -373,8 +380,9 @@ class _Dispatcher:
         )
 
     async def _until_woken(self) -> None:
-        """Until a signal comes or, when more may be due than there was room for, a request ends; otherwise until the
-        next look is due, or a customer's next event may go out."""
+        """Wait for a signal, or until the next poll is due. While due deliveries wait for room, a request that ends
+        also ends the wait.
+        """
         is_full = self.awaits_freed = self.claimer.must_look
         self.is_at_rest = not is_full
         if not (is_full and self.freed.is_set()):
@@ -391,12 +399,12 @@ class _Dispatcher:
         timer.cancel()
 
     def _until_look(self) -> float:
-        """Seconds until the next look that no signal asks for."""
+        """Seconds until the next poll that needs no signal."""
         poll = QUIET_POLL_SECONDS if self.claimer.is_quiet and self.listener.is_connected else POLL_SECONDS
         return self.claimer.looked_at + poll - time.monotonic()
 
     async def _release(self) -> None:
-        """End the leases of what waits for a claim or a sender; if that fails, they run out."""
+        """End the leases of deliveries that wait for a claim or a sender. If this fails, the leases run out."""
         waiting: list[Claimed | HandedOver] = [
             *self.handed_over,
             *self.paced.values(),
@@ -413,7 +421,7 @@ class _Dispatcher:
 
     async def _send(self, sending: Sending) -> None:
         delivery, endpoint = sending.deliveries[0], sending.endpoint
-        # One that waited too long for its sender is left to its lease, which could end while it is under way.
+        # A delivery that waited too long for its sender is not sent: its lease could end during the request.
         if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
             for outcome in await self.attempts.attempt(sending.deliveries, endpoint.answers):
                 has_weight = not outcome.shares_answer or outcome.is_success
@@ -425,7 +433,7 @@ class _Dispatcher:
                 self.recorder.add(outcome)
 
     def _may_go_on(self, delivery: Claimed) -> bool:
-        """Whether the next delivery of a line may be sent, and not released."""
+        """Whether the next delivery of the line may be sent. Otherwise the line is released."""
         return (
             self.lines.has_next(delivery)
             and time.monotonic() - delivery.claimed_monotonic < LINE_SECONDS
@@ -452,13 +460,13 @@ class _Dispatcher:
         self.woken.set()
 
     def _break_off(self, deliveries: Sequence[Claimed]) -> None:
-        """Have claimed deliveries released, at the next claim."""
+        """Release claimed deliveries at the next claim."""
         for delivery in deliveries:
             self.bodies.remove(delivery.tenant_id, delivery.size)
             self.broken_off.append(delivery)
 
     def _free(self) -> None:
-        """A request has ended, or takes no room any more."""
+        """Signal that a request has ended, or no longer counts in the capacity."""
         self.freed.set()
         if self.awaits_freed:
             self.woken.set()

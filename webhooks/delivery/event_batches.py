@@ -1,7 +1,7 @@
-"""Several events in one request: claimed deliveries that wait until their request is full, or old enough.
+"""Several events in one request: claimed deliveries wait until their request is full or has waited long enough.
 
-They take no sender while they wait. A request is answered for all of its deliveries: each has its own outcome, and
-what failed is tried again together, for as long as the attempts keep in step.
+Waiting deliveries occupy no sender. The answer to a request counts for each of its deliveries, which have outcomes of
+their own. Failed ones are retried together while their attempt numbers are the same.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from uuid import UUID
 from webhooks.delivery.claim_statements import Claimed
 
 MOST_BYTES = 1024 * 1024
-"""Of the bodies in one request, beyond its first one."""
+"""Most bytes of bodies in one request. The first body does not count."""
 
 
 def fitting(deliveries: Sequence[Claimed]) -> int:
-    """How many of a customer's deliveries one request holds, from the first on."""
+    """How many of these deliveries fit one request, from the first on."""
     held = 0
     for place, delivery in enumerate(deliveries):
         held += delivery.size if place else 0
@@ -25,19 +25,19 @@ def fitting(deliveries: Sequence[Claimed]) -> int:
 
 
 class EventBatches:
-    """The waiting deliveries of one dispatcher; `send` is called with those that go out together."""
+    """The waiting deliveries of one dispatcher. `send` is called with the deliveries of one request."""
 
     def __init__(self, send: Callable[[list[Claimed]], None]) -> None:
         self._send = send
         self._waiting: dict[UUID, list[Claimed]] = {}
-        """By endpoint."""
+        """Waiting deliveries by endpoint."""
         self._loop = asyncio.get_running_loop()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, delivery: Claimed) -> None:
-        """Have a delivery sent, with others where its endpoint wants it. Probes and calls go alone."""
+        """Send a delivery, together with others where its endpoint asks for it. Probes and calls go alone."""
         shape = delivery.target.batch
         if shape is None or delivery.probe or delivery.is_urgent:
             self._send([delivery])
@@ -55,7 +55,7 @@ class EventBatches:
             self._send(self._waiting.pop(key))
 
     def take_back(self) -> list[Claimed]:
-        """All that wait; they are not sent any more."""
+        """Remove and return all waiting deliveries."""
         waiting = [delivery for each in self._waiting.values() for delivery in each]
         self._waiting.clear()
         return waiting

@@ -31,14 +31,16 @@ AGE = Histogram(
 
 IN_FLIGHT_KEY = "deliveries:in_flight:"
 IN_FLIGHT_SECONDS = 10
-"""Dispatchers store their requests in flight under the key with their name; expired after so long without a report."""
+"""Each dispatcher stores its requests in flight under this key and its name. The value expires this long after a
+report.
+"""
 COUNTED_ROWS = 10_000
-"""Retries of one endpoint that are counted; a backlog beyond shows as this many."""
+"""Most counted retries of one endpoint. A larger backlog shows as this number."""
 
 HELD_ROWS = 200
-"""Due deliveries of an ordered endpoint among which the first is looked for that waits for no earlier event."""
+"""Most due deliveries of an ordered endpoint that are searched for the first one that waits for no earlier event."""
 
-# Each busy endpoint's due rows come from the same index as the endpoint.
+# The index that yields the busy endpoints also yields their due rows.
 _RETRIES = f"""{BUSY}
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM busy
@@ -51,7 +53,8 @@ CROSS JOIN LATERAL (
           ORDER BY d.next_attempt_at LIMIT %s) AS first
 ) due
 """  # noqa: S608 - only parts of statements are formatted in
-# What an ordered endpoint's customer has behind an earlier event is not claimed before that one is settled.
+# A delivery behind an earlier event of the same customer is not claimed before that event is settled, so it does not
+# count.
 _OLDEST = f"""{BUSY}
 SELECT min(due.oldest)
 FROM busy
@@ -92,7 +95,7 @@ def _secrets_unreadable() -> int:
     endpoints_secret_unreadable=serializers.IntegerField(),
 )
 def _health() -> dict[str, Any]:
-    """Retries of active endpoints that are due, deliveries that died in a day, active endpoints in trouble."""
+    """Due retries of active endpoints, deliveries that died within a day, and active endpoints in trouble."""
     with connection.cursor() as cursor:
         cursor.execute(_RETRIES, [COUNTED_ROWS])
         retries, oldest = cursor.fetchone()

@@ -1,13 +1,13 @@
-"""Senders of a dispatcher: they send claimed deliveries; one whose receiver is slow frees its place for others.
+"""Senders of a dispatcher: they send claimed deliveries, and a slow receiver does not hold up the others.
 
-An attempt is the signed request, and the outcome that the receiver's answer means.
+An attempt is a signed request with the outcomes that follow from its answer.
 
-A request that waits long for its answer costs memory and little else, so it takes no sender from the others: another
-sender replaces the one that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker
-until their time-outs, and all other tenants' deliveries would wait for those.
+A request that waits long for its answer costs memory and little else. So another sender takes the place of the one
+that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker until their time-outs, and
+all other tenants' deliveries would wait.
 
-While this process itself is what takes the time, more requests at once send nothing sooner, and each is sent again
-after a crash. So there are few senders then, and more as soon as the process waits for its receivers.
+While this process itself is the bottleneck, more requests at once send nothing sooner, and a crash repeats each of
+them. So the number of senders is small then, and grows as soon as the process waits for receivers.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from webhooks.requests.signed_request import body_of, delivery_headers, delivery
 
 
 class Attempts:
-    """The attempts of one dispatcher.
+    """Makes the attempts of one dispatcher.
 
-    `on_answer` is called with each answer, the receiver's or that the egress proxy failed. `on_first` is called for
-    each first attempt that reached the receiver, with the seconds from its delivery's making to its begin.
+    `on_answer` is called with each answer, also when the egress proxy failed. `on_first` is called for each first
+    attempt that reached the receiver, with the seconds between the delivery's creation and the attempt.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Attempts:
         self._on_answer, self._on_first = on_answer, on_first
         self._schedule = schedule()
         self._bodies = BodyMemory()
-        """The bodies that are assembled."""
+        """Memory of the bodies assembled for requests."""
         self._body_freed = asyncio.Event()
 
     async def aclose(self) -> None:
-        """Close what destinations have open."""
+        """Close the open destinations."""
         await self._caller.aclose()
 
     async def attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
-        """Send deliveries to one endpoint in one request, once the memory for its body is free.
+        """Send deliveries to one endpoint in one request, once there is memory for its body.
 
-        `answers` bounds what is kept of the endpoint's.
+        `answers` limits how many answers of the endpoint are stored.
         """
         tenant_id, size = deliveries[0].tenant_id, deliveries[0].size
         for each in deliveries[1:]:
@@ -73,7 +73,7 @@ class Attempts:
         outcomes: list[Outcome] = []
         sent: list[Claimed] = []
         events: list[Envelope] = []
-        # In the events' order, so that a repeat of the same events has the same bytes and the same webhook-id.
+        # In the order of the events: a repeat of the same events then has the same bytes and the same webhook-id.
         for each in sorted(deliveries, key=attrgetter("event_id")) if len(deliveries) > 1 else deliveries:
             if each.envelope is None:
                 outcomes.append(_without_answer(each, Decision("dead"), "payload_expired"))
@@ -115,7 +115,7 @@ class Attempts:
         return outcomes
 
     async def _post(self, first: Claimed, events: Sequence[Envelope], timestamp: int) -> Answer:
-        """Sign a request as of a Unix time, and send it. Its headers and its span are those of the first delivery."""
+        """Sign and send a request; `timestamp` is Unix time. The first delivery determines the headers and the span."""
         event = events[0]
         body = body_of(events, first.target)
         with delivery_span(
@@ -161,35 +161,37 @@ def _without_answer(delivery: Claimed, decision: Decision, error: str | None) ->
 log = structlog.get_logger(__name__)
 
 SLOW_SECONDS = SLOW_MS / 1000
-"""A request that is not answered within this time is slow."""
+"""A request without an answer after this time is slow."""
 FEW_SENDERS = 24
 ADAPT_SECONDS = 0.02
-"""How often the number of senders follows what they wait for, while deliveries wait for a sender."""
+"""How often the number of senders is adapted, while deliveries wait for a sender."""
 BUSY_CPU = 0.8
-"""Share of the time: a loop that used more of its core than this does not wait for its receivers."""
+"""Share of a core. A loop that used more was busy itself, and did not wait for receivers."""
 LATE_SECONDS = 2 * ADAPT_SECONDS
-"""A loop that comes to its timer this late does not either: it may have got little of its core."""
+"""A loop whose timer fires this late counts as busy too: other processes may have had its core."""
 
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """Claimed deliveries that wait for a sender or are under way, in one request, and where they count."""
+    """The claimed deliveries of one request, waiting or under way, with the counts to which they belong."""
 
     deliveries: Sequence[Claimed]
-    """Those of one request, to one endpoint."""
+    """All to one endpoint."""
     endpoint: InFlight
     tenant: InFlight
     since: float = 0.0
-    """When a sender took it, on the loop's clock."""
+    """When a sender took the request, on the loop's clock."""
     is_slow: bool = False
     line_goes_on: bool = False
-    """Whether it has arrived, and the next event of its customer may be sent."""
+    """Whether the delivery arrived and the next event of its customer may be sent."""
 
 
 class Senders:
-    """The senders of one dispatcher: up to `count` for requests that are not slow, and one more for each slow request.
+    """The senders of one dispatcher: up to `count` for requests that are not slow, and one more for each slow
+    request.
 
-    `send` sends a delivery, `on_end` receives its end. `on_room` is called when slow requests have made room.
+    `send` sends a request and `on_end` is called at its end. `on_room` is called when requests became slow and no
+    longer count in the capacity.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Senders:
         self._caps = caps
         self._send, self._on_end, self._on_room = send, on_end, on_room
         self.open = 0
-        """Requests that wait for a sender or are under way, without those that are slow."""
+        """Requests waiting or under way, without slow ones and calls."""
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[Sending] = asyncio.Queue()
         self._quick: dict[Sending, None] = {}
@@ -212,25 +214,25 @@ class Senders:
         self._look_timer: asyncio.TimerHandle | None = None
         self._most = count
         self._places = self._wanted = min(count, FEW_SENDERS)
-        """The senders of requests that are not slow: how many there are, and should be."""
+        """How many senders there are for requests that are not slow, and how many there should be."""
         self._adapt_timer: asyncio.TimerHandle | None = None
         self._measured_at = self._cpu_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: set[asyncio.Task[None]] = set()
-        """The requests of the lane of calls."""
+        """Tasks that send the calls in the lane of calls."""
 
     @property
     def in_flight(self) -> int:
-        """All that `put` and `send_call` were given and that has not ended."""
+        """Requests given to `put` or `send_call` that have not ended."""
         return self.open + self._caps.slow + len(self._calls)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the senders."""
         for _ in range(self._places):
             self._add_sender()
 
     def put(self, deliveries: Sequence[Claimed], endpoint: InFlight, tenant: InFlight) -> None:
-        """Have the next free sender send deliveries in one request."""
+        """Queue deliveries for one request by the next free sender."""
         self.open += 1
         self._waiting.put_nowait(Sending(deliveries, endpoint, tenant))
         if self._adapt_timer is None and self.open > self._places:
@@ -238,7 +240,7 @@ class Senders:
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def send_call(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
-        """Send a call's delivery now, beside all senders and whatever waits for them."""
+        """Send a call's delivery now, without a sender and past the queue."""
         self._caps.count_call(endpoint, tenant, change=1)
         task = self._loop.create_task(self._send_call(Sending([delivery], endpoint, tenant)))
         self._calls.add(task)
@@ -255,7 +257,7 @@ class Senders:
             self._on_end(sending)
 
     def take_back(self) -> list[Claimed]:
-        """The deliveries that no sender has taken; they are not sent any more."""
+        """Remove and return the deliveries that no sender has taken."""
         waiting: list[Claimed] = []
         while not self._waiting.empty():
             waiting += self._waiting.get_nowait().deliveries
@@ -264,7 +266,7 @@ class Senders:
         return waiting
 
     async def finish(self) -> None:
-        """Wait until everything is sent, then end."""
+        """Wait until everything is sent, then end the senders."""
         await self._waiting.join()
         if self._calls:
             await asyncio.wait(list(self._calls))
@@ -281,9 +283,9 @@ class Senders:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_in_turn(self) -> None:
-        """Send one delivery after another, until one was slow: another sender has taken this one's place then.
+        """Send one request after another, until one was slow and another sender has taken this one's place.
 
-        Or until there are more senders than there should be.
+        Ends earlier when there are more senders than wanted.
         """
         is_replaced = False
         while not is_replaced:
@@ -297,7 +299,7 @@ class Senders:
             try:
                 await self._send(sending)
             except Exception:
-                # The lease runs out and the delivery is claimed again: an error here must not end the others.
+                # The lease runs out and the delivery is claimed again. An error here must not end the other senders.
                 log.exception("delivery_crashed")
             finally:
                 is_replaced = sending.is_slow
@@ -310,7 +312,7 @@ class Senders:
                 self._waiting.task_done()
 
     def _adapt(self) -> None:
-        """Double the senders while receivers are waited for, and halve them while the loop is what takes the time."""
+        """Halve the senders while the loop is the bottleneck. Otherwise double them while requests wait."""
         moment, cpu_seconds = self._loop.time(), time.thread_time()
         took, spent = moment - self._measured_at, cpu_seconds - self._cpu_seconds
         self._measured_at, self._cpu_seconds = moment, cpu_seconds
@@ -326,12 +328,12 @@ class Senders:
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def _look_for_slow_within(self, seconds: float) -> None:
-        # One timer for all: one for each request would be paid by each quick delivery.
+        # One timer for all requests: a timer for each would burden every quick delivery.
         if self._look_timer is None:
             self._look_timer = self._loop.call_later(seconds, self._look_for_slow)
 
     def _look_for_slow(self) -> None:
-        """Replace the senders whose requests have become slow, as long as more may wait."""
+        """Count the requests that have become slow, and add a sender for each, while more slow requests are allowed."""
         self._look_timer = None
         moment, has_made_room = self._loop.time(), False
         for sending in list(self._quick):

@@ -1,1 +1,3 @@
-"""Where events go beside HTTPS: queues, topics, exchanges and object stores, each a module with one interface."""
+"""Destinations of events other than HTTPS: queues, topics, exchanges and object stores. One module each, one
+interface.
+"""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 
 class AwsKeys(NamedTuple):
-    """An access key, and where it is used."""
+    """An access key, with the region and the service for which it signs."""
 
     access_key_id: str
     secret_access_key: str
@@ -24,7 +24,7 @@ class AwsKeys(NamedTuple):
 def signed(
     method: str, url: str, headers: Mapping[str, str], body: bytes, *, keys: AwsKeys, at: datetime
 ) -> dict[str, str]:
-    """The headers of a request with its signature as of a moment; the URL has no query."""
+    """The headers of a request, with its signature at a time. The URL must have no query."""
     parts = urlsplit(url)
     moment, digest = at.strftime("%Y%m%dT%H%M%SZ"), hashlib.sha256(body).hexdigest()
     sent = {**headers, "X-Amz-Date": moment, "X-Amz-Content-SHA256": digest}

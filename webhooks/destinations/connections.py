@@ -1,7 +1,7 @@
-"""The destinations by their kinds, and those that an event loop has open: one for each endpoint and its settings.
+"""The destinations by kind, and the open ones of an event loop: one for each endpoint and its settings.
 
-Several messages for one that is not open wait for the same opening. One that fails is closed and opened again, so a
-broker that went away costs no more than its attempts.
+Messages that need the same destination share one opening. A destination that fails is closed and opened again, so an
+outage of a broker fails only the attempts made during it.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ KINDS: Mapping[str, type[Destination[Any]]] = {
     "rabbitmq": RabbitMq,
 }
 MOST_OPEN = 500
-"""Destinations that a dispatcher keeps open; beyond it, the one that was opened first is closed."""
+"""Most open destinations of a dispatcher. Beyond it, the one that was opened first is closed."""
 CLOSE_SECONDS = 2.0
 _KEEPS_OPEN = frozenset({None, REFUSED, TOO_LARGE})
 _HEADERS = ("webhook-", "x-service-", "traceparent")
-"""Prefixes of the headers that destinations get: the others are HTTP's."""
+"""Prefixes of the headers that destinations get. The other headers belong to HTTP."""
 
 
 def kind_of(settings: tuple[Any, ...]) -> str:
-    """The kind of an endpoint's settings."""
+    """The kind of destination to which settings belong."""
     return next(kind for kind, each in KINDS.items() if isinstance(settings, each.SETTINGS))
 
 
@@ -46,7 +46,7 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, endpoint_id: UUID, settings: tuple[Any, ...], message: Message) -> Answer:
-        """Send a message to an endpoint's destination within its time. Whatever happens is an `Answer`."""
+        """Send a message to an endpoint's destination within its time. Errors become an `Answer`; nothing is raised."""
         began, at = time.monotonic(), (endpoint_id, settings)
         if at not in self._open:
             kind = KINDS[kind_of(settings)]
@@ -62,12 +62,13 @@ class Connections:
         named = {name: text for name, text in message.headers.items() if name.lower().startswith(_HEADERS)}
         try:
             async with asyncio.timeout(message.seconds):
-                # One that gives up does not end it for the others.
+                # A sender that gives up must not cancel the opening for other senders.
                 await asyncio.shield(opening)
                 left = message.seconds - (time.monotonic() - began)
                 answer = await destination.send(message._replace(headers=named, seconds=left))
         except asyncio.CancelledError:
-            # A client, or one that gave up, has cancelled what was waited for. A sender that is not cancelled goes on.
+            # A client, or another sender, has cancelled the opening or sending. If this sender is not cancelled, it
+            # goes on.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             answer = failed("connection_error", began)
@@ -87,7 +88,7 @@ class Connections:
         closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
-        """Close them all."""
+        """Close all open destinations."""
         for at in list(self._open):
             self._drop(at)
         if self._closing:

@@ -1,7 +1,7 @@
-"""What each destination is to the rest: five functions, and an `Answer` like that of an endpoint over HTTPS.
+"""The interface of destinations: five functions, and an `Answer` like that of an endpoint over HTTPS.
 
-`problem` and `address` look at settings alone. `open`, `send` and `close` belong to one event loop. Whatever goes wrong
-in `send` is an error of the answer, so retries, circuit, health and ledger need nothing of their own.
+`problem` and `address` read settings alone. `open`, `send` and `close` belong to one event loop. An error in `send`
+becomes the error of the answer. So retries, circuit, health and ledger treat destinations like other endpoints.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from gateway.outbound.client import Answer, InvalidUrlError, Outbound, validate_
 from gateway.outbound.connection import Attempt
 
 TOO_LARGE = "event_too_large"
-"""No later attempt can succeed, and it says nothing of the destination."""
+"""A later attempt cannot succeed either, and the destination is not at fault."""
 REFUSED = "refused"
-"""The broker answered, and did not take the message: its reason is the answer's body."""
+"""The broker answered but did not accept the message. The answer's body has its reason."""
 NO_CLIENT = "client_missing"
 
 Settings = TypeVar("Settings", bound=tuple[Any, ...])
 
 
 class Message(NamedTuple):
-    """What is sent: the bytes that an endpoint over HTTPS gets, and the headers that sign them."""
+    """A message to send: the bytes that an endpoint over HTTPS gets, and the headers with their signature."""
 
     body: bytes
     headers: Mapping[str, str]
     key: str | None
-    """Messages of one key stay in their order; None where the endpoint has no order."""
+    """Messages with the same key stay in their order. None where the endpoint has no order."""
     seconds: float
-    """How long it may take in all."""
+    """Time limit for everything, in seconds."""
 
 
 class Destination(ABC, Generic[Settings]):
-    """A destination with an endpoint's settings, on one event loop."""
+    """A destination with the settings of an endpoint, on one event loop."""
 
     SETTINGS: ClassVar[type[Any]]
     """A named tuple of texts; its optional members have defaults."""
     CLIENT: ClassVar[str | None] = None
-    """The optional package that it needs (requirements-destinations.txt)."""
+    """The optional package that this kind needs (requirements-destinations.txt)."""
 
     def __init__(self, given: Settings, outbound: Outbound) -> None:
         self._settings = given
@@ -54,55 +54,57 @@ class Destination(ABC, Generic[Settings]):
     @classmethod
     @abstractmethod
     def problem(cls, given: Settings) -> str | None:
-        """Why these settings cannot be used; None when they can."""
+        """Why these settings cannot be used; None when they can be."""
 
     @classmethod
     @abstractmethod
     def address(cls, given: Settings) -> str:
-        """Where they lead to, as a URL to show: without secrets."""
+        """The address in the settings, as a URL without secrets."""
 
     async def open(self) -> None:
         """Connect, where messages share a connection."""
 
     @abstractmethod
     async def send(self, message: Message) -> Answer:
-        """Have a message stored. It is stored when the answer is ok."""
+        """Send a message. An answer that is ok means that the destination has stored it."""
 
     async def close(self) -> None:
-        """End what was opened."""
+        """Close the connection, if any."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether an open one takes the next message too."""
+        """Whether the open destination can take another message."""
         return True
 
     def failure(self, error: Exception, began: float) -> Answer:
-        """The answer to a message, or to opening, that ended with an error."""
+        """The answer for a message or an opening that ended with an error."""
         return Attempt(started=began).answer(error)
 
     @classmethod
     def has_client(cls) -> bool:
-        """Whether the package that it needs is installed."""
+        """Whether the package in `CLIENT` is installed."""
         return cls.CLIENT is None or importlib.util.find_spec(cls.CLIENT) is not None
 
 
 class BrokerDestination(Destination[Settings]):
-    """A destination with a protocol of its own, whose client opens its sockets here."""
+    """A destination with a protocol of its own. Its client library opens sockets through this class."""
 
     SECONDS: ClassVar[float] = 10.0
-    """For one socket, and for what the client asks a broker."""
+    """Time limit for opening a socket, and for each request of the client to a broker."""
     _socket_error: str | None = None
-    """Why the newest socket could not be opened; None when it was."""
+    """Why the last socket could not be opened; None after a success."""
 
     async def socket(self, host: str, port: int) -> socket.socket:
-        """A socket through the guard of addresses and the egress proxy. Raises OSError."""
+        """Open a socket through the address guard and the egress proxy. Raises OSError."""
         until = asyncio.get_running_loop().time() + self.SECONDS
         with self.noting() as attempt:
             return await self._outbound.open_socket(host.strip("[]"), port, attempt, until=until)
 
     @contextmanager
     def noting(self) -> Iterator[Attempt]:
-        """Note why a connection fails: clients report it in words of their own, or try again until a time-out."""
+        """Record why a connection fails. Client libraries hide the reason behind errors of their own, or retry until
+        a time-out.
+        """
         attempt = Attempt()
         try:
             yield attempt
@@ -118,7 +120,7 @@ class BrokerDestination(Destination[Settings]):
 
 
 def url_problem(url: str | None) -> str | None:
-    """Why a URL of settings cannot be called; None when it can. Where its name leads is checked at each connection."""
+    """Why a URL in settings cannot be used; None when it can be. Each connection checks the addresses of its host."""
     with suppress(InvalidUrlError):
         if url is None or validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP):
             return None
@@ -126,7 +128,7 @@ def url_problem(url: str | None) -> str | None:
 
 
 def text_problem(pattern: str, **texts: str | None) -> str | None:
-    """Name the first of the texts that does not match; None when all do, or are left out."""
+    """Name the first text that does not match the pattern. None when all match or are None."""
     for name, text in texts.items():
         if text is not None and not re.fullmatch(pattern, text, re.ASCII):
             return f"`{name}` has characters that it cannot have, or too many."
@@ -134,5 +136,5 @@ def text_problem(pattern: str, **texts: str | None) -> str | None:
 
 
 def failed(error: str | None, began: float, text: str = "") -> Answer:
-    """The answer of a destination that speaks no HTTP, or that was not asked; without an error, its success."""
+    """The answer of a destination without HTTP, or of one that was not called. Without an error it is a success."""
     return Answer(None, error, round((time.monotonic() - began) * 1000), text.encode(), None)

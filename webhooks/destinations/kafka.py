@@ -1,8 +1,9 @@
-"""Apache Kafka and brokers that speak its protocol, by aiokafka: one record an event, stored by all replicas in sync.
+"""Apache Kafka and brokers that speak its protocol, through aiokafka: one record an event, stored by all replicas in
+sync.
 
-A broker's answers name the other brokers, so every socket is opened by the client of deliveries: what the settings name
-and what a broker names are checked alike. The records of a key, a customer's at an ordered endpoint, go to one
-partition.
+Brokers name further brokers in their answers. So every socket is opened by the client of deliveries, which checks
+these addresses like those in the settings. Records with the same key (the same customer, at an ordered endpoint) go
+to one partition.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ from webhooks.destinations.interface import (
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_SSL", "SSL")
 _UNENCRYPTED = ("SASL_PLAINTEXT", "PLAINTEXT")
-"""Only where webhooks may use http as well (WEBHOOK_ALLOW_HTTP)."""
+"""Allowed only where webhooks may use http as well (WEBHOOK_ALLOW_HTTP)."""
 
 
 class KafkaSettings(NamedTuple):
-    """A topic, the brokers to ask first, and who writes."""
+    """A topic, the brokers to contact first, and the credentials."""
 
     bootstrap_servers: str
     topic: str
@@ -44,13 +45,13 @@ class KafkaSettings(NamedTuple):
 
 
 class Kafka(BrokerDestination[KafkaSettings]):
-    """A topic."""
+    """A Kafka topic as a destination."""
 
     SETTINGS = KafkaSettings
     CLIENT: ClassVar[str | None] = "aiokafka"
     _producer: Any = None
     refusal: Exception | None = None
-    """What the newest broker that was asked for a connection said against it."""
+    """The error of the last broker that refused a connection; None when it accepted."""
 
     @classmethod
     def problem(cls, given: KafkaSettings) -> str | None:
@@ -75,7 +76,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
         _open_by_us()
         given = self._settings
-        # The tasks that it starts here open its sockets, in a copy of this context.
+        # The tasks that the producer starts copy this context, and open their sockets through this destination.
         _opener.set(self)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=given.bootstrap_servers,
@@ -125,11 +126,11 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
 
 _opener: ContextVar[Kafka] = ContextVar("opener")
-"""The destination whose sockets a task opens. Without one, none is opened at all."""
+"""The destination through which a task opens its sockets. A task without one can open none."""
 
 
 class _GuardedLoop:
-    """An event loop as aiokafka uses it to connect, but for the socket."""
+    """The event loop that aiokafka connects with. Only the opening of the socket differs."""
 
     def __init__(self, loop: Any, opener: Kafka) -> None:
         self._loop, self._opener = loop, opener
@@ -151,7 +152,9 @@ class _GuardedLoop:
 
 
 def _open_by_us() -> None:
-    """Have aiokafka connect over our sockets: it takes no function for that, and asks its loop."""
+    """Replace aiokafka's connections by ones that use our sockets. aiokafka has no option for that, only its event
+    loop.
+    """
     from aiokafka import client, conn
     from aiokafka.errors import KafkaError
 
@@ -163,7 +166,7 @@ def _open_by_us() -> None:
             try:
                 return await super().connect()
             except KafkaError as error:
-                # The client goes on to the next broker, and says in the end that it reached none.
+                # The client goes on to the next broker. In the end it says only that no broker was reached.
                 opener.refusal = error
                 raise
 

@@ -1,6 +1,7 @@
-"""RabbitMQ and brokers that speak AMQP 0-9-1, by aiormq: one persistent message an event, confirmed by the broker.
+"""RabbitMQ and brokers that speak AMQP 0-9-1, through aiormq: one persistent message an event, confirmed by the
+broker.
 
-A message that reaches no queue comes back and counts as refused. Its socket is opened by the client of deliveries.
+A message that reaches no queue is returned and counts as refused. The client of deliveries opens the socket.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ _NAME = r"[!-~ ]{0,255}"
 
 
 class RabbitMqSettings(NamedTuple):
-    """A virtual host, an exchange in it, and who writes."""
+    """A virtual host, an exchange in it, and the credentials."""
 
     url: str
     username: str
@@ -28,7 +29,7 @@ class RabbitMqSettings(NamedTuple):
 
 
 class RabbitMq(BrokerDestination[RabbitMqSettings]):
-    """An exchange."""
+    """A RabbitMQ exchange as a destination."""
 
     SETTINGS = RabbitMqSettings
     CLIENT: ClassVar[str | None] = "aiormq"
@@ -78,14 +79,14 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
     def failure(self, error: Exception, began: float) -> Answer:
         from aiormq.exceptions import AMQPConnectionError, AMQPError, ConnectionClosed
 
-        # These two are of the network alone; what the broker says has a type of its own.
+        # These two types are network errors. Refusals of the broker have other types.
         if isinstance(error, AMQPError) and type(error) not in {AMQPConnectionError, ConnectionClosed}:
             return failed(REFUSED, began, f"{type(error).__name__}: {error}")
         return super().failure(error, began)
 
     @property
     def is_usable(self) -> bool:
-        # The broker closes the channel of a message that it cannot take.
+        # The broker closes the channel after a message that it cannot accept.
         return self._channel is not None and not self._channel.is_closed
 
     async def close(self) -> None:
@@ -94,13 +95,13 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
 
 
 class _GuardedTransport:
-    """How aiormq connects: its only demand is `create`."""
+    """aiormq's interface for connecting, which consists of `create`."""
 
     def __init__(self, opener: RabbitMq) -> None:
         self._opener = opener
 
     async def create(self, url: Any, **_: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the host of a URL."""
+        """Connect to the host in a URL."""
         sock = await self._opener.socket(url.host, url.port)
         is_tls = url.scheme == "amqps"
         try:

@@ -1,7 +1,7 @@
-"""Amazon S3 and stores that speak its protocol: an archive of objects with an event in each line, as JSON.
+"""Amazon S3 and stores that speak its protocol: an archive of objects with one event a line, as JSON.
 
-An object's name has the hour and an id of its own, so no object is ever overwritten; an attempt that is made again
-after a lost answer leaves its events twice. Buckets are addressed in the path.
+An object's name contains the hour and a random id, so no object is ever overwritten. When an answer is lost, the next
+attempt stores the same events a second time. Bucket names are part of the path.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from webhooks.destinations.interface import Destination, Message, text_problem, 
 
 
 class S3Settings(NamedTuple):
-    """A bucket, where in it, and the access key that may put objects there."""
+    """A bucket, a prefix in it, and an access key that may put objects there."""
 
     bucket: str
     region: str
@@ -26,7 +26,7 @@ class S3Settings(NamedTuple):
 
 
 class S3(Destination[S3Settings]):
-    """A bucket."""
+    """An S3 bucket as a destination."""
 
     SETTINGS = S3Settings
 
@@ -37,7 +37,7 @@ class S3(Destination[S3Settings]):
             or text_problem(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket=given.bucket)
             or text_problem(r"[a-z0-9-]{1,40}", region=given.region)
             or text_problem(r"[!-~]{1,128}", access_key_id=given.access_key_id)
-            # No path that leads upward.
+            # The prefix must not contain `..` or similar.
             or text_problem(r"(?!.*\.\.)(?:[A-Za-z0-9_.=-][A-Za-z0-9_.=/-]{0,199})?", prefix=given.prefix)
         )
 

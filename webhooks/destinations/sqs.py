@@ -1,7 +1,7 @@
-"""Amazon SQS, and queues that speak its JSON protocol: one message an event, over the client of deliveries.
+"""Amazon SQS, and queues that speak its JSON protocol: one message an event, through the client of deliveries.
 
-A queue whose name ends in `.fifo` needs a group for each message: the customer's at an ordered endpoint, else the
-event's own. Its deduplication id is the event's id, so a repeat within five minutes is dropped by the queue.
+A queue whose name ends in `.fifo` needs a group for each message: the customer at an ordered endpoint, else the
+event. Its deduplication id is the event's id, so a repeat within five minutes is dropped by the queue.
 """
 
 from typing import NamedTuple
@@ -15,13 +15,15 @@ from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.destinations.interface import TOO_LARGE, Destination, Message, text_problem, url_problem
 
 MOST_BYTES = 1_048_576
-"""Of a message with its attributes (Amazon's page "SQS message quotas"). A queue set to less refuses by itself."""
+"""Most bytes of a message with its attributes (Amazon's page "SQS message quotas"). A queue with a lower limit
+rejects messages itself.
+"""
 _SHORTER = b"must be shorter than"
-"""What a queue says to a message beyond its own limit."""
+"""The error of a queue for a message beyond the queue's own limit."""
 
 
 class SqsSettings(NamedTuple):
-    """A queue, and the access key that may send to it."""
+    """A queue, and an access key that may send to it."""
 
     queue_url: str
     region: str
@@ -31,7 +33,7 @@ class SqsSettings(NamedTuple):
 
 
 class Sqs(Destination[SqsSettings]):
-    """A queue."""
+    """An SQS queue as a destination."""
 
     SETTINGS = SqsSettings
 

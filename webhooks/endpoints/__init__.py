@@ -1,1 +1,1 @@
-"""Webhook endpoints: their life, their health and the notices about them."""
+"""Webhook endpoints: their lifecycle, their health, and notices about them."""

@@ -1,8 +1,8 @@
 """Health of an endpoint: why its deliveries wait, until when, and how it answered in the last hour.
 
-Every figure is bounded: the work is the same with ten deliveries and with ten million. A delivery waits for its
-endpoint's state, or for an earlier event of the same customer. Every answer that shows deliveries asks `with_holds`
-first, so that `last_error` and `next_attempt_at` are the truth.
+Every figure is bounded: the work is the same with ten deliveries and with ten million. A delivery may wait because of
+its endpoint's state, or for an earlier event of the same customer. Code that shows deliveries calls `with_holds`
+first, so that `last_error` and `next_attempt_at` are true.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +21,14 @@ from webhooks.models import Delivery, Endpoint
 
 EARLIER_EVENT = "waits_for_earlier_event"
 _Line = tuple[UUID, int | None]
-"""An endpoint and one of its customers: to an ordered endpoint, their events go out one after another."""
+"""An ordered endpoint and one of its customers, whose events go out one after another."""
 
-# Written out: composing it would take longer than running it.
+# Plain SQL, because composing the query with the ORM would take longer than running it.
 _ENDPOINTS = """
 SELECT id, status, circuit_open_until, secret_unreadable_since IS NOT NULL FROM webhooks_endpoint
 WHERE tenant_id = %s AND environment = %s
 """
-# By the partial index `delivery_in_order`.
+# Through the partial index `delivery_in_order`.
 _FIRST = """
 SELECT line.endpoint_id, line.customer_key, first.event_id, first.id, first.next_attempt_at
 FROM unnest(%(endpoints)s::uuid[], %(customers)s::bigint[]) AS line (endpoint_id, customer_key)
@@ -44,14 +44,14 @@ WHERE first.status = 'failed'
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a delivery does not go out before `until`; null while nothing is planned."""
+    """Why a delivery does not go out before `until`. `until` is None while nothing is planned."""
 
     error: str | None
     until: datetime | None
 
 
 def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: str) -> Sequence[Delivery]:
-    """A tenant's deliveries. Those that are held back show by what, and until when; no row changes."""
+    """Set the reason and the end of their holds on a tenant's deliveries that are held back. Changes no row."""
     waiting = [delivery for delivery in deliveries if delivery.status in Delivery.OPEN]
     if not waiting:
         return deliveries
@@ -76,7 +76,7 @@ def _notify(delivery: Delivery, hold: Hold) -> None:
 
 
 def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
-    """Return the holds on all deliveries of an endpoint; empty for healthy endpoints."""
+    """The holds on all deliveries of an endpoint, by endpoint. Healthy endpoints have none."""
     found: dict[UUID, Hold] = {}
     moment = now()
     with bulk_cursor(prepared=True) as cursor:
@@ -93,7 +93,7 @@ def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
 
 
 def _first_failed(waiting: Iterable[Delivery]) -> Mapping[_Line, tuple[UUID, UUID, datetime]]:
-    """The oldest open delivery of each customer of ordered endpoints, where it failed and will be tried again."""
+    """The first open delivery of each customer's line, where that delivery failed and will be retried."""
     lines = list(
         {
             (delivery.endpoint_id, delivery.customer_key)
@@ -118,10 +118,10 @@ def _first_failed(waiting: Iterable[Delivery]) -> Mapping[_Line, tuple[UUID, UUI
 
 
 COUNTED_ROWS = 10_000
-"""At most this many waiting deliveries of the endpoint are counted, and as many new ones of the tenant read."""
+"""Most waiting deliveries counted for an endpoint, and most recent deliveries of the tenant that are read."""
 
-# Both by the partial index `delivery_due`. Retries lie behind what was never attempted, so the newest failure is among
-# the last rows.
+# Both queries use the partial index `delivery_due`. Retries come after deliveries that were never attempted, so the
+# newest failure is among the last rows.
 _WAITING = """
 SELECT count(*), min(id::text)::uuid, min(next_attempt_at), min(next_attempt_at) FILTER (WHERE status = 'failed')
 FROM (
@@ -136,7 +136,7 @@ SELECT last_error, last_http_status FROM (
     WHERE endpoint_id = %s AND status IN ('pending', 'failed') ORDER BY next_attempt_at DESC LIMIT %s
 ) AS latest WHERE status = 'failed' ORDER BY next_attempt_at DESC LIMIT 1
 """
-# After the last attempt of a delivery, or a 410, none that waits tells the reason.
+# After a delivery's last attempt, or a 410, no waiting delivery has the reason; the dead one has.
 _LAST_GIVEN_UP = """
 SELECT last_error, last_http_status FROM (
     SELECT id, endpoint_id, status, attempts, last_error, last_http_status FROM webhook_deliveries
@@ -155,7 +155,7 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """How the newest failed attempt ended."""
+    """The result of the newest failed attempt."""
 
     error: str | None
     http_status: int | None
@@ -163,7 +163,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Deliveries that wait for the endpoint, at most `COUNTED_ROWS` of them counted."""
+    """Deliveries that wait for the endpoint. At most `COUNTED_ROWS` are counted."""
 
     count: int
     oldest: datetime | None
@@ -171,7 +171,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LastHour:
-    """Deliveries of the last hour that were attempted, and how quickly the endpoint answered."""
+    """Deliveries of the last hour that were attempted, and the endpoint's response times."""
 
     attempted: int
     success_share: float | None
@@ -180,13 +180,13 @@ class LastHour:
 
     @property
     def success_percent(self) -> float | None:
-        """The share that was delivered, for people."""
+        """The share of delivered ones, as a percentage."""
         return None if self.success_share is None else self.success_share * 100
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The member `health` of an endpoint. `retry_at` is when the next delivery of a failing one is tried."""
+    """The member `health` of an endpoint. `retry_at` is the time of a failing endpoint's next attempt."""
 
     state: Literal["healthy", "failing", "circuit_open"]
     since: datetime | None
@@ -197,14 +197,14 @@ class Health:
 
 
 def health_of(endpoint: Endpoint) -> Health:
-    """The health of an endpoint as stored now, in at most four bounded queries."""
+    """The health of an endpoint, read in at most four bounded queries."""
     is_failing = endpoint.consecutive_failures > 0
     is_open = endpoint.circuit_open_until is not None
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, [endpoint.id, COUNTED_ROWS])
         waiting, oldest, next_attempt_at, next_retry_at = cursor.fetchone()
         if endpoint.ordered:
-            # What waits behind the retry of an earlier event is due, but not before it.
+            # Deliveries behind the retry of an earlier event are due, but go out only after it.
             next_attempt_at = next_retry_at or next_attempt_at
         hour_ago = ids.first_at(now() - timedelta(hours=1))
         cursor.execute(_LAST_HOUR, [endpoint.tenant_id, hour_ago, COUNTED_ROWS, endpoint.id])

@@ -1,7 +1,7 @@
 """A tenant's webhook endpoints: create, change, verify, rotate the secret, delete, disable. Writes `Endpoint`.
 
-The verify ping is made between transactions, never inside one. What it allows is stored only if the endpoint is still
-as it was when it was pinged (decision "Webhooks to customers").
+The verify ping is made between transactions, never inside one. Its result is stored only if the endpoint has not
+changed since the ping (decision "Webhooks to customers").
 """
 
 from collections.abc import Iterator
@@ -31,31 +31,31 @@ from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
-"""Most endpoints of a tenant, in each environment."""
+"""Most endpoints of a tenant in each environment."""
 
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
-"""Members that are stored together in a column of their own."""
+"""Members of the API that one encrypted column stores together."""
 OF_WEBHOOKS = frozenset(
     {"url", "format", "verify_token", "headers", "tls", "oauth2", "batch", "quiet_seconds"}
 )
-"""Members that only endpoints over HTTPS have."""
+"""Members of the API that only endpoints over HTTPS have."""
 NOT_OF_ARCHIVES = OF_WEBHOOKS | {"ordered", "rate_per_second"}
-"""An archive has its own way to collect events."""
+"""Members that archives do not have. They collect events in their own way."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
 
 endpoints_changed = Signal()
-"""Sent inside the transaction of the change, with `tenant_id` and `environment`."""
+"""Sent in the transaction of the change, with `tenant_id` and `environment`."""
 
 
 def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
-    """A tenant's endpoint in one environment. Raises NotFound."""
+    """Return a tenant's endpoint in one environment. Raises NotFound."""
     return _found(Endpoint.objects.for_environment(tenant_id, environment).filter(pk=endpoint_id).first())
 
 
 def _locked(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
-    """`find` with the row locked until the transaction ends."""
+    """Like `find`, with the row locked until the transaction ends."""
     rows = Endpoint.objects.for_environment(tenant_id, environment).select_for_update(of=("self",))
     return _found(rows.filter(pk=endpoint_id).first())
 
@@ -75,14 +75,14 @@ def create(
     status: str = ACTIVE,
     **given: Any,
 ) -> Endpoint:
-    """A new endpoint, with the caller's secret or a random one, verified by a ping unless it shall stay pending.
+    """Create an endpoint with the caller's secret or a random one. A ping verifies it unless it is to stay pending.
 
-    `given` are members of the API: settings, the `kind` and the `format`.
-    An inbox is verified by being on: nothing is pinged.
+    `given` has members of the API: settings, the `kind` and the `format`. An inbox needs no ping and is verified from
+    its creation.
 
-    Raises Conflict for a second inbox, InvalidRequest when the tenant has 20 endpoints already,
-    WebhookVerifyFailed (with the id and the secret in its
-    details) when the ping fails: the endpoint exists then and stays pending.
+    Raises Conflict for a second inbox, and InvalidRequest when the tenant has 20 endpoints already. Raises
+    WebhookVerifyFailed, with the id and the secret in its details, when the ping fails; the endpoint then exists and
+    stays pending.
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
@@ -121,8 +121,8 @@ def verify(endpoint: Endpoint) -> Ping:
     """Ping an endpoint. A pass stores `verified_at`, makes it active unless it is paused, and closes its circuit.
 
     A failed ping raises WebhookVerifyFailed and changes nothing: an endpoint that was active stays active. A pause or
-    a 410 that came during the ping stays as well. Raises Conflict when the endpoint was deleted or got another url, and
-    for an inbox.
+    a 410 during the ping stays in force as well. Raises Conflict when the endpoint was deleted or got another url,
+    and for an inbox.
     """
     require_webhook(endpoint)
     answer = verify_ping.passed(endpoint)
@@ -148,11 +148,11 @@ def change(
     changes: dict[str, Any],
     actor: Actor,
 ) -> Endpoint:
-    """Change an endpoint. A new url, verify token, TLS or OAuth2 setting is taken only after a passed ping, and so is
+    """Change an endpoint. Changes of the url, verify token, TLS or OAuth2 settings need a ping that passes. So does
     `active` for an endpoint that has not passed one.
 
-    Raises WebhookVerifyFailed when the ping fails, NotFound, and Conflict when the endpoint changed during the ping in
-    a way that forbids what was asked. Nothing is changed then.
+    Raises WebhookVerifyFailed when the ping fails, and NotFound. Raises Conflict when another change during the ping
+    rules this one out. After an error nothing is changed.
     """
     seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     if not changes.keys() <= SETTABLE_OF_INBOX:
@@ -180,7 +180,7 @@ def change(
         is_as_seen = _standing(endpoint) == _standing(seen)
         _set(endpoint, changes)
         if changes.keys() & {"headers", *CREDENTIALS} and endpoint.secret_unreadable_since is not None:
-            # New ones may be what was missing: the next claim finds out.
+            # The new credentials may be readable where the old ones were not. The next claim finds out.
             endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
             wake_up.after_commit()
         if is_pinged:
@@ -201,9 +201,9 @@ def change(
 
 
 def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> Endpoint:
-    """Close an endpoint's circuit and end a pause: what waits goes out at once, at the endpoint's speed.
+    """Close an endpoint's circuit and end a pause. Waiting deliveries go out at once, at the endpoint's rate.
 
-    Raises Conflict for one that must pass a ping first.
+    Raises Conflict for an endpoint that must pass a ping first.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
@@ -224,10 +224,11 @@ def rotate_secret(
     actor: Actor,
     secret: str | None = None,
 ) -> Endpoint:
-    """A new signing secret, the caller's or a random one. The one before signs beside it for `overlap_hours`.
+    """Set a new signing secret, the caller's or a random one. The previous secret also signs for `overlap_hours`.
 
-    During an overlap the newest two sign: what was the previous one before is dropped. A secret that cannot be read
-    cannot sign: then there is no overlap, and the deliveries that were put off are due again.
+    Only the newest two secrets sign: a rotation during an overlap drops the older previous secret. A secret that
+    cannot be read cannot sign. Then there is no overlap, and deliveries that were put off because of it are due
+    again.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
@@ -247,7 +248,7 @@ def rotate_secret(
 
 
 def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> None:
-    """Delete an endpoint; the dispatcher marks what was waiting for it dead (`endpoint_deleted`)."""
+    """Delete an endpoint. The dispatcher marks its waiting deliveries dead (`endpoint_deleted`)."""
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         _audit("webhook_endpoint.delete", endpoint, {}, actor)
@@ -257,7 +258,7 @@ def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
 
 
 def disable(*, endpoint_id: UUID, reason: str) -> None:
-    """Stop attempts at an endpoint that is gone (410) or failing for days; inside the caller's transaction."""
+    """Disable an endpoint that is gone (410) or has failed for days, inside the caller's transaction."""
     endpoint = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id).first()
     if endpoint is None or endpoint.status != ACTIVE:
         return
@@ -271,7 +272,7 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
 
 @contextmanager
 def _uid_of_its_own() -> Iterator[None]:
-    """Name the field when another endpoint of the tenant has the uid."""
+    """Turn a violated uniqueness of `uid` into InvalidRequest with that field."""
     try:
         yield
     except IntegrityError as error:
@@ -281,14 +282,14 @@ def _uid_of_its_own() -> Iterator[None]:
 
 
 def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
-    """Give an endpoint the values that a change names; its status has rules of its own."""
+    """Assign the values of a change to an endpoint, except its status."""
     for column, value in _as_stored(changes, endpoint).items():
         if column != "status":
             setattr(endpoint, column, value)
 
 
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
-    """The values that a caller gives as the columns hold them. Raises InvalidRequest."""
+    """Convert the caller's values to the values of columns. Raises InvalidRequest."""
     if "headers" in given:
         given = _with_headers(given, endpoint)
     if given.keys() & CREDENTIALS:
@@ -312,7 +313,7 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
 
 
 def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
-    """The values with `headers` as the column holds them. Raises InvalidRequest."""
+    """The values, with `headers` converted to the value of its column. Raises InvalidRequest."""
     if not given["headers"]:
         return {**given, "headers": None}
     stored = None
@@ -330,7 +331,7 @@ def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str,
 
 
 def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:
-    """Raise InvalidRequest where the verify token and the format do not go together."""
+    """Raise InvalidRequest if the format has no verify token but one is given, or needs one that is missing."""
     if format_ != Endpoint.Format.META and given.get("verify_token") is not None:
         raise InvalidRequest.of(verify_token="Only endpoints with `format: meta` have one.")
     if format_ == Endpoint.Format.META and not given.get("verify_token", not is_new):
@@ -338,7 +339,7 @@ def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False
 
 
 def _require_batches(endpoint: Endpoint) -> None:
-    """Raise InvalidRequest where lists of events do not go with another setting."""
+    """Raise InvalidRequest if batches or collected events contradict another setting."""
     batches, collects = endpoint.batch_events is not None, endpoint.quiet_seconds is not None
     problems = {}
     if collects and not endpoint.ordered:
@@ -356,7 +357,7 @@ def _require_batches(endpoint: Endpoint) -> None:
 
 
 def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
-    """What a body must not have for an endpoint of a kind, by member."""
+    """Messages for members that an endpoint of this kind cannot have, by member."""
     if kind == Endpoint.Kind.INBOX:
         return dict.fromkeys(sorted(given - {"kind", "description", "metadata"}), "An inbox has none.")
     if kind == Endpoint.Kind.WEBHOOK:
@@ -366,17 +367,17 @@ def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
 
 
 def _is_verified(endpoint: Endpoint) -> bool:
-    """Whether it may become active without another ping."""
+    """Whether the endpoint may become active without another ping."""
     return endpoint.verified_at is not None and endpoint.status != DISABLED
 
 
 def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:
-    """Return the columns that a ping must find unchanged to make the endpoint active."""
+    """The columns that must be unchanged after a ping for the endpoint to become active."""
     return endpoint.status, endpoint.disabled_at
 
 
 def _activate(endpoint: Endpoint) -> None:
-    """Make it active with a closed circuit: its waiting deliveries go out at once."""
+    """Make the endpoint active with a closed circuit. Its waiting deliveries go out at once."""
     endpoint.status = ACTIVE
     endpoint.consecutive_failures = 0
     endpoint.failing_since = None
@@ -393,7 +394,7 @@ def _save(endpoint: Endpoint) -> None:
 
 
 def _notify(endpoint: Endpoint) -> None:
-    """Have connection states and the checklist follow the endpoint's change, in the same transaction."""
+    """Signal the endpoint's change and update the checklist, in the same transaction."""
     endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
     own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
     if endpoint.environment == own:
@@ -402,13 +403,13 @@ def _notify(endpoint: Endpoint) -> None:
 
 
 def find_inbox(*, tenant_id: UUID, environment: str) -> Endpoint | None:
-    """The inbox of a tenant's environment; None while conversations are off."""
+    """The inbox of a tenant in an environment; None while conversations are off."""
     rows = Endpoint.objects.for_environment(tenant_id, environment)
     return rows.filter(kind=Endpoint.Kind.INBOX).first()
 
 
 def require_webhook(endpoint: Endpoint) -> None:
-    """Raise Conflict for an inbox: there is nothing to call, to sign for or to replay to."""
+    """Raise Conflict for an inbox: it has no URL to call, no secret and no deliveries to replay."""
     if endpoint.kind == Endpoint.Kind.INBOX:
         raise Conflict("An inbox reads the event log: it has no URL of yours, no secret and no deliveries.")
 
@@ -418,7 +419,7 @@ def _inbox_url() -> str:
 
 
 def has_verified(*, tenant_id: UUID, environment: str) -> bool:
-    """Whether a tenant has an active endpoint in the environment that has passed its ping."""
+    """Whether a tenant has an active, verified endpoint in the environment."""
     rows = Endpoint.objects.for_environment(tenant_id, environment)
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 

@@ -1,12 +1,13 @@
-"""Operational events: notify a tenant's other endpoints and its mailbox that one fails, was disabled, has recovered,
-and of the deliveries that were given up.
+"""Operational events: notify a tenant when an endpoint fails, is disabled or has recovered, and when deliveries are
+given up.
 
-One event and one mail for each change of state. `told_failing_since` of the endpoint holds the failure that the tenant
-was notified of: it is set and cleared under the endpoint's lock, in the transaction of the event, so two processes do
-not notify twice. A failed delivery of an operational event is not reported: the report would make the next one.
+The tenant's other endpoints get an event and its mailbox a mail, once for each change of state. `told_failing_since`
+of the endpoint is the failure that the tenant knows of. It is set and cleared in the event's transaction, under a
+lock on the endpoint, so two processes cannot notify twice. Failed deliveries of operational events are not reported,
+since each report would cause the next one.
 
-Deliveries that were given up are reported together: an endpoint's event names up to `MOST_NAMED` of a run. So one that
-refuses everything costs its tenant one event in half a minute, not one for each delivery.
+Given-up deliveries are reported together. An endpoint's event names up to `MOST_NAMED` of them, so an endpoint that
+refuses everything causes one event in half a minute and not one for each delivery.
 """
 
 from collections import defaultdict
@@ -34,18 +35,18 @@ from webhooks.models import Endpoint, ExhaustedDelivery
 log = structlog.get_logger(__name__)
 
 FAILING_AFTER = timedelta(minutes=15)
-"""How long an endpoint has no success before its tenant is notified."""
+"""How long an endpoint must be without a success before its tenant is notified."""
 MOST_ENDPOINTS = 1_000
-"""Looked at in one run."""
+"""Most endpoints checked in one run."""
 
 MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
-"""Deliveries that one event reports: counted, and named."""
+"""Most deliveries in one event: how many it counts, and how many it names."""
 MOST_ROUNDS = 20
-"""Of a run: what is left is reported by the next one."""
+"""Most rounds of one run. The next run reports the rest."""
 MAIL_WINDOW = timedelta(hours=24)
-"""Within this time an endpoint's deliveries that were given up make one mail."""
+"""At most one mail about an endpoint's given-up deliveries in this time."""
 
-# The rows go in the transaction of their event, so each delivery is reported once.
+# The event's transaction deletes the rows, so each delivery is reported once.
 _TAKE_EXHAUSTED = """
 WITH taken AS (
     DELETE FROM webhooks_exhausteddelivery WHERE delivery_id IN (
@@ -56,7 +57,8 @@ WITH taken AS (
 SELECT d.id, d.event_id, d.event_type, d.attempts, d.last_error, d.last_http_status
 FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id ORDER BY d.id
 """
-# Retries lie behind what was never attempted in the partial index `delivery_due`, so failures are among the last rows.
+# In the partial index `delivery_due`, retries come after deliveries that were never attempted. So failures are among
+# the last rows.
 _FAILS_WITH_OTHERS = """
 SELECT EXISTS (
     SELECT FROM (
@@ -68,9 +70,10 @@ SELECT EXISTS (
 
 
 def notify_changes() -> int:
-    """Notify tenants of the endpoints that have been failing for 15 minutes and of those that recovered.
+    """Notify tenants of endpoints that have failed for 15 minutes and of endpoints that recovered.
 
-    Called every half minute by beat. Returns the number of endpoints. One tenant's failure stops no other.
+    Called every half minute by beat. Returns the number of endpoints. An error at one tenant does not affect the
+    others.
     """
     by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
     # Unordered, so that endpoints without notices cannot starve those beyond `MOST_ENDPOINTS`.
@@ -88,10 +91,10 @@ def notify_changes() -> int:
 
 
 def report_exhausted() -> int:
-    """Notify tenants of the deliveries that were given up. Called every half minute by beat. Returns how many.
+    """Notify tenants of given-up deliveries. Called every half minute by beat. Returns the number of deliveries.
 
-    One endpoint's failure stops no other, and one that gives up more than can be reported keeps none waiting: each has
-    one event in a round.
+    An error at one endpoint does not affect the others. Each endpoint has one event in a round, so an endpoint with a
+    large backlog does not delay the others.
     """
     reported = 0
     for _ in range(MOST_ROUNDS):
@@ -110,7 +113,9 @@ def report_exhausted() -> int:
 
 
 def _report_exhausted(endpoint_id: UUID) -> int:
-    """One event, and a mail when the endpoint's threshold is reached. Nothing of a deleted endpoint."""
+    """Report an endpoint's given-up deliveries in one event, with a mail when its threshold is reached. Deleted
+    endpoints are skipped.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         rows = Endpoint.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
         endpoint = rows.filter(pk=endpoint_id).first()
@@ -149,7 +154,9 @@ def _named(
 
 
 def disabled(endpoint: Endpoint, *, cause: str) -> None:
-    """Notify the tenant that an endpoint was just disabled; inside the transaction, under the lock of that."""
+    """Notify the tenant that an endpoint was just disabled. Call it in the transaction that disables, under the
+    endpoint's lock.
+    """
     endpoint.told_failing_since = endpoint.told_failing_since or endpoint.failing_since or now()
     endpoint.save(update_fields=["told_failing_since"])
     moment = endpoint.disabled_at or now()
@@ -161,7 +168,9 @@ def disabled(endpoint: Endpoint, *, cause: str) -> None:
 
 
 def _changed() -> QuerySet[Endpoint]:
-    """Endpoints whose state their tenants do not know yet. Of a suspended tenant nothing is attempted."""
+    """Endpoints whose new state their tenants do not know. Suspended tenants are left out, as nothing is sent to
+    their endpoints.
+    """
     is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
     is_well = Q(
         told_failing_since__isnull=False,
@@ -177,7 +186,7 @@ def _changed() -> QuerySet[Endpoint]:
 
 
 def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
-    """One transaction and at most one mail of each kind for a tenant's endpoints."""
+    """Notify one tenant about endpoints, in one transaction and with at most one mail of each kind."""
     health = {
         endpoint.id: health_of(endpoint)
         for endpoint in endpoints
@@ -203,7 +212,7 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
 
 
 def _fails_with_others(endpoint: Endpoint) -> bool:
-    """Whether something else than operational events waits for another attempt."""
+    """Whether a failed delivery other than an operational event waits for a retry."""
     with connection.cursor() as cursor:
         cursor.execute(_FAILS_WITH_OTHERS, [endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)])
         return bool(cursor.fetchone()[0])
@@ -227,7 +236,7 @@ def _recovered(endpoint: Endpoint) -> NewEvent:
 
 
 def _event(endpoint: Endpoint, kind: str, *, at: Any, data: Mapping[str, Any]) -> NewEvent:
-    """An event about an endpoint, which itself does not get it (`events/envelope.py`)."""
+    """An event about an endpoint. That endpoint does not get it (`events/envelope.py`)."""
     subject = {"endpoint_id": str(endpoint.id), "url": endpoint.url, "uid": endpoint.uid}
     return NewEvent(
         type=kind,

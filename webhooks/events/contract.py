@@ -1,7 +1,7 @@
-"""The events that customers receive, for the OpenAPI document: a schema and a webhook of each event type.
+"""The events that tenants receive, for the OpenAPI document: a schema and a webhook for each event type.
 
-A postprocessing hook of drf-spectacular. A schema is the envelope with its `type` and the `data` of that type, as
-`data.yaml` describes it; the examples are those of docs/events.md. A new event type appears by itself.
+This is a postprocessing hook of drf-spectacular. A schema is the envelope with its `type`, and with the `data` of
+that type from `data.yaml`. The examples come from docs/events.md. New event types are included automatically.
 """
 
 import json
@@ -33,7 +33,7 @@ def schema_name(event_type: str) -> str:
 
 @cache
 def _source() -> tuple[Json, Json]:
-    """The schemas of `data.yaml`, and an example of each event type."""
+    """The schemas in `data.yaml`, and an example of each event type."""
     folder = Path(__file__).parent
     return yaml.safe_load((folder / "data.yaml").read_text()), json.loads(
         (folder / "examples.json").read_text()
@@ -41,7 +41,7 @@ def _source() -> tuple[Json, Json]:
 
 
 def typed_events(result: Json, **_: Any) -> Json:
-    """Postprocessing: the section `webhooks`, and the union `Event` in the place of the untyped envelope."""
+    """Add the section `webhooks`, and replace the untyped envelope by the union `Event`."""
     source, examples = _source()
     components: Json = result["components"]["schemas"]
     envelope = components.pop(ENVELOPE)
@@ -73,11 +73,13 @@ def typed_events(result: Json, **_: Any) -> Json:
 
 
 OTHER_KINDS = ("edit", "revoke", "request_welcome", "unsupported", "unknown")
-"""Types of messages without a schema of their own. More come."""
+"""Types of messages that have no schema of their own. Meta adds more."""
 
 
 def _by_kind(name: str, schema: Json) -> Json:
-    """A union of a schema for each of its `x-kinds`, which requires the member of that name, and one for all others."""
+    """Build a union: a schema for each of `x-kinds`, which requires the member with that name, and one schema for all
+    other values.
+    """
     kinds = schema["x-kinds"]
     shared = {member: value for member, value in schema["properties"].items() if member not in kinds}
     union = {}

@@ -22,25 +22,27 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
 from webhooks.models import within_retention
 
-# --- Event types by what the service does with them; the vocabulary itself is the notifications' `EventType`.
+# --- Event types, grouped by how the service treats them. The list itself is `EventType` of the notifications.
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
-"""Operational events: about one endpoint, sent to the others."""
+"""Operational events: each is about one endpoint and goes to the others."""
 ALL = "*"
 EXPLICIT_TYPES = ("message.history", "customer.opt_out")
-"""Types that an endpoint or a stream gets only where it names them: `*` is older than they are."""
+"""Types that endpoints and streams get only when they list them. `*` does not include them, because they were added
+later.
+"""
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
-"""What a `message.status` event says of a message (upstream fact 3.5)."""
+"""The statuses that a `message.status` event can report (upstream fact 3.5)."""
 DIRECTION_OF_TYPE: Mapping[str, Direction] = {
     "message.inbound": "inbound",
     "message.outbound": "outbound",
     "message.echo": "outbound",
     "message.status": "outbound",
 }
-"""Which way the message of an event goes."""
+"""The direction of the message, by event type."""
 
-# --- The key of an event's customer, by which an ordered endpoint gets its events one after another.
+# --- The customer key of an event. An ordered endpoint gets events with the same key one after another.
 CUSTOMER_KEY = """
     CASE WHEN e.ordered THEN
         hashtextextended(
@@ -49,26 +51,29 @@ CUSTOMER_KEY = """
     END
 """
 """SQL on the endpoint `e` and an event; null for an endpoint that is not ordered. An event without a number or a
-customer has a key of its own: it waits for none. A hash, so that deliveries name nobody."""
+customer gets a unique key, so it waits for no other. The key is a hash, so deliveries name nobody.
+"""
 
-# --- The lane of calls: a customer's phone rings while a call's notifications are delivered, so they overtake all else.
+# --- The lane of calls. A customer's phone rings while a call's notifications are delivered, so these overtake all
+# others.
 CALL_PREFIX = "call:"
-"""How the dedupe keys of calls, their statuses and their errors begin."""
+"""Prefix of the dedupe keys of calls, their statuses and their errors."""
 URGENT_KEY = -(2**63)
 URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
-"""In the place of a customer's key, at an endpoint that is not ordered: a delivery that overtakes its others. Ordered
-endpoints keep each customer's order. A customer's hash is this number once in 2^64."""
+"""Marks a delivery that overtakes all others of its endpoint. It takes the place of the customer key, at endpoints
+without order; ordered endpoints keep each customer's order. A customer's hash equals this number once in 2^64.
+"""
 IS_CALL = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}'"
 IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
-"""SQL on the endpoint `e` and a fresh event."""
+"""SQL on the endpoint `e` and a fresh event: whether it goes through the lane of calls."""
 
 
-# --- Filter of an endpoint: the events it wants; the one condition of publishing and of replays of missed
-# events.
+# --- The filter of an endpoint: which events it gets. Publishing and replays of missed events share this condition.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status of a `message.status` event. Events older than that column have it in their dedupe key alone,
-`status:<wamid>:<status>`."""
+"""SQL: the status of a `message.status` event. Events older than the column have it only in the dedupe key,
+`status:<wamid>:<status>`.
+"""
 WANTED_BY_MEMBERS = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
     AND (left({{event}}.type, 8) <> 'webhook.' OR split_part({{event}}.dedupe_key, ':', 2) <> e.id::text)
@@ -78,23 +83,29 @@ WANTED_BY_MEMBERS = f"""
     AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
     AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
 """
-"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events of itself. The
-service's own events have no `raw_path`: the upstream's form has no place for them. Explicit types are not in `*`."""
+"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events about itself.
+The service's own events have no `raw_path`, and endpoints with Meta's format do not get them. `*` does not include
+explicit types.
+"""
 WANTED = f"""{WANTED_BY_MEMBERS}
     AND (e.filter_path IS NULL OR event_passes({{data}}, {{event}}.type, e.filter_path))
 """
-"""SQL: the filter by content as well (`filters.py`); `{data}` are the bytes of the event's `data`."""
+"""SQL: `WANTED_BY_MEMBERS` and the filter by content (`filters.py`). `{data}` is the event's `data` as bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to publish: the envelope's members (specification 6) that its flow knows, in the envelope's order."""
+    """An event to publish: the members of the envelope (specification 6) that its flow knows, in the envelope's
+    order.
+    """
 
     id: UUID | None = None
-    """Given by a flow that stores the event's id in a row of its own; otherwise publishing makes one."""
+    """Set by flows that store the event's id in another row. Otherwise publishing creates the id."""
     type: str
     environment: str
-    """Whose endpoints receive it: those of the account, batch or session that caused it. Not shown in the envelope."""
+    """The environment whose endpoints receive the event, that of the account, batch or session behind it. The
+    envelope omits it.
+    """
     waba_id: str | None = None
     phone_number_id: str | None = None
     display_phone_number: str | None = None
@@ -106,32 +117,32 @@ class NewEvent:
     """JSON, delivered byte for byte."""
     raw_path: str | None = None
     message: MessageFacts | None = None
-    """What a `message.*` event says about its message, for the message log. Not shown in the envelope."""
+    """What a `message.*` event reports about its message, for the message log. The envelope omits it."""
 
     @property
     def status(self) -> str | None:
-        """The status that the event reports of its message, for lists of events."""
+        """The status that the event reports of its message. Lists of events show it."""
         return (self.message.word or self.message.status) if self.message else None
 
     @property
     def error_code(self) -> int | None:
-        """The upstream's error code that the event reports, for lists of events."""
+        """The upstream's error code that the event reports. Lists of events show it."""
         return self.message.error_code if self.message else None
 
 
 STORED = tuple(field.name for field in fields(NewEvent) if field.name not in {"data", "message"})
-"""The envelope's members that an event's row holds; `data` and `raw` are bodies."""
+"""The members of the envelope that are columns of the event's row. `data` and `raw` are stored as bodies."""
 COLUMNS = (*STORED, "status", "error_code")
-"""The columns of a row. All are text except the id and the error code."""
+"""The columns of an event's row. All are text except the id and the error code."""
 LISTED = tuple(name for name in STORED if name not in {"id", "type", "environment", "raw_path"})
 """The members that the envelope shows between `tenant_id` and `data`."""
 ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")
-"""The envelope's members in the order in which a customer gets them."""
+"""The envelope's members in the order in which endpoints get them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The parts of an envelope as stored. All events of a notification share its bytes until `body()` joins them."""
+    """The stored parts of an envelope. Events of one notification share its bytes until `body()` joins the parts."""
 
     id: str
     """The event's public id."""
@@ -140,15 +151,15 @@ class Envelope:
     raw: bytes = field(repr=False)
     raw_path: str | None
     traceparent: str | None = None
-    """The span that its deliveries belong under; no part of the body."""
+    """The parent span of the event's deliveries. It is not part of the body."""
 
     @property
     def size(self) -> int:
-        """About how many bytes the body has."""
+        """The approximate number of bytes in the body."""
         return len(self.head) + len(self.data) + len(self.raw)
 
     def body(self) -> bytes:
-        """The JSON that the customer gets."""
+        """The JSON that endpoints get."""
         return b'%b,"data":%b,"raw":%b,"raw_path":%b}' % (
             self.head[:-1],
             self.data,
@@ -160,14 +171,15 @@ class Envelope:
 _NO_RAW = b"null"
 
 _READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on", "traceparent")
-# By primary key: an index probe for each event in the partitions of their ids.
+# By primary key: one index probe an event, in the partitions of the ids.
 _EVENTS = f"""
 SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
 """  # noqa: S608 - only column names are formatted in
-# Of one day: one partition, which a prepared statement finds before it begins. There are more than 50.
+# All bodies of one day are in one partition, which a prepared statement finds before it starts. There are more than
+# 50 partitions.
 _BODIES_OF_DAY = """
 SELECT id, body FROM event_payloads WHERE expires_on = %s AND id = ANY(%s::uuid[])
 """
@@ -179,14 +191,14 @@ FEW_DAYS = 3
 
 
 def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    """The envelopes of events, in a few queries; None for an event whose body is past retention."""
+    """The envelopes of events, in a few queries. None for an event whose body is past retention."""
     return run(loading(event_ids))
 
 
 def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     """The statements of `load`.
 
-    A body may move between the two (`retention.py`), so a missing one is looked up once more.
+    `retention.py` may move a body between the two statements, so a missing body is read once more.
     """
     envelopes = yield from _loading(event_ids)
     if missing := [event_id for event_id, found in envelopes.items() if found is None]:
@@ -203,7 +215,7 @@ def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None
 
 def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope | None]]:
     events = [dict(zip((*_READ, "retention_days"), row, strict=True)) for row in rows]
-    # Each notification once, however many of its events are asked for.
+    # Read each notification once, even if several of its events are asked for.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     wanted |= {event["id"]: event["payload_expires_on"] for event in events}
     bodies: dict[UUID | None, bytes] = {None: _NO_RAW}
@@ -228,9 +240,9 @@ def _envelope(
 
 
 def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:
-    """The envelope of an event from its members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
+    """Assemble an event's envelope from its members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
 
-    `raw` is None when no notification brought it.
+    `raw` is None for an event that came from no notification.
     """
     event_id = event["id"]
     public_id = ids.encode(ids.EVENT, event_id)

@@ -1,12 +1,12 @@
-"""Filters by content: which events an endpoint or a stream gets by what their `data` says.
+"""Filters by content: which events an endpoint or a stream gets, depending on their `data`.
 
-A filter is JSON: `{"data.message.type": {"$eq": "button"}}`. It is compiled into a jsonpath of Postgres when it is
-stored, and evaluated by the function `event_passes` (migration 0027) inside the statement that publishes: once for
-each event and endpoint, and not at all for endpoints without one.
+A filter is JSON: `{"data.message.type": {"$eq": "button"}}`. When it is stored, it is compiled into a jsonpath of
+Postgres. The statement that publishes evaluates it with the function `event_passes` (migration 0027), once for each
+event and endpoint with a filter.
 
-A path names a member of `data`, or `type`. Through an array it means any of its elements. A member that is missing
-equals nothing. What cannot be evaluated passes, so that a filter loses no event: `data` longer than 256 KiB, or with
-what Postgres cannot hold as jsonb.
+A path names a member of `data`, or `type`. A path through an array matches any of the elements. A missing member
+equals nothing. Events that cannot be evaluated pass, so a filter loses no event. These are events whose `data` is
+longer than 256 KiB or has values that jsonb cannot hold.
 """
 
 import json
@@ -30,10 +30,10 @@ from webhooks.events.envelope import WANTED_BY_MEMBERS
 from webhooks.models import Endpoint
 
 MOST_CONDITIONS, DEEPEST, LONGEST = 50, 5, 4096
-"""Bounds of a filter: comparisons, levels of `$and`, `$or` and `$not`, and characters as JSON."""
+"""Limits of a filter: comparisons, nesting of `$and`, `$or` and `$not`, and characters as JSON."""
 LONGEST_PATH = 200
 PREVIEWED, LOOKED_AT = 100, 1_000
-"""A preview shows so many of the events that the endpoint wants otherwise, among so many of the newest."""
+"""A preview evaluates up to PREVIEWED events that pass the endpoint's other filters, among the newest LOOKED_AT."""
 
 _TYPE, _DATA = "type", "data."
 _PATH = re.compile(r"type|data(?:\.[A-Za-z0-9_]+)+")
@@ -43,11 +43,11 @@ _GROUPS = {"$and": " && ", "$or": " || "}
 
 
 class InvalidFilterError(ValueError):
-    """A filter that cannot be evaluated; its text says what is wrong, and where."""
+    """A filter is invalid. The message says what is wrong, and where."""
 
 
 def compiled(given: Any) -> str:
-    """The jsonpath of a filter. Raises InvalidFilterError."""
+    """Compile a filter into a jsonpath. Raises InvalidFilterError."""
     if len(json.dumps(given, default=str)) > LONGEST:
         raise InvalidFilterError(f"Must have at most {LONGEST:,} characters as JSON.")
     compiler = _Compiler()
@@ -58,7 +58,7 @@ def compiled(given: Any) -> str:
 
 
 def checked(given: Mapping[str, Any]) -> str:
-    """The jsonpath of a filter in a request. Raises InvalidRequest at the member `filter`."""
+    """Compile the filter of a request into a jsonpath. Raises InvalidRequest for the member `filter`."""
     try:
         return compiled(given)
     except InvalidFilterError as error:
@@ -72,7 +72,7 @@ class _Compiler:
         self.conditions = 0
 
     def group(self, given: Any, depth: int) -> str:
-        """The members of an object: all must pass."""
+        """Compile an object; all of its members must pass."""
         if not isinstance(given, dict) or not given:
             raise InvalidFilterError('Must be an object such as {"data.message.type": {"$eq": "button"}}.')
         if depth > DEEPEST:
@@ -100,7 +100,7 @@ class _Compiler:
         return _joined(" && ", [self._condition(name, *each) for each in conditions.items()])
 
     def _condition(self, name: str, operator: str, value: Any) -> str:
-        """One comparison, true or false: `exists` knows no third answer, so `$not` has its plain meaning."""
+        """Compile one comparison. `exists` makes it true or false and never unknown, so `$not` negates as expected."""
         place = "$type" if name == _TYPE else "$" + "".join(f'."{part}"' for part in name.split(".")[1:])
         self.conditions += len(value) if isinstance(value, list) else 1
         match operator:
@@ -124,7 +124,7 @@ def _joined(by: str, parts: Sequence[str]) -> str:
 
 
 def _literal(name: str, value: Any) -> str:
-    """A value as jsonpath has it, which is JSON without characters that Postgres cannot hold."""
+    """A value in the syntax of jsonpath: JSON, without the characters that Postgres cannot store."""
     is_storable = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
     if isinstance(value, str):
         is_storable = "\0" not in value and value.encode(errors="replace").decode() == value
@@ -135,13 +135,13 @@ def _literal(name: str, value: Any) -> str:
 
 @lru_cache(maxsize=1)
 def known_paths() -> tuple[str, ...]:
-    """The paths of the examples of all event types: what a mistyped path is compared with."""
+    """The paths in the examples of all event types. Mistyped paths are compared with them."""
     examples = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
     return (_TYPE, *sorted({path for event in examples.values() for path in _paths(event["data"], "data")}))
 
 
 def _paths(value: Any, place: str) -> Iterator[str]:
-    """The paths below a value; an array has those of its elements."""
+    """The paths below a value. An array has the paths of its elements."""
     if isinstance(value, list):
         for each in value:
             yield from _paths(each, place)
@@ -152,7 +152,7 @@ def _paths(value: Any, place: str) -> Iterator[str]:
 
 
 def unknown_paths(given: Mapping[str, Any]) -> list[str]:
-    """A sentence for each path of a valid filter that no example of an event has, with the likely one."""
+    """A warning for each path of a valid filter that occurs in no example event, with a suggestion."""
     known = known_paths()
     return [
         f"No example of an event has {path}.{did_you_mean(path, known)}"
@@ -172,7 +172,7 @@ def _named(given: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-# --- Preview: what a filter makes of the events that an endpoint's other filters let pass.
+# --- Preview: what a filter does to the events that pass an endpoint's other filters.
 _PREVIEW = f"""
 SELECT event.id, event.type, event_passes(p.body, event.type, %(path)s::jsonpath)
 FROM (SELECT * FROM events WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s
@@ -186,7 +186,7 @@ ORDER BY event.id DESC LIMIT %(previewed)s
 
 @dataclass(frozen=True, slots=True)
 class PreviewedEvent:
-    """One of the recent events, and whether the filter lets it pass."""
+    """A recent event, and whether the filter lets it pass."""
 
     id: UUID
     type: str
@@ -203,26 +203,26 @@ class PreviewedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a filter makes of an endpoint's recent events, the newest first."""
+    """The result of a preview: an endpoint's recent events, the newest first."""
 
     events: Sequence[PreviewedEvent]
     hints: Sequence[str]
 
     @property
     def checked(self) -> int:
-        """How many events were evaluated."""
+        """Number of evaluated events."""
         return len(self.events)
 
     @property
     def passed(self) -> int:
-        """How many of them the endpoint would get."""
+        """Number of events that pass the filter."""
         return sum(each.passes for each in self.events)
 
 
 def preview(endpoint: Endpoint, given: Mapping[str, Any]) -> Preview:
-    """Evaluate a filter on the newest events that the endpoint's other filters let pass. Raises InvalidRequest.
+    """Evaluate a filter on the newest events that pass the endpoint's other filters. Raises InvalidRequest.
 
-    At most `PREVIEWED` of them, whose bodies are stored. The filter that the endpoint has does not count.
+    Evaluates at most `PREVIEWED` events whose bodies are stored. The endpoint's present filter is ignored.
     """
     values: dict[str, Any] = {
         "path": checked(given),

@@ -1,7 +1,7 @@
-"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of the times.
+"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of durations.
 
-Counts are kept by hours of UTC. Days of a zone are made of them: an hour that lies across midnight, as in India,
-belongs to the day in which its middle lies, so such a day begins at 23:30.
+Counts are stored by hours of UTC. Days of a time zone are sums of these hours. Where an hour lies across midnight, as
+in India, it belongs to the day that contains its middle, so such a day begins at 23:30.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
 GROUPS = ("phone_number_id", "template", "direction")
 MOST_ROWS = 100_000
-"""Rows of sums that one answer is made of."""
+"""Most rows of sums read for one answer."""
 
 _SUMS = """
 SELECT width_bucket(hour, %(hours)s) {groups}, direction = 'webhook', measure, value, sum(count)::bigint
@@ -30,7 +30,9 @@ GROUP BY 1 {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
 NOTES_READ = 20_000
-"""Notes of all tenants that are searched for those of one; what is behind them is newer than the last of them."""
+"""Most change notes, of all tenants, that are searched for a tenant's. Notes beyond it are newer than the last one
+read.
+"""
 _OWN = "tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s"
 _PENDING = f"""
 WITH noted AS MATERIALIZED (SELECT * FROM figure_changes ORDER BY id LIMIT %(notes)s),
@@ -49,7 +51,7 @@ SELECT (SELECT count(DISTINCT hour) FROM pending),
 
 @dataclass
 class Sums:
-    """The figures of one hour or day and one group."""
+    """The figures of one group in one hour or day."""
 
     start: datetime
     group: Mapping[str, str]
@@ -57,7 +59,9 @@ class Sums:
     by_value: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def percentile(self, measure: str, part: float) -> int | None:
-        """The value below or at which that part of the measure's counts lies; None without any."""
+        """The percentile of a measure: the smallest value with at least `part` of the counts at or below it. None
+        without counts.
+        """
         counts = sorted((int(value), count) for value, count in self.by_value.get(measure, {}).items())
         needed = part * sum(count for _, count in counts)
         for value, count in counts:
@@ -69,13 +73,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of a range: of messages by group, of deliveries without groups."""
+    """Figures of a range: messages by group, and deliveries without groups."""
 
     messages: list[Sums]
     webhooks: list[Sums]
     pending_hours: int
     as_of: datetime
-    """Every change that was committed before is in the figures."""
+    """The figures include every change committed before this time."""
 
 
 def read(
@@ -89,9 +93,9 @@ def read(
     equal: Mapping[str, str],
     zone: tzinfo = UTC,
 ) -> Figures:
-    """The figures from the hour or day of `begin` to before `end`, days of `zone`.
+    """The figures from the hour or day of `begin` until before `end`; days are those of `zone`.
 
-    Raises InvalidRequest when that is too much.
+    Raises InvalidRequest for a range that is empty or too long.
     """
     length = HOURS[interval]
     start = begin.astimezone(zone).replace(minute=0, second=0, microsecond=0)
@@ -105,7 +109,7 @@ def read(
     starts = []
     while start < end:
         starts.append(start)
-        # Days by the clock on the wall, whose length changes twice a year; hours by the time that passes.
+        # A day is one day of local time, whose length changes twice a year. An hour is an hour of elapsed time.
         step = timedelta(hours=length)
         start = start + step if interval == "day" else (start.astimezone(UTC) + step).astimezone(zone)
     chosen = [name for name in GROUPS if name in groups]
@@ -150,7 +154,7 @@ def read(
 
 
 def _first_hour(start: datetime) -> int:
-    """The first hour since 1970 whose middle does not lie before a moment."""
+    """The first hour since 1970 whose middle is not before a time."""
     return -(-(int(start.timestamp()) - 1800) // 3600)
 
 

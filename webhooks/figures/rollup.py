@@ -1,10 +1,9 @@
-"""Hourly figures: each hour of a tenant that changed is counted again from the message log and the deliveries.
+"""Hourly figures: recounts each changed hour of a tenant from the message log and the deliveries.
 
-Publishing notes the hours that it changes in rows of their own, so senders never wait for a counter. `roll_up`, called
-by beat, gathers these notes and counts due hours as a whole, each in one transaction: a figure is a recount, and a
-change that commits later has its own note. An hour is counted again after 2 % of its age, and after 5 % once it is two
-hours old, so late statuses of a busy day cost a bounded number of counts. An hour with open deliveries stays due until
-they end.
+Publishing inserts a note for each hour that it changes, so senders never wait for a counter. `roll_up`, called by
+beat, gathers these notes and recounts the hours that are due, each in one transaction. A change that commits later
+has its own note. An hour that changes again is recounted after 2 % of its age, or 5 % once it is two hours old, so
+late statuses of a busy day cost a bounded number of recounts. An hour with open deliveries stays due until they end.
 """
 
 import time
@@ -27,10 +26,10 @@ log = structlog.get_logger(__name__)
 RUN_SECONDS = 40.0
 GATHERED_ROWS = 20_000
 YOUNG_SECONDS, YOUNG_AGAIN_AFTER, AGAIN_AFTER = 7_200.0, 0.02, 0.05
-"""An hour that changes again is counted again after this part of its age; a young one sooner."""
+"""How long an hour that changed again waits for its recount, as a share of its age. Young hours wait less."""
 FAILED_AGAIN = timedelta(hours=1)
 EXACT_SECONDS, STEP = 120, 1.05
-"""Times are counted by whole seconds up to two minutes, then by steps of 5 %."""
+"""Durations are counted in whole seconds up to two minutes, then in steps of 5 %."""
 _LOCK = 0x6669_6775
 
 _GATHER = """
@@ -122,9 +121,9 @@ SELECT counted.*, %(tenant_id)s, %(environment)s, %(hour)s FROM ({counts}) AS co
 
 
 def roll_up(*, seconds: float = RUN_SECONDS) -> int:
-    """Count the hours that are due, for some seconds. Returns how many. One process at a time.
+    """Recount due hours, for some seconds. Returns how many. Only one process at a time does it.
 
-    An hour that cannot be counted is logged and tried again an hour later.
+    An hour that cannot be counted is logged and retried an hour later.
     """
     deadline = time.monotonic() + seconds
     counted = 0
@@ -145,18 +144,18 @@ def roll_up(*, seconds: float = RUN_SECONDS) -> int:
 
 
 def prune() -> int:
-    """Delete figures older than the rows they were counted from. Returns the number of rows."""
+    """Delete the figures whose source rows are past retention. Returns the number of rows."""
     oldest = now() - timedelta(days=settings.EVENT_METADATA_DAYS)
     return delete_before(Figure, "hour", hour_of(oldest))
 
 
 def hour_of(moment: datetime) -> int:
-    """Hours since 1970."""
+    """The hours from 1970 to a time."""
     return int(moment.timestamp() // 3600)
 
 
 def scope_of_hour(tenant_id: UUID, environment: str, hour: int) -> dict[str, Any]:
-    """The parameters of the counts of a tenant's hour."""
+    """The parameters for counting an hour of a tenant."""
     begin = datetime.fromtimestamp(hour * 3600, UTC)
     first = ids.first_at(begin)
     return {

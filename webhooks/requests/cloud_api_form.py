@@ -1,7 +1,8 @@
-"""Notifications in the upstream's own form, one change each: what endpoints with `format: meta` get of an event.
+"""Notifications in Meta's own format, with one change each: the body of an event for endpoints with `format: meta`.
 
-Made of the event's `data`, never of the whole notification, whose size its events share. `data` holds one item of a
-list under a name of its own (gateway/upstream/notifications/events.py); here it becomes the only one of its list.
+The notification is built from the event's `data`, because the stored notification may be large and is shared by many
+events. `data` holds one item of a Meta list under a singular name (gateway/upstream/notifications/events.py). Here
+the item becomes the only one in its list again.
 """
 
 import re
@@ -27,19 +28,19 @@ _NAMES = {
     "calls": "call",
     "groups": "group",
 }
-"""List of the upstream → the member of `data` that holds its item."""
+"""Meta's list → the member of `data` that holds its item."""
 _FIELDS = {
     "message.inbound": "messages",
     "message.status": "messages",
     "message.error": "messages",
     "user.preferences": "user_preferences",
 }
-"""Event type → field, where `data` does not name it."""
+"""Event type → field, for types whose `data` does not name the field."""
 _WITH_MESSAGES = ("messages", "message_echoes")
 
 
 def notification(event: Envelope) -> bytes:
-    """The notification of one event that the upstream caused."""
+    """Build the notification for one event that came from Meta."""
     data: JsonObject = orjson.loads(event.data)
     if data.keys() <= {"field", "value"}:
         return _cut_out(event)
@@ -53,7 +54,7 @@ def notification(event: Envelope) -> bytes:
     _replace_media_urls(value)
     if isinstance(value.get("standby"), dict):
         _replace_media_urls(value["standby"])
-    # The upstream dates what is no message, and libraries read the date there.
+    # Meta adds a time to changes that are not messages, and libraries read it there.
     event_id = ids.decode(ids.EVENT, event.id)
     time = {"time": ids.milliseconds(event_id) // 1000} if event_id and not list_name else {}
     entry = {"id": head["waba_id"], **time, "changes": [{"value": value, "field": field}]}
@@ -61,7 +62,7 @@ def notification(event: Envelope) -> bytes:
 
 
 def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
-    """`data` with its item as the only one of the upstream's list, in its place."""
+    """`data` with its item wrapped in Meta's list of the same name, in the same place."""
     if list_name is None or isinstance(data.get(list_name), list):
         return data
     item = _NAMES.get(list_name)
@@ -72,12 +73,12 @@ def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
 
 
 def _echoes(event: Envelope) -> str:
-    """The field of an echo; the upstream has two."""
+    """The field of an echo. Meta uses two."""
     return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
 
 
 def _replace_media_urls(holder: JsonObject) -> None:
-    """Lead the media of messages to the service: the upstream's address asks for the account's token."""
+    """Point the URLs of media to the service. Meta's own URLs need the account's token."""
     for name in _WITH_MESSAGES:
         messages: Any = holder.get(name)
         for message in messages if isinstance(messages, list) else ():
@@ -91,7 +92,9 @@ def _replace_media_urls(holder: JsonObject) -> None:
 
 
 def _cut_out(event: Envelope) -> bytes:
-    """The event's change byte for byte: its value is no object, or nested too deeply to be written again."""
+    """Cut the event's change out of the notification byte for byte. For values that are not objects or are nested too
+    deeply to be serialised again.
+    """
     place = _PLACE.match(event.raw_path or "")
     if place is None:
         return event.raw

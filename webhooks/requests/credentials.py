@@ -4,8 +4,8 @@ the key pair of its asymmetric signature.
 All of it is encrypted at rest in one column. Private keys and client secrets are never shown again: answers have the
 mask in their place, and the mask keeps what is stored.
 
-OAuth2 is the client-credentials grant (RFC 6749, 4.4). The token's URL goes through the same guard as the endpoint's.
-A dispatcher keeps a token until shortly before it expires, or until the endpoint answers 401.
+OAuth2 means the client-credentials grant (RFC 6749, 4.4). The address guard also checks the token URL. A dispatcher
+keeps a token until shortly before it expires, or until the endpoint answers 401.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ MASK = "***"
 SECRET_MEMBERS = frozenset({"client_key", "client_secret", "secret_access_key", "sasl_password", "password"})
 LONGEST_PEM = 10_000
 TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
-"""How long a token is used: where its answer does not say, at most, and how long before its end no more."""
+"""Lifetime of a token: the default without `expires_in`, the maximum, and the margin before its end."""
 LONGEST_TOKEN = 8_192
 MOST_TOKENS = 10_000
-"""Tokens that a dispatcher keeps."""
+"""Most tokens that a dispatcher keeps."""
 PUBLIC_PREFIX = "whpk_"
 
 
@@ -54,7 +54,7 @@ class Tls(NamedTuple):
 
 
 class OAuth2(NamedTuple):
-    """A client of the receiver's authorisation server."""
+    """A client at the receiver's authorisation server."""
 
     token_url: str
     client_id: str
@@ -64,23 +64,23 @@ class OAuth2(NamedTuple):
 
 @dataclass(frozen=True)
 class Credentials:
-    """What an endpoint's requests authenticate with."""
+    """The credentials of an endpoint's requests."""
 
     tls: Tls | None = field(default=None, repr=False)
     oauth2: OAuth2 | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
-    """Of the Ed25519 key that signs beside the secret."""
+    """Seed of the Ed25519 key that signs in addition to the secret."""
     destination: Any = field(default=None, repr=False)
-    """Settings of one of `KINDS`, for an endpoint that is no webhook."""
+    """The settings of one of `KINDS`, for an endpoint that is no webhook."""
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey | None:
-        """The key that signs beside the secret."""
+        """The key that signs in addition to the secret."""
         return Ed25519PrivateKey.from_private_bytes(self.seed) if self.seed else None
 
     @property
     def public_key(self) -> str | None:
-        """What verifies the asymmetric signature, as Standard Webhooks 1.0 writes it: `whpk_` and base64."""
+        """The public key of the asymmetric signature, in the form of Standard Webhooks 1.0: `whpk_` and base64."""
         key = self.signing_key
         return PUBLIC_PREFIX + b64encode(key.public_key().public_bytes_raw()).decode() if key else None
 
@@ -89,7 +89,7 @@ NONE = Credentials()
 
 
 def packed(credentials: Credentials) -> str | None:
-    """The column's text; None without any."""
+    """Serialise the credentials for their column. None when there are none."""
     if credentials == NONE:
         return None
     return orjson.dumps(
@@ -107,7 +107,7 @@ def _packed_destination(settings: Any) -> dict[str, Any]:
 
 
 def unpacked(stored: str | None) -> Credentials:
-    """The credentials in the column's text."""
+    """Parse the text of the column."""
     if not stored:
         return NONE
     found: dict[str, Any] = orjson.loads(stored)
@@ -121,7 +121,7 @@ def unpacked(stored: str | None) -> Credentials:
 
 
 def readable(endpoint: Endpoint) -> Credentials:
-    """An endpoint's credentials; none when no key opens them."""
+    """An endpoint's credentials; empty when no key decrypts them."""
     try:
         return unpacked(endpoint.credentials)
     except InvalidToken:
@@ -129,13 +129,13 @@ def readable(endpoint: Endpoint) -> Credentials:
 
 
 def connection(endpoint: Endpoint) -> tuple[Any, ...]:
-    """What the receiver asks for before it takes a request: a change of it needs a passed ping."""
+    """The settings on which reaching the receiver depends. Changing one requires a passed ping."""
     found = readable(endpoint)
     return found.tls, found.oauth2, found.destination
 
 
 def shown(group: Any) -> dict[str, str | None] | None:
-    """The members of a group as answers have them."""
+    """The members of a group as the API shows them, with masked secrets."""
     if group is None:
         return None
     return {
@@ -163,7 +163,7 @@ def changed(stored: Credentials, given: Mapping[str, Any], kind: str) -> Credent
 
 
 def _destination(kind: str, given: dict[str, Any]) -> Any:
-    """The settings of a destination as a caller gives them. Raises InvalidRequest."""
+    """Parse and check the settings of a destination. Raises InvalidRequest."""
     destination = KINDS[kind]
     members = destination.SETTINGS._fields
     required = [name for name in members if name not in destination.SETTINGS._field_defaults]
@@ -185,7 +185,7 @@ def _destination(kind: str, given: dict[str, Any]) -> Any:
 
 
 def _address_problem(shown: str) -> str | None:
-    """Why an address cannot be an endpoint's; None when it can."""
+    """Why an address cannot be stored for an endpoint; None when it can."""
     try:
         is_usable = bool(urlsplit(shown).netloc) and len(shown) <= MAX_URL_LENGTH
     except ValueError:
@@ -194,12 +194,12 @@ def _address_problem(shown: str) -> str | None:
 
 
 def address(destination: Any) -> str:
-    """Where the settings of a destination lead to."""
+    """The address of a destination, from its settings."""
     return KINDS[kind_of(destination)].address(destination)
 
 
 def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, Any]:
-    """What a caller gives, with the stored value behind each mask."""
+    """The caller's values, with each mask replaced by the stored value."""
     former = stored._asdict() if stored else {}
     for name, value in given.items():
         if value == MASK and not former.get(name):
@@ -208,7 +208,7 @@ def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, A
 
 
 def _problem(tls: Tls) -> str | None:
-    """Why no connection can be made with these; None when one can."""
+    """Why these TLS settings cannot be used; None when they can."""
     if not any(tls):
         return "Give a `client_certificate` with its `client_key`, a `ca`, or both."
     if (tls.client_certificate is None) != (tls.client_key is None):
@@ -222,10 +222,10 @@ def _problem(tls: Tls) -> str | None:
 
 @lru_cache(maxsize=256)
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """The TLS settings of an endpoint. With a `ca` of its own no other one counts. Raises SSLError and ValueError."""
+    """The TLS context of an endpoint. With a `ca`, no other CA is trusted. Raises SSLError and ValueError."""
     context = new_tls_context(trusted=tls.ca)
     if tls.client_certificate and tls.client_key:
-        # OpenSSL reads them from a file alone: this one is in memory, and never on a disk.
+        # OpenSSL reads both from files only. This file is in memory and never on a disk.
         with closing(os.fdopen(os.memfd_create("client"), "w")) as file:
             file.write(f"{tls.client_certificate}\n{tls.client_key}\n")
             file.flush()
@@ -234,7 +234,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """An encrypted key would be asked for at the terminal."""
+    """Reject an encrypted key, instead of letting OpenSSL ask for its password at the terminal."""
     raise ValueError("The key is encrypted.")
 
 
@@ -246,7 +246,9 @@ class _Token:
 
 
 class EndpointCaller:
-    """Calls endpoints over one event loop's connections; keeps their OAuth2 tokens, each fetched once at a time."""
+    """Calls endpoints over the connections of one event loop. Caches their OAuth2 tokens, and fetches each only once
+    at a time.
+    """
 
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound
@@ -255,7 +257,7 @@ class EndpointCaller:
         self._connections = Connections(outbound)
 
     async def aclose(self) -> None:
-        """Close what destinations have open."""
+        """Close the open destinations."""
         await self._connections.aclose()
 
     async def call(
@@ -268,10 +270,10 @@ class EndpointCaller:
         order_key: str | None = None,
         **limits: Unpack[Limits],
     ) -> Answer:
-        """POST to an endpoint, or GET without a body. The error is `token_error` when there is no token.
+        """POST to an endpoint, or GET without a body. The error is `token_error` when no token was issued.
 
-        The time-out is that of everything: the token's request as well. A destination gets the body and the headers
-        as a message, in order with those of the same `order_key`.
+        The time-out covers everything, including the token request. A destination gets the body and the headers as a
+        message, in order with others of the same `order_key`.
         """
         if credentials.destination is not None and body is not None:
             message = Message(body, headers, order_key, limits.get("total_timeout", TOTAL_TIMEOUT))
@@ -282,7 +284,7 @@ class EndpointCaller:
         began = time.monotonic()
         if credentials.tls is not None:
             try:
-                # In a thread: to make the settings takes tens of milliseconds, once.
+                # In a thread: creating the context takes tens of milliseconds, once.
                 limits["tls"] = await asyncio.to_thread(tls_context, credentials.tls)
             except (ssl.SSLError, ValueError):
                 return Answer(None, "tls_error", 0, b"", None)
@@ -309,7 +311,7 @@ class EndpointCaller:
                 fetching = asyncio.create_task(_fetched(self._outbound, key[1], seconds))
                 self._fetching[key] = fetching
                 fetching.add_done_callback(lambda _: self._fetching.pop(key, None))
-            # One that gives up does not end it for the others.
+            # A caller that gives up must not cancel the fetch for the other callers.
             kept = await asyncio.shield(fetching)
             if kept is not None:
                 if len(self._tokens) >= MOST_TOKENS:
@@ -319,8 +321,8 @@ class EndpointCaller:
 
 
 async def _fetched(outbound: Outbound, client: OAuth2, seconds: float) -> _Token | None:
-    """A new token; None when the authorisation server gave none within the time."""
-    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    """Fetch a token. None when the authorisation server issued none in time."""
+    # RFC 6749, 2.3.1: id and secret are form-encoded before they are joined.
     basic = b64encode(f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}".encode()).decode()
     asked = {"grant_type": "client_credentials", **({"scope": client.scope} if client.scope else {})}
     answer = await outbound.post(
@@ -356,7 +358,7 @@ def call_once(
     headers: Mapping[str, str],
     **limits: Unpack[Limits],
 ) -> Answer:
-    """`EndpointCaller.call` for synchronous callers, with a token and connections of its own."""
+    """Like `EndpointCaller.call`, for synchronous callers. Uses a new token and new connections."""
 
     async def call(outbound: Outbound) -> Answer:
         async with aclosing(EndpointCaller(outbound)) as caller:

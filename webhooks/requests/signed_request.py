@@ -1,7 +1,7 @@
 """One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping.
 
-An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown again. A
-caller who reads an endpoint and writes it back sends the mask, which keeps the stored value.
+An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown. A caller
+who reads an endpoint and writes it back sends the mask. The mask keeps the stored value.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from webhooks.requests import cloud_api_form
 from webhooks.requests.credentials import MASK, NONE, Credentials, unpacked
 
 MOST_HEADER_BYTES = 4096
-"""Most bytes of all names and values, with what separates them in a request."""
+"""Most bytes of all names and values, including the separators in a request."""
 
 _SEPARATORS = len(": \r\n")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -63,7 +63,7 @@ _RESERVED = frozenset(
     }
 )
 _RESERVED_PREFIXES = ("proxy-", "webhook-", "x-hub-", "x-service-")
-"""Prefixes of headers that the service alone sets: a receiver must be able to trust them."""
+"""Prefixes of headers that only the service sets, because receivers must be able to trust them."""
 
 
 def headers_problem(headers: Mapping[str, str]) -> str | None:
@@ -84,9 +84,10 @@ def headers_problem(headers: Mapping[str, str]) -> str | None:
 
 
 def merged_headers(given: Mapping[str, str], stored: str | None) -> dict[str, str]:
-    """The headers that a caller gives, with the stored value behind each mask. Raises KeyError with its name.
+    """The caller's headers, with each mask replaced by the stored value. Raises KeyError with the name when there is
+    none.
 
-    The name of a header is the same in any case.
+    Names are compared without regard to case.
     """
     former = {name.lower(): value for name, value in unpacked_headers(stored).items()}
     for name, value in given.items():
@@ -96,31 +97,30 @@ def merged_headers(given: Mapping[str, str], stored: str | None) -> dict[str, st
 
 
 def packed_headers(headers: Mapping[str, str] | None) -> str | None:
-    """The column's text; None without any header."""
+    """Serialise the headers for their column. None when there are none."""
     return orjson.dumps(headers).decode() if headers else None
 
 
 def unpacked_headers(stored: str | None) -> dict[str, str]:
-    """The headers in the column's text."""
+    """Parse the text of the column."""
     headers: dict[str, str] = orjson.loads(stored) if stored else {}
     return headers
 
 
 def header_names(endpoint: Endpoint) -> list[str]:
-    """The names of an endpoint's headers; none when no key opens them."""
+    """The names of an endpoint's headers; empty when no key decrypts them."""
     try:
         return list(unpacked_headers(endpoint.headers))
     except InvalidToken:
         return []
 
 
-# --- Signatures of everything sent to customers' endpoints: Standard Webhooks 1.0 (decision "Webhooks to
-# customers").
+# --- Signatures of all requests to endpoints: Standard Webhooks 1.0 (decision "Webhooks to customers").
 #
-# `webhook-signature` holds one `v1,<base64>` per secret in force; the key is the base64 text after `whsec_`,
-# and the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. An endpoint that asks for it gets `v1a,<base64>`
-# beside them, by Ed25519: its public key verifies and signs nothing. Deliveries in the upstream's form also
-# carry the upstream's own signature, whose key is the text of the secret.
+# `webhook-signature` holds one `v1,<base64>` for each secret in force. The HMAC key is the base64 text after
+# `whsec_`; the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Endpoints that ask for it also get
+# `v1a,<base64>`, an Ed25519 signature, whose public key can verify but not sign. Deliveries in Meta's format also
+# carry Meta's signature, with the text of the secret as its key.
 SECRET_PREFIX = "whsec_"
 SHOWN_CHARACTERS = 12
 
@@ -136,12 +136,12 @@ def shown_prefix(secret: str) -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """The HMAC key behind a secret."""
+    """The HMAC key that a secret encodes."""
     return b64decode(secret.removeprefix(SECRET_PREFIX))
 
 
 def is_secret(text: str) -> bool:
-    """Whether a text is a signing secret: `whsec_` and the base64 of 24 to 64 bytes, as Standard Webhooks has it."""
+    """Whether a text is a signing secret: `whsec_` and the base64 of 24 to 64 bytes, as in Standard Webhooks."""
     try:
         key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except ValueError:
@@ -157,7 +157,7 @@ def signature(
     body: bytes,
     signing_key: Ed25519PrivateKey | None = None,
 ) -> str:
-    """The value of `webhook-signature`; `timestamp` is the attempt's, in epoch seconds."""
+    """The value of `webhook-signature`; `timestamp` is that of the attempt, in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     signatures = ["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
     if signing_key is not None:
@@ -170,12 +170,11 @@ def hub_signature(key: bytes, body: bytes) -> str:
     return "sha256=" + hmac.digest(key, body, "sha256").hex()
 
 
-# --- Spans of deliveries: each attempt is a span under its event's, and its receiver gets it as
-# `traceparent`.
+# --- Spans of deliveries. Each attempt is a span below the span of its event; the receiver gets it as `traceparent`.
 def delivery_span(
     event: Envelope, *, delivery_id: UUID, endpoint_id: UUID, tenant_id: UUID, event_type: str, attempt: int
 ) -> Span:
-    """The span of one attempt. The endpoint's address is left out: customers put secrets into theirs."""
+    """The span of one attempt. It omits the endpoint's URL, because URLs may contain secrets."""
     if not tracing.is_on():
         return OFF
     return tracing.span(
@@ -194,15 +193,16 @@ def delivery_span(
 
 
 def note_answer(span: Span, answer: Answer) -> None:
-    """Note how the receiver answered."""
+    """Record the receiver's answer on the span."""
     span.note("http.response.status_code", answer.status)
     if answer.error is not None:
         span.failed(answer.error)
 
 
 class UnreadableSecret(Conflict):
-    """No key of ENCRYPTION_KEYS opens an endpoint's signing secret, its headers or its credentials: nothing can be
-    sent until it has new ones."""
+    """No key of ENCRYPTION_KEYS decrypts an endpoint's signing secret, headers or credentials. Nothing can be sent
+    until they are replaced.
+    """
 
     message = "The endpoint's signing secret, its headers or its credentials cannot be read."
     hint = (
@@ -219,44 +219,44 @@ class BatchShape(NamedTuple):
 
 
 ARCHIVED = BatchShape(1_000, 0.5)
-"""Those of an object of an archive, and how many seconds it waits for more that is claimed."""
+"""The limits of an archive's object: events, and seconds to wait for more claimed ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a delivery. The keys that sign it are the newest, and the one before during an overlap."""
+    """The target of a delivery. `keys` are those of the newest secret and, during an overlap, of the previous one."""
 
     endpoint_id: UUID
     url: str
     keys: tuple[bytes, ...] = field(repr=False)
     hub_key: bytes | None = field(default=None, repr=False)
-    """The newest secret's text, which signs as the upstream does; None where bodies are envelopes."""
+    """The newest secret's text as a key for Meta's signature. None where bodies are envelopes."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The caller's own."""
+    """The caller's headers."""
     timeout: float = TOTAL_TIMEOUT
     """Seconds for one attempt in all."""
     keeps_answers: bool = False
-    """Whether the beginnings of its answers to successful attempts are stored."""
+    """Whether answers to successful attempts are stored too, only their beginnings."""
     credentials: Credentials = NONE
     steps: tuple[float, ...] | None = None
-    """Seconds from each failed attempt to the next; None is as for every endpoint."""
+    """Seconds from each failed attempt to the next. None for the service's schedule."""
     batch: BatchShape | None = None
     collects: bool = False
-    """Whether the messages of a customer are collected for a while."""
+    """Whether a customer's messages are collected for a while."""
     takes_several: bool = False
-    """Whether its requests hold a list of events, also of one."""
+    """Whether requests hold a list of events, even for a single event."""
     archives: bool = False
-    """Whether that list is an archive's: an event in each line."""
+    """Whether the list has an archive's form: one event a line."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
-    """The target of an endpoint's row as the database has it. Raises `UnreadableSecret`."""
+    """Build the target from an endpoint's row. Raises `UnreadableSecret`."""
     overlaps = _overlaps(stored.previous_secret_expires_at, at)
     return _target_of_row(stored, endpoint_id, overlaps, tuple(settings.ENCRYPTION_KEYS))
 
 
 def _overlaps(until: datetime | None, at: datetime) -> bool:
-    """Whether a secret that was rotated away still signs beside the newest one."""
+    """Whether the previous secret still signs in addition to the newest one."""
     return until is not None and until > at
 
 
@@ -264,10 +264,11 @@ _PURPOSES = {
     name: Endpoint._meta.get_field(name).purpose  # type: ignore[union-attr]
     for name in ("secret", "previous_secret", "headers", "credentials")
 }
-"""Of the columns that a target needs the texts of."""
+"""The encryption purposes of the columns that a target decrypts."""
 
 
-# The same for delivery after delivery; other ENCRYPTION_KEYS may open other secrets.
+# Cached, since the result is the same for each delivery. The keys are arguments, since other ENCRYPTION_KEYS may
+# decrypt other secrets.
 @lru_cache(maxsize=4096)
 def _target_of_row(
     stored: StoredTarget, endpoint_id: UUID, overlaps: bool, _encryption_keys: tuple[str, ...]
@@ -280,13 +281,13 @@ def _target_of_row(
 
 
 def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
-    """The target of an endpoint that was read through its model. Raises `UnreadableSecret`."""
+    """Build the target from an endpoint's model. Raises `UnreadableSecret`."""
     overlaps = _overlaps(endpoint.previous_secret_expires_at, at)
     return _target(endpoint.id, endpoint, partial(getattr, endpoint), overlaps=overlaps)
 
 
 def is_readable(endpoint: Endpoint) -> bool:
-    """Whether the newest secret of an endpoint can sign."""
+    """Whether the newest secret of an endpoint can be decrypted, so that it can sign."""
     try:
         key_of(endpoint.secret)
     except (InvalidToken, ValueError):
@@ -297,15 +298,15 @@ def is_readable(endpoint: Endpoint) -> bool:
 def _target(
     endpoint_id: UUID, row: StoredTarget | Endpoint, opened: Callable[[str], str | None], *, overlaps: bool
 ) -> Target:
-    """A target with the keys in force; `opened` reads an encrypted column.
+    """Build a target with the keys in force; `opened` decrypts a column.
 
-    A previous secret that cannot be read is left out: the newest signs alone.
+    A previous secret that cannot be read is left out, so the newest signs alone.
     """
     try:
         if not (secret := opened("secret")):
             raise UnreadableSecret
         keys = [key_of(secret)]
-        # A receiver that asks for a credential would refuse what comes without it.
+        # Unreadable credentials raise too: the receiver would reject a request without them.
         own_headers, credentials = unpacked_headers(opened("headers")), unpacked(opened("credentials"))
     except (InvalidToken, ValueError):
         raise UnreadableSecret from None
@@ -340,9 +341,9 @@ BATCH_ID = "evs_"
 
 
 def body_of(events: Sequence[Envelope], to: Target) -> bytes:
-    """The body of a request: an event's envelope, or its notification in Meta's form, or several envelopes."""
+    """The body of a request: the event's envelope, its notification in Meta's format, or a list of envelopes."""
     if to.archives:
-        # Line ends of a notification are between its tokens.
+        # A notification has line ends only between its tokens.
         return b"".join(event.body().replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for event in events)
     if to.takes_several:
         return b'{"type":"%b","events":[%b]}' % (
@@ -354,7 +355,7 @@ def body_of(events: Sequence[Envelope], to: Target) -> bytes:
 
 
 def user_agent() -> str:
-    """How the service names itself to receivers."""
+    """The name of the service in requests to receivers."""
     return f"{settings.SERVICE_NAME}/{settings.API_VERSION}"
 
 
@@ -369,7 +370,7 @@ def headers(
     hub_key: bytes | None = None,
     signing_key: Ed25519PrivateKey | None = None,
 ) -> dict[str, str]:
-    """The headers of every signed POST; `timestamp` is this attempt's, in epoch seconds."""
+    """The headers of a signed POST; `timestamp` is that of the attempt, in epoch seconds."""
     return {
         **dict(custom),
         **({"X-Hub-Signature-256": hub_signature(hub_key, body)} if hub_key is not None else {}),
@@ -395,10 +396,10 @@ def delivery_headers(
     body: bytes,
     traceparent: str | None,
 ) -> dict[str, str]:
-    """The headers of an attempt; `message_id` is the event's public id, the same at every attempt and replay.
+    """The headers of an attempt. `message_id` is the event's public id, the same at every attempt and replay.
 
-    `traceparent` is the attempt's span, while traces are on; it is not part of what is signed. A request with a list of
-    events has the id of its body, the same when the same events come again, and no trace.
+    `traceparent` is the span of the attempt, if traces are on; the signature does not cover it. A request with a list
+    of events has no trace. Its message id is derived from the body, so the same events have the same id again.
     """
     if to.takes_several:
         digest = hashlib.blake2b(body, digest_size=16, usedforsecurity=False).digest()

@@ -1,9 +1,9 @@
-"""The verify ping and example events: what an endpoint is sent that is no delivery.
+"""The verify ping and example events: requests to endpoints that are no deliveries.
 
-The ping is a challenge that an endpoint must answer before it receives events. An endpoint of envelopes gets it as a
-signed POST, one in the upstream's form as the upstream's handshake.
+An endpoint must answer the ping's challenge before it receives events. An endpoint with envelopes gets it as a signed
+POST; one with Meta's format gets Meta's handshake.
 
-An example event of any type is sent marked as a test, and nothing of it is stored or counted.
+An example event of any type is marked as a test. It is neither stored nor counted.
 """
 
 import secrets
@@ -28,7 +28,7 @@ from webhooks.requests.credentials import call_once
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
 VERIFY_SECONDS = 5.0
-"""How long an endpoint may take to answer."""
+"""Time limit for an endpoint's answer."""
 
 
 class WebhookVerifyFailed(ServiceError):
@@ -51,7 +51,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """How an endpoint answered the verify ping."""
+    """The result of a verify ping."""
 
     passed: bool
     http_status: int | None
@@ -61,7 +61,7 @@ class Ping:
 
 
 def passed(endpoint: Endpoint) -> Ping:
-    """Ping an endpoint as it is in memory, saved or not. Raises WebhookVerifyFailed when the ping does not pass."""
+    """Ping an endpoint with its values in memory, saved or not. Raises WebhookVerifyFailed when the ping fails."""
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
@@ -92,13 +92,13 @@ def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
 
 
 def handshake(endpoint: Endpoint) -> Ping:
-    """GET the challenge as the upstream does (upstream fact 3.1). It passes with a 2xx whose text is the challenge."""
+    """GET the challenge as Meta does (upstream fact 3.1). It passes with a 2xx whose text is the challenge."""
     target = signed_request.target_of(endpoint, at=now())
     try:
         token = endpoint.verify_token or ""
     except InvalidToken:
         raise Conflict("The endpoint's verify token cannot be read: set it anew.") from None
-    # Digits: some libraries read it as a number.
+    # Digits, since some libraries parse the challenge as a number.
     challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
     asked = {
         "hub.mode": "subscribe",
@@ -117,15 +117,15 @@ def handshake(endpoint: Endpoint) -> Ping:
 
 
 def ping(endpoint: Endpoint) -> Ping:
-    """POST a signed challenge. It passes with a 2xx that carries the challenge as text or as JSON, within 5 seconds.
+    """POST a signed challenge. It passes with a 2xx that contains the challenge as text or as JSON, within 5 seconds.
 
-    A destination gets it as a message, and passes by taking it.
+    A destination gets the challenge as a message and passes by storing it.
     """
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
     target = signed_request.target_of(endpoint, at=now())
     answer = _post(endpoint, target, body, message_id=ids.encode("ping_", ids.uuid7()), event_type=PING_TYPE)
-    # A destination says nothing but that it has stored the message.
+    # A destination only confirms that it has stored the message.
     return _ping_of(answer, target.credentials.destination is not None or _carries(answer, challenge))
 
 
@@ -138,7 +138,7 @@ def _post(
     event_type: str,
     **more: str,
 ) -> Answer:
-    """POST a body that is no delivery, signed like one; `more` are further headers."""
+    """POST a body that is no delivery, signed like one. `more` has additional headers."""
     headers = signed_request.headers(
         keys=target.keys,
         hub_key=target.hub_key,
@@ -180,7 +180,7 @@ TEST_HEADER = "X-Service-Test"
 
 @dataclass(frozen=True, slots=True)
 class SentExample:
-    """An example as it was sent, and what the endpoint said to it."""
+    """An example as it was sent, and the endpoint's answer."""
 
     event: dict[str, Any]
     delivered: bool
@@ -191,7 +191,7 @@ class SentExample:
 
 
 def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
-    """POST an example of an event type, signed like a delivery; the answer must come within 5 seconds."""
+    """POST an example of an event type, signed like a delivery. The answer must come within 5 seconds."""
     event_id = ids.uuid7()
     public_id = ids.encode(ids.EVENT, event_id)
     event = {
@@ -226,7 +226,7 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
 
 
 def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
-    """An example as the upstream's notification. Raises InvalidRequest for an event of the service itself."""
+    """An example in Meta's format. Raises InvalidRequest for events of the service itself."""
     if event["raw_path"] is None:
         raise InvalidRequest.of(event_type="Endpoints with `format: meta` get the upstream's events alone.")
     bodies = {name: orjson.dumps(event[name]) for name in ("data", "raw")}
@@ -244,7 +244,7 @@ def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _examples() -> dict[str, Any]:
-    """The examples of docs/events.md by type; a test compares both."""
+    """The examples of docs/events.md by type. A test compares the two."""
     examples: dict[str, Any] = orjson.loads(
         (Path(__file__).parents[1] / "events" / "examples.json").read_bytes()
     )

@@ -1,4 +1,4 @@
-"""Template filters: the error of a ping, an example event or a delivery in words, and what repairs it."""
+"""Template filters: what an error of a ping, an example event or a delivery means, and how to fix it."""
 
 from django import template
 
@@ -53,11 +53,11 @@ REPAIRS = {
 
 @register.filter
 def repair(error: str | None) -> str:
-    """Return the fix of an error as a sentence; empty when the tenant can fix nothing."""
+    """How to fix an error, as a sentence. Empty when the tenant can do nothing about it."""
     return REPAIRS.get(error or "", "")
 
 
 @register.filter
 def in_words(error: str | None) -> str:
-    """Return the meaning of an error, inside of a sentence; the error itself when it has no words."""
+    """The meaning of an error as part of a sentence. The error itself when it has no label."""
     return WORDS.get(error or "", error or "")

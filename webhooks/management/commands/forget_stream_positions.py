@@ -1,4 +1,4 @@
-"""`manage.py forget_stream_positions`: after a restore, begin the event stream's positions again."""
+"""`manage.py forget_stream_positions`: clear the positions of the event stream after a restore."""
 
 from typing import Any
 
