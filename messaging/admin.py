@@ -1,6 +1,6 @@
-"""The staff admin of batches, of message templates and of notifications that became nobody's event, to look at.
+"""The staff admin of batches, message templates and unrouted notifications, read-only.
 
-Bodies are on no page. Batches are in the staff's search and have their line on a tenant's page.
+No page shows bodies. Batches also appear in the staff search and on a tenant's page.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""System check of the send journal: without a writable directory every send is rejected."""
+"""System check of the send journal. Without a writable directory, every send is rejected."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from django.core.checks import Error, Tags, register
 
 @register(Tags.files, deploy=True)
 def data_dir_is_writable(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """`DATA_DIR` can be written, or be made, by this user."""
+    """Check that this user can write `DATA_DIR`, or create it."""
     existing: Path = settings.DATA_DIR
     while not existing.exists():
         existing = existing.parent

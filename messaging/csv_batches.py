@@ -1,11 +1,10 @@
-"""Batches from a CSV file: its rows as messages, the uploaded file until its batch starts, and the failed rows as a
-file.
+"""Batches from a CSV file: rows become messages, an uploaded file waits for its start, and failed rows become a file.
 
-Which column fills what, and what is wrong with a row, is pure. A file becomes one batch, however often it is started:
-its row is locked while the batch is made (decision "Batches from a file").
+Mapping columns and checking rows are pure functions. A file becomes one batch, however often it is started, since its
+row is locked while the batch is created (decision "Batches from a file").
 
-The file of failed messages can be corrected and uploaded again. It is made of what was sent, so it serves batches of
-the API too; after retention, or once expunged, only the errors are left.
+The file of failed messages can be corrected and uploaded again. It is made of the sent bodies, so it works for
+batches of the API too. After retention, or once expunged, it has only the errors.
 """
 
 import csv
@@ -31,24 +30,26 @@ from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
 from messaging.sending.outbound import lacks_country_code, object_in, typed_number
 from webhooks.events import envelope
 
-# --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure, and
-# bounded.
+# --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure functions with
+# bounds.
 MOST_COLUMNS = 50
 LONGEST_CELL = 4096
 MOST_CELLS = MOST_COLUMNS * (MAX_MESSAGES + 1)
 MOST_LINES = 10 * MAX_MESSAGES
-"""Blank ones and those inside of cells included. Four million blank lines, or separators in a row, took 0.7 seconds."""
+"""Most lines, including blank ones and line breaks in cells. Four million blank lines, or separators in a row, took
+0.7 seconds.
+"""
 _SEPARATORS = ",;\t"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 class UnreadableFileError(ValueError):
-    """A file that no batch can be made of; its text says why, and what to do."""
+    """The file cannot become a batch. The message says why, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the file. `number` is what the spreadsheet shows beside it."""
+    """A row of the file. `number` is its number in the spreadsheet."""
 
     number: int
     cells: Sequence[str]
@@ -63,7 +64,7 @@ class Table:
 
 
 def read_table(content: bytes) -> Table:
-    """The table in a file. Raises UnreadableFileError."""
+    """Parse the table in a file. Raises UnreadableFileError."""
     text = _decoded(content)
     first_line = text.lstrip("\r\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first_line.count)
@@ -106,19 +107,19 @@ def _decoded(content: bytes) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """The records that hold anything, each with its number; the first is 1."""
+    """The records that are not empty, each with its number; the first is 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for number, cells in enumerate(reader, 1):
             if "".join(cells).strip():
-                # Tuples of texts: the garbage collector does not follow them.
+                # Tuples of texts, because the garbage collector does not track them.
                 yield number, tuple([from_text(cell) if cell.startswith("'") else cell for cell in cells])
     except csv.Error as error:
         raise UnreadableFileError(f"The file cannot be read near line {reader.line_num}: {error}.") from None
 
 
 TO = "to"
-"""The key of the recipient's column, beside the keys of the template's parameters."""
+"""The key for the recipient's column. Other keys are those of the template's parameters."""
 
 _TO_NAMES = {
     "to",
@@ -137,15 +138,15 @@ _BREAKS = re.compile(r"[\n\r\t]| {5}")
 _LONGEST_CODE = 15
 
 Mapped = Mapping[str, int]
-"""Which column fills what: key → place of the column."""
+"""Which column fills which parameter: key → index of the column."""
 
 
 @dataclass(slots=True)
 class Filled:
-    """The rows of a file, filled into a template. The counts are of all rows, also of those that were not kept."""
+    """The rows of a file, filled into a template. The counts cover all rows, not only those kept."""
 
     messages: list[tuple[Row, str, dict[str, str]]] = field(default_factory=list)
-    """Row, recipient, and the parameters' values."""
+    """Row, recipient and the values of parameters."""
     problems: list[tuple[Row, str]] = field(default_factory=list)
     """Rows that cannot be sent, with the reason."""
     message_count: int = 0
@@ -153,7 +154,7 @@ class Filled:
 
 
 def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
-    """The columns that fit by their names; parameters that are left take the columns that are left, in their order."""
+    """Guess the columns by their names. Remaining parameters get the remaining columns in order."""
     names = {_plain(name): place for place, name in reversed(list(enumerate(table.columns)))}
     found = {TO: next((place for name, place in names.items() if name in _TO_NAMES), 0)}
     for parameter in wanted:
@@ -168,9 +169,9 @@ def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
 
 
 def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: int = MAX_MESSAGES) -> Filled:
-    """Every row as a message or with its problem. The same message twice is a problem: it is sent once.
+    """Turn each row into a message or a problem. A repeated message is a problem, since it is sent only once.
 
-    Only the first `keep` messages and problems are kept, which is what a preview of a long file shows.
+    Only the first `keep` messages and problems are kept, enough for the preview of a long file.
     """
     result = Filled()
     seen: dict[str, int] = {}
@@ -243,14 +244,14 @@ def _plain(name: str) -> str:
 
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
-"""The largest file that a batch is made of."""
+"""The largest file, in bytes."""
 KEPT = timedelta(days=1)
 MOST_FILES = 10
-"""Files of one tenant that wait for their start; a newer one replaces the oldest."""
+"""Most files of a tenant that wait for their start. A newer one replaces the oldest."""
 
 
 def store_file(*, tenant_id: UUID, environment: str, name: str, content: bytes) -> BatchFile:
-    """Keep an uploaded file. Raises UnreadableFileError when no batch can be made of it."""
+    """Store an uploaded file. Raises UnreadableFileError when it cannot become a batch."""
     read_table(content)
     with transaction.atomic():
         stored = BatchFile.objects.create(
@@ -270,14 +271,14 @@ def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
 
 
 def table_of(stored: BatchFile) -> Table:
-    """The content of a file that no batch was made of yet. Raises Conflict afterwards."""
+    """The content of a file that has no batch yet. Raises Conflict once it has one."""
     if stored.batch_id is not None:
         raise Conflict("This file was sent already.")
     return read_table(bytes(stored.content))
 
 
 def filled_file(stored: BatchFile, template: MessageTemplate, mapped: Mapped) -> Filled:
-    """The file's rows as messages of a template. Raises CannotBeFilled or Conflict."""
+    """Fill a template with the file's rows. Raises CannotBeFilled or Conflict."""
     wanted = parameters.parameters_of(orjson.loads(template.document))
     return filled(table_of(stored), wanted, mapped)
 
@@ -290,9 +291,9 @@ def start_batch(
     mapped: Mapped,
     skip_opted_out: bool = False,
 ) -> Batch | None:
-    """Make the batch of a file; None when it was made before (`batch_id` says which).
+    """Create the batch of a file. None when it exists already (`batch_id` names it).
 
-    Raises what `lifecycle.create` raises, CannotBeFilled, or Conflict when no row can be sent.
+    Raises the errors of `lifecycle.create`, CannotBeFilled, and Conflict when no row can be sent.
     """
     with transaction.atomic():
         locked = BatchFile.objects.select_for_update().get(pk=stored.pk)
@@ -317,7 +318,7 @@ def start_batch(
 
 
 def row_numbers_of(batch_id: UUID) -> Sequence[int] | None:
-    """The file's row of each of the batch's messages; None for a batch that was made of no file."""
+    """The row number in the file of each message. None for a batch without a file."""
     return BatchFile.objects.filter(batch_id=batch_id).values_list("row_numbers", flat=True).first()
 
 
@@ -327,11 +328,11 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The rows, the names of the columns first; the last column is where the message was in what was sent."""
+    """The names of columns, then the rows. The last column is the message's position in the sent batch."""
     name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}
-    # Tuples of texts alone: the garbage collector does not follow them.
+    # Tuples of texts, because the garbage collector does not track them.
     found = [
         (*_in_columns(places, values), *tail, str(place_of(idx)))
         for chunk in _chunks(batch)
@@ -344,9 +345,9 @@ def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
 
 
 def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
-    """How people count a batch's messages: the name of the count, and the count of an item's `idx`.
+    """How to number a batch's messages for people: a label, and the number of an item by its `idx`.
 
-    Of a batch from a file it is the row that the spreadsheet shows, else the message from 1 on.
+    For a batch from a file this is the row in the spreadsheet, otherwise the position counted from 1.
     """
     rows_of_file = row_numbers_of(batch_id)
     if rows_of_file is None:
@@ -355,12 +356,12 @@ def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
 
 
 def error_of(response: bytes | None) -> dict[str, Any]:
-    """The `error` of a failed item's answer."""
+    """The `error` in a failed item's answer."""
     return member(object_in(response or b""), "error")
 
 
 def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Values at the places of their columns; a name that has none yet gets the next."""
+    """Place values in the columns of their names. A new name gets the next column."""
     for name in values:
         places.setdefault(name, len(places))
     return tuple([values.get(name, "") for name in places])

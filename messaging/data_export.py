@@ -1,11 +1,11 @@
-"""Exports of data: everything that is stored of one customer, or of a whole account, as lines of JSON.
+"""Exports of data: everything stored about one customer, or in a whole account, as lines of JSON.
 
-`{"kind": …, "data": {…}}` in each line: the business, its numbers, endpoints and templates, then opt-outs, messages
-that wait for their time, the events, each exactly as webhooks deliver it, and the message log with the ads that
-messages came from, both the newest first. Of an event whose body is past retention or erased the line has what its
-row still says. Secrets are in no file.
+Each line is `{"kind": …, "data": {…}}`. The order is: business, numbers, endpoints, templates, opt-outs, scheduled
+messages, events, message log. Events are exactly as webhooks deliver them; an event whose body is past retention or
+erased has only the fields of its row. The message log includes the ads behind messages. Events and messages start
+with the newest. No file has secrets.
 
-The file is written in the background by `console/exports.py`, kept for days, and deleted when a customer's data is
+`console/exports.py` writes the file in the background. It is kept for days, and deleted when a customer's data is
 erased.
 """
 
@@ -43,13 +43,13 @@ KINDS = (ACCOUNT, CUSTOMER)
 JSON_LINES = "application/x-ndjson"
 Row = TypeVar("Row", Event, Message)
 PAGE = 500
-"""Events whose bodies are in memory at once."""
+"""How many events have their bodies in memory at once."""
 
 
 def request(
     *, tenant_id: UUID, environment: str, customer_id: str | None, user_id: int | None, actor: Actor
 ) -> Export:
-    """Ask for a file of one customer's data, or of the whole account. Raises Conflict while one is being written."""
+    """Request a file with one customer's data or the whole account. Raises Conflict while another is being written."""
     try:
         with transaction.atomic():
             export = Export.objects.create(
@@ -106,7 +106,7 @@ def _account(tenant_id: UUID, environment: str) -> Iterator[bytes]:
 
 
 def _marks(export: Export, names: Names | None) -> Iterator[bytes]:
-    """Opt-outs, and messages that wait for their time."""
+    """Opt-outs and scheduled messages."""
     scope: dict[str, Any] = {"tenant_id": export.tenant_id, "environment": export.environment}
     for opt_out in opt_outs.opted_out(**scope).filter(_of(names)).order_by("id").iterator():
         yield _line("opt_out", OptedOutCustomerOut(opt_out).data)
@@ -122,7 +122,7 @@ def _of(names: Names | None) -> Q:
 
 
 def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
-    """Rows from the newest on, some at a time."""
+    """Rows from the newest on, in portions."""
     page = list(rows.order_by("-id")[:PAGE])
     while page:
         yield page
@@ -139,7 +139,7 @@ def _events(export: Export, names: Names | None) -> Iterator[bytes]:
 
 
 def _head(event: Event) -> object:
-    """What the row of an event without a body says."""
+    """The fields of an event whose body is gone."""
     event.payload_available, event.delivery_counts = False, {}
     return {name: value for name, value in EventOut(event).data.items() if name != "deliveries"}
 
@@ -149,7 +149,7 @@ def _line(kind: str, data: object) -> bytes:
 
 
 def file_of(export: Export) -> StreamingHttpResponse:
-    """The file of any export that is written, part by part."""
+    """Write the file of an export part by part."""
     is_json = export.kind in KINDS
     parts = ExportPart.objects.filter(export=export).order_by("place").values_list("pk", flat=True)
     content_type = JSON_LINES if is_json else "text/csv; charset=utf-8"

@@ -1,4 +1,6 @@
-"""`/v1/customers/{customer_id}/data`, `/v1/erasures*` and `/v1/exports*`: what the law lets a customer ask for."""
+"""`/v1/customers/{customer_id}/data`, `/v1/erasures*` and `/v1/exports*`: what data-protection law lets a customer
+demand.
+"""
 
 import re
 from typing import Any, ClassVar

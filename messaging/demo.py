@@ -1,8 +1,8 @@
-"""The demo data of `make run`: made over the service's own API, as a customer would, and safe to repeat.
+"""The demo data of `make run`, created through the service's own API, as a tenant would. Safe to repeat.
 
-A staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook endpoint
-on the simulator's inbox. The account of the number is the tenant's sandbox, so that `/v1/test/*` makes no second
-one. `ready.json` holds what a script needs to use them.
+It has a staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook
+endpoint at the simulator's inbox. The number's account is the tenant's sandbox, so `/v1/test/*` creates no second
+one. `ready.json` holds the data that scripts need.
 """
 
 import json
@@ -27,18 +27,18 @@ PHONE_NUMBER_ID = "200300400500600"
 DISPLAY_PHONE_NUMBER = "919800000001"
 INBOX = "demo"
 WA_ID = "919812345678"
-"""The customer of the first request that `make run` prints."""
+"""The customer in the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 STARTED_BEFORE_SECONDS = 3_600
-"""For so long after the start the first request still finds the window open."""
+"""How long after the start the window must still be open for that request."""
 
 
 class DemoError(Exception):
-    """A step was refused; the message says which, and what was answered."""
+    """A step failed. The message names it, with the answer."""
 
 
 def make(ready_path: Path) -> dict[str, str]:
-    """Make what is missing, write `ready.json` (readable by its owner alone) and return it."""
+    """Create what is missing, write `ready.json` (readable by its owner alone) and return its content."""
     before = _read(ready_path)
     tenant = Tenant.objects.filter(created_via="demo").first() or Tenant.objects.create(
         name=TENANT_NAME,
@@ -81,7 +81,7 @@ class _Customer:
         self.api_key = api_key
 
     def connect_number(self, waba_id: str) -> None:
-        """The number, on the account `waba_id` unless an earlier start connected it on another."""
+        """Connect the number to the account `waba_id`, unless an earlier start connected it to another."""
         numbers = self._gateway("GET", "/v1/numbers")["data"]
         connected = next((row for row in numbers if row["phone_number_id"] == PHONE_NUMBER_ID), None)
         if connected:
@@ -109,7 +109,7 @@ class _Customer:
             )
 
     def verify_endpoint(self) -> None:
-        """An endpoint on the inbox. The inbox gets the secret, so that it can show the signature verified."""
+        """Create an endpoint at the inbox. The inbox gets the secret and can show that signatures are valid."""
         url = f"{settings.SANDBOX_GRAPH_URL}/inbox/{INBOX}"
         inbox = f"/sim/inboxes/{INBOX}"
         endpoints = self._gateway("GET", "/v1/webhooks")["data"]
@@ -122,8 +122,8 @@ class _Customer:
             self._simulator("PUT", inbox, {"secrets": [rotated["secret"]]})
 
     def be_written_to(self) -> None:
-        """A customer who wrote within the last 24 hours: the first request that is printed sends this one a text."""
-        # The simulator is asked: one that was killed has forgotten what the gateway knows.
+        """Ensure a message from the customer within the last 24 hours, so that the printed request may send a text."""
+        # Ask the simulator, because a restarted one no longer has the messages that the gateway knows.
         known = self._simulator("GET", f"/sim/messages?customer={WA_ID}&limit=100")["data"]
         a_day_ago = now().timestamp() - WINDOW.total_seconds() + STARTED_BEFORE_SECONDS
         if not any(each["direction"] == "inbound" and each["timestamp"] > a_day_ago for each in known):
@@ -151,7 +151,7 @@ def _api_key(tenant: Tenant, before: str) -> str:
 
 
 def _password(before: str, email: str, create: Callable[..., User], **fields: Any) -> str:
-    """The password of a person of the demo, who is made where there is none: the one before, if it still works."""
+    """The password of a demo user, who is created if missing. The former password is kept if it still works."""
     user = User.objects.filter(email=email).first()
     if user is not None and before and user.check_password(before):
         return before

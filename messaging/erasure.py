@@ -1,13 +1,14 @@
-"""Erasure of one customer's data at a tenant's request, in both environments, with a receipt that names what went.
+"""Erasure of one customer's data at a tenant's request, in both environments. The receipt counts what was erased.
 
-The request is stored and worked on in the background; running it twice does no harm. What goes: bodies of events and
-notifications, the customer's ids and the ids of messages in the log and in deliveries, answers that are kept of
-batches, scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name
-the customer. What stays are rows that name nobody, so analytics and the ledger keep their counts. The request log holds
-no bodies.
+The request is stored and processed in the background; processing it twice does no harm. Erased are: bodies of events
+and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of batches,
+scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name the
+customer. Rows that name nobody stay, so analytics and the ledger keep their counts. The request log never holds
+bodies.
 
-Until it is done the customer's id is encrypted; afterwards a keyed hash is left. The hash is logged too: after a
-restore of an older backup, `manage.py expunge --again` finds by it whose data has to go once more.
+Until the erasure is done, the customer's id is stored encrypted; afterwards only a keyed hash is left. The hash is
+also logged. After a restore of an older backup, `manage.py expunge --again` uses it to find the customers to erase
+again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -41,13 +42,13 @@ from webhooks.models import Event
 log = structlog.get_logger(__name__)
 
 LEASE = timedelta(minutes=30)
-"""Of the worker that runs an erasure; after it another one begins again."""
+"""The lease of the worker that runs an erasure. After it, another worker starts over."""
 RUN = "messaging.tasks.erase_customers"
 MEDIA = ("audio", "document", "image", "sticker", "video")
-"""Members of a message that hold the id of a media."""
+"""Members of a message that contain the id of a media."""
 EXPORTS_WITH_CUSTOMERS = ("messages", "customer", "account")
 ERASED_ANSWER = b'{"erased":true}'
-"""What a repeated Idempotency-Key is answered with: the message is not sent again, and its answer is gone."""
+"""The answer to a repeated Idempotency-Key whose stored answer was erased. The message is not sent again."""
 
 _ERASE_ANSWERS = """
 UPDATE messaging_idempotencyrecord SET body = %(erased)s
@@ -58,7 +59,7 @@ WHERE tenant_id = %(tenant_id)s AND status IS NOT NULL AND body <> %(erased)s
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The ids of one customer: phone numbers as WhatsApp has them, and business-scoped user ids."""
+    """The ids of one customer: phone numbers in WhatsApp's form, and business-scoped user ids."""
 
     wa_ids: frozenset[str]
     user_ids: frozenset[str]
@@ -75,17 +76,17 @@ class Names:
 
     @property
     def condition(self) -> Q:
-        """The rows that name the customer, of a table with `wa_id` and `user_id`."""
+        """The condition for the customer's rows in a table with `wa_id` and `user_id`."""
         return Q(wa_id__in=self.wa_ids) | Q(user_id__in=self.user_ids)
 
 
 def hash_of(tenant_id: UUID, customer_id: str) -> str:
-    """The keyed hash that names a customer of a tenant in receipts and logs."""
+    """The keyed hash that stands for a customer of a tenant in receipts and logs."""
     return salted_hmac("erasure", f"{tenant_id}:{customer_id}", algorithm="sha256").hexdigest()
 
 
 def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
-    """Store a request to erase a customer, by wa_id or user_id; one that is still open is returned again."""
+    """Store a request to erase a customer, by wa_id or user_id. Returns the existing request if one is still open."""
     customer_id = customer_id.removeprefix("+")
     with transaction.atomic():
         erasure, is_new = Erasure.objects.get_or_create(
@@ -95,7 +96,7 @@ def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
             defaults={"customer_id": customer_id},
         )
         if is_new:
-            # Whose data it was is exactly what must not be written down.
+            # The audit entry must not name the customer whose data is erased.
             actor.record(
                 "customer.erase", tenant_id=tenant_id, target_type="erasure", target_id=str(erasure.pk)
             )
@@ -112,9 +113,9 @@ def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
 
 
 def run_open() -> int:
-    """Run the erasures that nobody runs. Called after a request and every minute by beat. Returns how many.
+    """Run the erasures that no worker runs. Called after a request, and every minute by beat. Returns how many.
 
-    One tenant's failure stops no other.
+    An error at one tenant does not affect the others.
     """
     ran = 0
     for erasure_id in Erasure.objects.filter(_idle()).order_by("id").values_list("pk", flat=True):
@@ -132,7 +133,7 @@ def _idle() -> Q:
 
 
 def _run(erasure_id: UUID) -> bool:
-    """Erase, then complete the receipt, unless another worker does."""
+    """Erase, then complete the receipt, unless another worker has the erasure."""
     lease = now() + LEASE
     if not Erasure.objects.filter(_idle(), pk=erasure_id).update(leased_until=lease):
         return False
@@ -146,7 +147,7 @@ def _run(erasure_id: UUID) -> bool:
 
 
 def names_of(tenant_id: UUID, customer_id: str) -> Names:
-    """All ids of a customer that events and opt-outs name together with the given one."""
+    """All ids of a customer that occur with the given id in events and opt-outs."""
     given, other = ("wa_id", "user_id") if customer_id.isdigit() else ("user_id", "wa_id")
     linked = {
         value
@@ -162,7 +163,7 @@ def names_of(tenant_id: UUID, customer_id: str) -> Names:
 
 
 def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
-    """Erase what the flows hold of a customer. Returns how many of each went."""
+    """Erase what the message flows store about a customer. Returns the counts by kind."""
     media = _media(tenant_id, names)
     numbers = PhoneNumber.objects.for_tenant(tenant_id).values_list("phone_number_id", flat=True)
     conversations = [key_of(number, name) for number in numbers for name in names.all]
@@ -187,7 +188,7 @@ def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
 
 
 def _media(tenant_id: UUID, names: Names) -> set[str]:
-    """The ids of the media in a customer's messages, while their bodies are still there."""
+    """The ids of media in a customer's messages, read before their bodies are deleted."""
     rows = events.remaining(tenant_id).filter(names.condition)
     found: set[str] = set()
     for some in events.in_batches(rows):
@@ -208,7 +209,7 @@ def _media_in(value: Any) -> Iterator[str]:
 
 
 def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
-    """Cancel the messages that wait for their time: those to a customer, or all of a tenant."""
+    """Cancel scheduled messages: those to a customer, or all of a tenant."""
     cancelled = 0
     waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED)
     for message in waiting.iterator():
@@ -217,23 +218,23 @@ def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
                 schedule.cancel(message)
                 cancelled += 1
             except Conflict:
-                continue  # its time came meanwhile
+                continue  # it became due meanwhile
     return cancelled
 
 
 def _erase_answers(tenant_id: UUID, names: Names) -> int:
-    """Erase the answers of Idempotency-Keys that name a customer; the keys stay, so nothing is sent twice."""
+    """Erase the stored answers of Idempotency-Keys that name a customer. The keys stay, so nothing is sent twice."""
     quoted = [orjson.dumps(name) for name in names.all]
     with connection.cursor() as cursor:
         cursor.execute(_ERASE_ANSWERS, {"tenant_id": tenant_id, "names": quoted, "erased": ERASED_ANSWER})
         return int(cursor.rowcount)
 
 
-# --- After a restore: whose data was erased since the backup is known by the hashes of the log alone.
+# --- After a restore, the hashes in the log are the only record of erasures since the backup.
 
 
 def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
-    """Request the erasure of those customers of a tenant whose hashes these are. Returns how many were found."""
+    """Request erasures of those customers of a tenant whose hash is given. Returns how many were found."""
     rows = events.remaining(tenant_id)
     found = 0
     for column in ("wa_id", "user_id"):
@@ -244,14 +245,14 @@ def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
     return found
 
 
-# --- What the message flows hold of a tenant that closes: its open batches, its scheduled messages, and the contents
-# of its events.
+# --- What the message flows store of a tenant that closes its account: open batches, scheduled messages, contents of
+# events.
 
 
 def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[str, int]:
     """Receiver of `tenants.signals.tenant_closing`: cancel open batches and scheduled messages.
 
-    Delete the contents of events if asked. Returns how many of each ended.
+    Deletes the contents of events if asked. Returns the counts by kind.
     """
     batches = 0
     for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):

@@ -1,4 +1,4 @@
-"""Files that callers upload in multipart forms: the checks that media and template samples share."""
+"""Files uploaded in multipart forms: checks for media and template samples."""
 
 import mimetypes
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from rest_framework.request import Request
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
-"""The largest file of media, or sample of a template's header."""
+"""The largest media file or header sample, in bytes."""
 MAX_REQUEST_BYTES = MAX_FILE_BYTES + 1024 * 1024
-"""The file and the form around it."""
+"""The largest form with such a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A checked file of a multipart form, still to be read."""
+    """A checked file of a multipart form, not read yet."""
 
     content: IO[bytes]
     length: int
@@ -32,9 +32,9 @@ def form_of(request: Request) -> dict[str, str]:
 
 
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
-    """The form's file. Raises InvalidRequest.
+    """Check the file in the form. Raises InvalidRequest.
 
-    Its media type is the field `type`, else what the part says, else the type of its file name.
+    Its media type is the field `type`, else the type of the part, else the type of the file name.
     """
     file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:

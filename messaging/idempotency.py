@@ -1,8 +1,8 @@
 """Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decision "Messages").
 
-The record of a first use is committed before the upstream call begins, so of two requests at once one sends and the
-other gets an error that says so. An earlier use is looked up before any validation. What certainly was not sent
-is not stored.
+The record of the first use is committed before the upstream call begins. So of two concurrent requests one sends, and
+the other gets an error. An earlier use is looked up before any validation. A send that certainly did not go out
+leaves no record.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ STORED_HEADERS = ("Content-Type", "X-Service-Error-Source", "Retry-After", "WWW-
 
 _KEY = re.compile(r"[!-~]{1,255}")
 
-# One statement decides who owns the key: a new row, or the take-over of one whose 24 hours are over.
+# One statement claims the key: it inserts a row, or takes over a row older than 24 hours.
 _BEGIN = """
 INSERT INTO messaging_idempotencyrecord (tenant_id, environment, key, path, body_hash, started_at, headers)
 VALUES (%s, %s, %s, %s, %s, now(), '{}')
@@ -84,7 +84,7 @@ class DifferentBody(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """One request's use of a key."""
+    """The use of a key by one request."""
 
     tenant_id: UUID
     environment: str
@@ -94,11 +94,11 @@ class KeyUse:
 
 
 Earlier = Reply | ServiceError
-"""What an earlier use of a key answers a request with: its stored reply, or the error that says why there is none."""
+"""What a request gets after an earlier use of its key: the stored reply, or an error."""
 
 
 def key_use(header: str | None, *, tenant_id: UUID, environment: str, path: str, raw: bytes) -> KeyUse | None:
-    """The use that a request makes of a key, if it names one. Raises InvalidRequest for one that is no key."""
+    """The key that a request uses; None without the header. Raises InvalidRequest for an invalid key."""
     if header is None:
         return None
     if not _KEY.fullmatch(header):
@@ -107,16 +107,16 @@ def key_use(header: str | None, *, tenant_id: UUID, environment: str, path: str,
 
 
 def body_hash(raw: bytes) -> bytes:
-    """The hash of a JSON body: the order of members does not count; all else does.
+    """The hash of a JSON body, independent of the order of members.
 
-    Numbers count as they are written and a repeated member each time, so no two different messages have one hash.
+    Numbers are hashed as written, and repeated members each time, so different messages never have the same hash.
     """
     value = json.loads(raw, object_pairs_hook=_members, parse_int=_number, parse_float=_number)
     return hashlib.sha256(orjson.dumps(value)).digest()
 
 
 def earlier(use: KeyUse) -> Statements[Earlier | None]:
-    """What an earlier use of the key answers; None when there is none."""
+    """Look up an earlier use of the key. Returns its reply or an error; None without an earlier use."""
     patience = 2 * settings.UPSTREAM_TIMEOUT_MS / 1000
     rows = yield _EARLIER, [patience, use.tenant_id, use.environment, use.key, WINDOW.total_seconds()]
     if not rows:
@@ -127,7 +127,7 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
     if status is not None:
         return Reply(status, {**orjson.loads(headers), "Idempotent-Replayed": "true"}, bytes(body))
     if is_overdue:
-        # The process of the first use has ended: its outcome is unknown, and it is not repeated.
+        # The first use's process has ended, so the outcome is unknown, and the send is not repeated.
         return MetaUnreachable(
             "The first request with this Idempotency-Key was interrupted: its message may have been sent.",
             hint="Wait for its message.status event before you send it again, with a new key.",
@@ -137,19 +137,19 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
 
 
 def beginning(use: KeyUse) -> Statements[Earlier | None]:
-    """Own the key (None), or learn what an earlier use answers."""
+    """Claim the key (None), or return the reply or error of the earlier use."""
     owned = yield (
         _BEGIN,
         [use.tenant_id, use.environment, use.key, use.path, use.body_hash, WINDOW.total_seconds()],
     )
     if owned:
         return None
-    # No row here: the other use was released between the two statements, and may be repeated.
+    # No row: the earlier use was released between the two statements. The caller may repeat.
     return (yield from earlier(use)) or InProgress()
 
 
 def completing(use: KeyUse, reply: Reply) -> Statements[None]:
-    """Store the outcome of a use that `beginning` owned."""
+    """Store the reply of a use that `beginning` claimed."""
     headers = {name: reply.headers[name] for name in STORED_HEADERS if name in reply.headers}
     yield (
         _COMPLETE,
@@ -158,7 +158,7 @@ def completing(use: KeyUse, reply: Reply) -> Statements[None]:
 
 
 def releasing(use: KeyUse) -> Statements[None]:
-    """Release a use that `beginning` claimed and that certainly sent nothing: the next one may send."""
+    """Release a key that `beginning` claimed, after a send that certainly did not go out. The next request may send."""
     yield _RELEASE, [use.tenant_id, use.environment, use.key]
 
 

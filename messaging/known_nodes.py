@@ -1,11 +1,11 @@
-"""Nodes of the Graph API that are a tenant's: numbers, accounts and templates, what their answers and notifications
-named (flows, groups, catalogs, sign-up links), and media.
+"""Nodes of the Graph API that belong to a tenant: numbers, accounts and templates; nodes from answers and
+notifications (flows, groups, catalogs, sign-up links); and media.
 
-An id that was never named is nobody's: no id is tried upstream to see whose it is, since a token may open the
-accounts of several businesses.
+An id that is not recorded belongs to nobody. Ids are never tried at Meta to find their owner, because one token may
+have access to the accounts of several businesses.
 
-The number of a media is recorded when a message brings it or it is uploaded: the upstream answers for a media only
-when it is asked with its number. Without it a tenant's numbers would have to be asked one after the other.
+The number of a media is recorded when a message brings the media, or at its upload. Meta answers for a media only
+with its number, so without the record every number of the tenant would have to be tried.
 """
 
 import re
@@ -30,9 +30,9 @@ NAMED_BY = {
     "signups": "signup",
     "template_groups": "template group",
 }
-"""Edges of an account or number whose answers name nodes, and the kind of those nodes."""
+"""Edges of an account or number whose answers contain nodes, with the kind of those nodes."""
 NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
-"""Digits; a group's id may be the base64 of `capi_group:…`."""
+"""Ids are digits; a group's id may be the base64 of `capi_group:…`."""
 
 _RECORD_NODES = """
 INSERT INTO messaging_knownnode (tenant_id, environment, node_id, kind, waba_id, noted_at)
@@ -46,7 +46,7 @@ WHERE messaging_knownnode.waba_id <> excluded.waba_id
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One of the tenant's own objects, with the account whose token opens it."""
+    """An object of the tenant, with the account whose token has access to it."""
 
     id: str
     account: BusinessAccount
@@ -55,7 +55,7 @@ class Node:
 
 
 class Named(NamedTuple):
-    """A node that an answer or a notification named."""
+    """A node that occurred in an answer or a notification."""
 
     tenant_id: UUID
     environment: str
@@ -65,7 +65,7 @@ class Named(NamedTuple):
 
 
 def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None:
-    """The tenant's node of that id in an environment; None for every other id."""
+    """The tenant's node with this id in an environment; None if there is none."""
     numbers = PhoneNumber.objects.for_tenant(tenant_id).select_related("account")
     number = numbers.filter(phone_number_id=node_id, environment=environment).first()
     if number is not None:
@@ -84,7 +84,7 @@ def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None
 
 
 def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
-    """Note the nodes that the answer of an account's or number's edge names."""
+    """Record the nodes in the answer of an account's or number's edge."""
     kind = NAMED_BY.get(edge or "")
     if kind is not None:
         run(
@@ -98,7 +98,7 @@ def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str,
 
 
 def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str) -> Iterable[Named]:
-    """The groups and flows that a change of a tenant's account names."""
+    """The groups and flows in a change of a tenant's account."""
     value = change.value or {}
     if change.field == "flows":
         found = [("flow", value.get("flow_id"))]
@@ -114,13 +114,13 @@ def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str)
 
 
 def record_nodes(named: Collection[Named]) -> Statements[None]:
-    """The statement that notes nodes; none when there are none, as in nearly every notification."""
+    """The statement that records nodes. No statement for no nodes, as with nearly every notification."""
     if named:
         yield _RECORD_NODES, [list(column) for column in zip(*sorted(set(named)), strict=True)]
 
 
 def _ids_in(answer: Mapping[str, Any], edge: str) -> list[str]:
-    """The id of what was made, and those of a list; groups come as an object around their list."""
+    """The id of a new object, or the ids in a list. The list of groups is nested in another object."""
     data = answer.get("data")
     rows = data.get(edge) if isinstance(data, dict) else data
     ids = [answer.get("id"), *(row.get("id") for row in _rows(rows))]
@@ -134,7 +134,7 @@ def _rows(rows: Any) -> list[dict[str, Any]]:
 MEDIA_KEPT = timedelta(days=31)
 """The upstream keeps uploaded media for 30 days and received media for less (upstream fact 1.2)."""
 SHORTEST_LIFE = timedelta(days=7)
-"""Received media live 7 days at the upstream, uploads 30 (upstream fact 1.2)."""
+"""Meta keeps received media for 7 days, uploads for 30 (upstream fact 1.2)."""
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
@@ -152,7 +152,7 @@ ON CONFLICT (tenant_id, environment, media_id) DO UPDATE SET deleted_at = now()
 
 
 class Media(NamedTuple):
-    """A media with the number that it belongs to."""
+    """A media with its number."""
 
     tenant_id: UUID
     environment: str
@@ -161,7 +161,7 @@ class Media(NamedTuple):
 
 
 def media_ids(change: Change) -> Iterable[str]:
-    """The ids of the media in a change's inbound messages, and in those sent from the WhatsApp Business app."""
+    """The ids of media in a change: in inbound messages, and in those sent from the WhatsApp Business app."""
     value = change.value or {}
     messages = value.get("messages") or value.get("message_echoes")
     for message in messages if isinstance(messages, list) else []:
@@ -174,18 +174,18 @@ def media_ids(change: Change) -> Iterable[str]:
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:
-    """The statement that notes media; none when there are none, as in nearly every notification."""
+    """The statement that records media. No statement for no media, as with nearly every notification."""
     if media:
         yield _RECORD_MEDIA, [list(column) for column in zip(*sorted(set(media)), strict=True)]
 
 
 def record_media_deletion(media: Media) -> Statements[None]:
-    """The statement that notes that a media was deleted upstream with this API."""
+    """The statement that records that a media was deleted at Meta through this API."""
     yield _RECORD_DELETION, list(media)
 
 
 def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
-    """What is known of a media that the upstream does not have."""
+    """Why Meta may not have a media, as far as it is known."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     media = rows.first()
     if media is None:
@@ -196,11 +196,11 @@ def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
 
 
 def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str | None:
-    """The phone_number_id of a media that was noted."""
+    """The phone_number_id of a recorded media."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     return rows.values_list("phone_number_id", flat=True).first()
 
 
 def prune_media() -> int:
-    """Prune media that Meta stores no longer. Returns the number of rows."""
+    """Prune records of media that Meta has deleted by now. Returns the number of rows."""
     return delete_before(KnownMedia, "noted_at", now() - MEDIA_KEPT)

@@ -21,16 +21,16 @@ from tenants.models import ApiKey, Tenant
 
 
 class TemplateMirror(models.Model):
-    """How current the mirror of one account's templates is, and when it is read again."""
+    """How current the mirror of an account's templates is, and when it is read again."""
 
     account = models.OneToOneField(
         BusinessAccount, on_delete=models.CASCADE, primary_key=True, related_name="template_mirror"
     )
     next_sync_at = models.DateTimeField(default=now)
-    """When it is due. A claimed sync moves it to the end of its lease, so that a crash makes it due again."""
+    """When the next read is due. A claim moves this to the end of its lease, so after a crash the read is due again."""
     failures = models.PositiveSmallIntegerField(default=0)
     read_at = models.DateTimeField(null=True, blank=True)
-    """When the newest list that was stored here began to be read: an older one changes nothing."""
+    """When the read of the newest stored list began. Older lists are ignored."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["next_sync_at"], name="template_mirror_by_sync")]
@@ -41,30 +41,30 @@ class TemplateMirror(models.Model):
 
 class MessageTemplateQuerySet(models.QuerySet["MessageTemplate"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own templates, without those that are deleted."""
+        """The tenant's templates, without deleted ones."""
         return self.filter(tenant_id=tenant_id, deleted_at__isnull=True)
 
 
 class MessageTemplate(models.Model):
-    """One language of a message template, as the upstream last described it."""
+    """One language of a message template, as Meta last described it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     account = models.ForeignKey(BusinessAccount, on_delete=models.CASCADE, related_name="templates")
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     template_id = models.CharField(max_length=64)
-    """The upstream's id."""
+    """Meta's id."""
     name = models.CharField(max_length=512)
     language = models.CharField(max_length=32)
-    """With an underscore (`en_US`), however the upstream wrote it."""
+    """With an underscore (`en_US`), whichever form Meta used."""
     status = models.CharField(max_length=32)
     category = models.CharField(max_length=32)
     document = models.TextField()
-    """The upstream's object as JSON text: its members in its order, which a jsonb column would not keep."""
+    """Meta's object as JSON text. A jsonb column would not keep the order of members."""
     changed_at = models.DateTimeField()
-    """The time of the last update that was stored. A read of the upstream that began earlier does not overwrite it."""
+    """The time of the last stored update. A read that began earlier does not overwrite it."""
     deleted_at = models.DateTimeField(null=True, blank=True)
-    """Deleted by a command or an event; the row goes once a later list no longer has it."""
+    """When a command or an event deleted it. The row is removed once a later list lacks it."""
 
     objects = MessageTemplateQuerySet.as_manager()
 
@@ -82,7 +82,7 @@ class MessageTemplate(models.Model):
 
 
 class KeptNotification(models.Model):
-    """A signed notification that became no tenant's event: unroutable or malformed. Kept for 30 days, never lost."""
+    """A signed notification that became no event: unroutable or malformed. Stored for 30 days."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     received_at = models.DateTimeField(default=now, editable=False)
@@ -100,10 +100,10 @@ class KeptNotification(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """One use of an Idempotency-Key: made before the upstream call begins, completed with its outcome.
+    """One use of an Idempotency-Key: inserted before the upstream call begins, completed with the outcome.
 
-    A record without an answer is running, or was interrupted: then its outcome is unknown and it is never sent
-    again (decision "Messages").
+    A record without an answer is in progress or was interrupted. After an interruption the outcome is unknown, and
+    the message is never sent again (decision "Messages").
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "key")
@@ -125,7 +125,7 @@ class IdempotencyRecord(models.Model):
 
 
 class KnownMedia(models.Model):
-    """The number that a media belongs to. Written and read by `known_nodes.py`."""
+    """The number to which a media belongs. Written and read by `known_nodes.py`."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "media_id")
     tenant_id = models.UUIDField()
@@ -134,7 +134,7 @@ class KnownMedia(models.Model):
     phone_number_id = models.CharField(max_length=64)
     noted_at = models.DateTimeField(default=now)
     deleted_at = models.DateTimeField(null=True)
-    """When it was deleted upstream with this API."""
+    """When the media was deleted at Meta through this API."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["noted_at"], name="known_media_by_age")]
@@ -144,7 +144,7 @@ class KnownMedia(models.Model):
 
 
 class KnownNode(models.Model):
-    """A node of the Graph API that an answer or a notification named as the tenant's: a flow, a group, a catalog.
+    """A node of the Graph API found in an answer or a notification for the tenant: a flow, a group, a catalog.
 
     Written and read by `known_nodes.py`.
     """
@@ -155,7 +155,7 @@ class KnownNode(models.Model):
     node_id = models.CharField(max_length=255)
     kind = models.CharField(max_length=16)
     waba_id = models.CharField(max_length=64)
-    """The account whose token opens it."""
+    """The account whose token has access to it."""
     noted_at = models.DateTimeField(default=now)
 
     def __str__(self) -> str:
@@ -164,16 +164,16 @@ class KnownNode(models.Model):
 
 class BatchQuerySet(models.QuerySet["Batch"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own batches."""
+        """The tenant's batches."""
         return self.filter(tenant_id=tenant_id)
 
 
 class Batch(models.Model):
-    """Messages of one number that are sent at the number's pace (specification 2).
+    """Messages that one number sends at its pace (specification 2).
 
-    Written by `batches/lifecycle.py` (creation, cancel, retry) and `batches/held_batch.py` (why it waits; all while a
-    runner holds it). It is open until `completed_at` is set; `lease_token` names the runner that
-    holds it.
+    Written by `batches/lifecycle.py` (creation, cancel, retry) and `batches/held_batch.py` (the reason for waiting;
+    everything while a runner holds it). It is open until `completed_at` is set. `lease_token` identifies the runner
+    that holds it.
     """
 
     class Status(models.TextChoices):
@@ -198,30 +198,31 @@ class Batch(models.Model):
     failed = models.PositiveIntegerField(default=0)
     rate_per_sec = models.PositiveIntegerField()
     waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
-    """Why nothing of an open batch is sent now; null while it is sent, or has its turn as soon as a runner is free."""
+    """Why an open batch sends nothing now. Null while it is being sent or only waits for a free runner."""
     waiting_since = models.DateTimeField(null=True)
-    """Since when; null for one that is scheduled, which waits for nothing that could go wrong."""
+    """Since when it waits. Null for a scheduled batch, which waits only for its time."""
     send_at = models.DateTimeField(null=True)
-    """Nothing of it is sent before; null for one that goes as soon as it has its turn."""
+    """Nothing is sent before this time. Null for a batch that starts when it has its turn."""
     retries = models.PositiveSmallIntegerField(default=0, db_default=0)
-    """How often its failed items were queued again; makes the events of each round distinct."""
+    """How often its failed items were queued again. Part of the dedupe keys, so each round has its own events."""
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease, or held the last one (`gateway/database/registration.py`)."""
+    """The registered worker that holds the lease or held the last one (`gateway/database/registration.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     body_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
-    """Bytes of all items together, as Meta gets them."""
+    """Bytes of all items together, in the form sent to Meta."""
     messages_hash = models.BinaryField(max_length=32, null=True)
-    """SHA-256 of its messages as the caller wrote them, less white space; null for a batch older than this column."""
+    """SHA-256 of its messages as the caller wrote them, without white space. Null for batches older than this column.
+    """
     customer_hours = models.JSONField(null=True)
-    """It is sent only in these hours (`sending/customer_hours.py`); null for one that goes at any time."""
+    """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
-    """Whether customers who opted out when their turn comes are passed over."""
+    """Whether to skip customers who have opted out when their turn comes."""
     traceparent = models.CharField(max_length=55, null=True)
-    """The span of the request that made it, in the form of W3C Trace Context; null while traces are off."""
+    """The span of the request that created it, in the form of W3C Trace Context. Null while traces are off."""
 
     objects = BatchQuerySet.as_manager()
 
@@ -258,16 +259,17 @@ class Batch(models.Model):
         return ids.encode(ids.BATCH, self.id)
 
     def has_messages(self, messages_hash: bytes) -> bool:
-        """Whether it was made of these messages; of a batch older than the hash nobody knows."""
+        """Whether it was created from these messages. False for batches without a hash."""
         return self.messages_hash is not None and bytes(self.messages_hash) == messages_hash
 
 
 class BatchItem(models.Model):
-    """One message of a batch (specification 2). `body` is what the upstream receives, byte for byte.
+    """One message of a batch (specification 2). `body` is what Meta receives, byte for byte.
 
-    `claimed_by` is the lease of the runner that sends it, set before the message is sent. An item that is claimed and
-    pending while nobody holds that lease was interrupted: it is never sent again. A failed item keeps its body exactly
-    when it was certainly not sent and may succeed later (`POST …/retry`); every other ended item has none.
+    `claimed_by` is the lease of the runner that sends the item, set before the message is sent. An item that is
+    claimed and pending while nobody holds that lease was interrupted, and is never sent again. A failed item keeps
+    its body exactly when it was certainly not sent and may succeed later (`POST …/retry`). All other ended items have
+    none.
     """
 
     class Status(models.TextChoices):
@@ -288,21 +290,22 @@ class BatchItem(models.Model):
     event_id = models.UUIDField(null=True)
     sent_at = models.DateTimeField(null=True)
     message_ref = models.CharField(max_length=255, null=True)
-    """The caller's own name of the message, which the upstream never gets."""
+    """The caller's id of the message, which Meta never gets."""
     first_batch_id = models.UUIDField(null=True)
-    """With `first_idx`: the item that had the `message_ref` before, for which this one was skipped."""
+    """Together with `first_idx`: the item that already had the `message_ref`. This item was skipped because of it."""
     first_idx = models.IntegerField(null=True)
     skip_reason = models.CharField(max_length=20, null=True)
-    """Why it was skipped, where neither the end of the batch nor its `message_ref` says it: `opted_out`."""
+    """Why it was skipped, if neither the end of the batch nor its `message_ref` is the reason: `opted_out`."""
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
 
 
 class MessageReference(models.Model):
-    """A `message_ref` that a batch item has: for 30 days no other item of the tenant and environment is sent with it.
+    """The `message_ref` of a batch item. For 30 days no other item of the tenant and environment is sent with it.
 
-    Only the hash is stored: callers build references of names and phone numbers. Written by `batches/references.py`.
+    Only its hash is stored, because callers build references from names and phone numbers. Written by
+    `batches/references.py`.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "ref_hash")
@@ -322,17 +325,17 @@ class MessageReference(models.Model):
 
 class ScheduledMessageQuerySet(models.QuerySet["ScheduledMessage"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own scheduled messages."""
+        """The tenant's scheduled messages."""
         return self.filter(tenant_id=tenant_id)
 
 
 class ScheduledMessage(models.Model):
     """A single message that is sent at a later time.
 
-    Written by `sending/schedule.py` and, from its claim on, by `batches/scheduled.py`.
+    Written by `sending/schedule.py`, and by `batches/scheduled.py` from its claim on.
 
-    It is claimed (`sending`) before it is sent and never claimed again, so it is sent at most once. One whose claim
-    ran out without a result was interrupted: its outcome is unknown.
+    It is claimed (`sending`) before it is sent and never claimed again, so it is sent at most once. A message whose
+    claim ran out without a result was interrupted; its outcome is unknown.
     """
 
     class Status(models.TextChoices):
@@ -349,9 +352,9 @@ class ScheduledMessage(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.SCHEDULED)
     send_at = models.DateTimeField()
     customer_hours = models.JSONField(null=True)
-    """It is sent only in these hours (`sending/customer_hours.py`); null for one that goes at any time."""
+    """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     body = models.BinaryField()
-    """What the upstream receives, byte for byte; empty once it has ended: the event has it then."""
+    """What Meta receives, byte for byte. Empty once it has ended, because the event then has it."""
     claimed_until = models.DateTimeField(null=True)
     claim = models.UUIDField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True)
@@ -389,15 +392,15 @@ class ScheduledMessage(models.Model):
 
     @property
     def created_at(self) -> datetime:
-        """Exactly the millisecond in the id."""
+        """The creation time, exact to the millisecond, from the id."""
         return ids.created_at(self.id)
 
 
 class FlowEndpoint(models.Model):
-    """Where the data requests of a number's Flows are answered. Written by `flows/endpoints.py`."""
+    """The endpoint that answers the data requests of a number's Flows. Written by `flows/endpoints.py`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    """Part of the public address that WhatsApp calls."""
+    """Part of the public URL that WhatsApp calls."""
     number = models.OneToOneField(PhoneNumber, on_delete=models.CASCADE, related_name="+")
     url = models.CharField(max_length=2048)
     secret = EncryptedTextField(purpose="flow_secret")
@@ -405,13 +408,13 @@ class FlowEndpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="flow_secret", null=True)
     previous_secret_expires_at = models.DateTimeField(null=True)
     private_key = EncryptedTextField(purpose="flow_private_key", null=True)
-    """Of the public key that was uploaded last."""
+    """The private key of the public key that was uploaded last."""
     next_private_key = EncryptedTextField(purpose="flow_private_key", null=True)
-    """While its public key is being uploaded, or may have been."""
+    """A private key whose public key is being uploaded or may have been uploaded."""
     key_uploaded_at = models.DateTimeField(null=True)
     last_request_at = models.DateTimeField(null=True)
     last_error = models.CharField(max_length=30, null=True)
-    """Why the tenant's answer to the last request could not be used; null when it could."""
+    """Why the tenant's last answer could not be used. Null when it could be."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     def __str__(self) -> str:
@@ -419,9 +422,10 @@ class FlowEndpoint(models.Model):
 
 
 class BatchFile(models.Model):
-    """A CSV file that a person uploaded to make a batch of. Written by `csv_batches.py` alone.
+    """A CSV file that a member uploaded for a batch. Written by `csv_batches.py` alone.
 
-    It is emptied when its batch is made, and deleted with the batch; one of which none was made, after a day.
+    Its content is removed when its batch is created, and the row is deleted with the batch. Without a batch it is
+    deleted after a day.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -430,9 +434,9 @@ class BatchFile(models.Model):
     name = models.CharField(max_length=200)
     content = models.BinaryField()
     batch_id = models.UUIDField(null=True)
-    """The batch that was made of it; no foreign key, because batches are pruned by plain SQL."""
+    """Its batch. Not a foreign key, because batches are pruned by plain SQL."""
     row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
-    """The row of the spreadsheet of each message, in their order."""
+    """The spreadsheet's row number of each message, in order."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
@@ -456,7 +460,7 @@ class ReadMark(models.Model):
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     conversation = models.BigIntegerField()
-    """Hash of the number and the customer, so that the row names nobody."""
+    """Hash of the number and the customer, so the row names nobody."""
     through = models.UUIDField()
     """The newest message that was read."""
     read_at = models.DateTimeField(default=now)
@@ -469,9 +473,10 @@ class ReadMark(models.Model):
 
 
 class OptOut(models.Model):
-    """What a customer of a number last said about marketing messages, under one of the customer's ids.
+    """A customer's last word about marketing messages from a number, stored under one of the customer's ids.
 
-    Written by `opt_outs.py`. The two sources are apart: a start word does not undo what the customer set in WhatsApp.
+    Written by `opt_outs.py`. The two sources are stored separately: a start word does not undo what the customer set
+    in WhatsApp.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "phone_number_id", "customer")
@@ -479,9 +484,9 @@ class OptOut(models.Model):
     environment = models.CharField(max_length=4)
     phone_number_id = models.CharField(max_length=255)
     customer = models.CharField(max_length=255)
-    """The wa_id or the user_id: a customer with both has a row for each."""
+    """The wa_id or the user_id. A customer with both has a row for each."""
     id = models.UUIDField()
-    """Made when the customer last opted out or in; the order of lists."""
+    """A new id for each change of state. Lists are in its order."""
     wa_id = models.CharField(max_length=255, null=True)
     user_id = models.CharField(max_length=255, null=True)
     reported_stop = models.BooleanField(default=False)
@@ -489,7 +494,7 @@ class OptOut(models.Model):
     """The preference that Meta reported last, and when the customer set it."""
     wrote_stop = models.BooleanField(default=False)
     wrote_at = models.DateTimeField(null=True)
-    """Whether the last stop or start word that the customer wrote was a stop word, and when."""
+    """Whether the last stop or start word was a stop word, and when the customer wrote it."""
 
     class Meta:
         indexes: ClassVar = [
@@ -505,32 +510,32 @@ class OptOut(models.Model):
 
     @property
     def opted_out_source(self) -> str:
-        """How one who opted out did so."""
+        """How the customer opted out."""
         return "whatsapp" if self.reported_stop else "stop_word"
 
     @property
     def opted_out_at(self) -> datetime | None:
-        """Since when."""
+        """When the customer opted out."""
         return self.reported_at if self.reported_stop else self.wrote_at
 
 
 class ErasureQuerySet(models.QuerySet["Erasure"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own erasures."""
+        """The tenant's erasures."""
         return self.filter(tenant_id=tenant_id)
 
 
 class Erasure(models.Model):
-    """A request to erase one customer's data, then its receipt. Written by `erasure.py`."""
+    """A request to erase one customer's data; later its receipt. Written by `erasure.py`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
-    """Whose data goes; null once it is gone."""
+    """The customer's id, encrypted. Null after the erasure."""
     customer_hash = models.CharField(max_length=64)
-    """Keyed, so that it names nobody."""
+    """A keyed hash of the customer, so the row names nobody."""
     erased = models.JSONField(null=True)
-    """How many of each kind went."""
+    """How many rows of each kind were erased."""
     leased_until = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
 
@@ -551,10 +556,10 @@ class Erasure(models.Model):
 
     @property
     def created_at(self) -> datetime:
-        """Exactly the millisecond in the id."""
+        """The creation time, exact to the millisecond, from the id."""
         return ids.created_at(self.id)
 
     @property
     def status(self) -> str:
-        """`pending` until everything is gone, then `completed`."""
+        """`pending` until everything is erased, then `completed`."""
         return "pending" if self.completed_at is None else "completed"

@@ -1,8 +1,9 @@
 """Pacing of a number's messages: how many a second (specification 8; upstream fact 2.1).
 
-A number has one token bucket in Valkey that every batch and every single send draws from. A single send never waits,
-it is only counted; a batch waits for its turns. A batch's runner also keeps the pace by its own clock, so it holds
-when Valkey is flushed or gone. Throttled by the upstream, a batch halves its pace and climbs back.
+Each number has one token bucket in Valkey, used by its batches and single sends. A single send never waits; it is
+only counted. A batch waits for its turns. A batch's runner also keeps the pace by its own clock, so the pace holds if
+Valkey is flushed or unavailable. When the upstream throttles, a batch halves its pace and then raises it step by
+step.
 """
 
 import threading
@@ -23,18 +24,22 @@ UNKNOWN_RATE = 80
 COEXISTENCE_RATE = 20
 
 LONGEST_DEBT_SECONDS = 1.0
-"""Single sends beyond the pace hold a batch up by no more than this: the upstream refuses them anyway."""
+"""The longest delay that single sends beyond the pace can cause for a batch, in seconds. The upstream refuses such
+sends anyway.
+"""
 AHEAD_SECONDS = 0.04
-"""Turns are taken for this many seconds at a time, and once ahead: what a stalled runner sends late is under 2 % of 5
-seconds."""
+"""Turns are acquired for this many seconds at a time, one portion ahead. What a stalled runner sends late is under 2
+% of 5 seconds.
+"""
 ALONE_SECONDS = 5.0
-"""How long a batch keeps its pace alone after Valkey failed: one that hangs must not slow every turn."""
+"""How long a batch paces itself without Valkey after a failure. Otherwise a Valkey that hangs would delay every turn.
+"""
 HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0
 CLIMB_STEP = 0.1
 SLOWEST = 1 / 16
 SAME_INCIDENT_SECONDS = 1.0
-"""Throttled answers this close together are one incident: those messages were under way at the same time."""
+"""Throttled answers within this time are one incident, because those messages were under way together."""
 
 
 def rate_of(*, throughput_level: str | None, coexistence: bool) -> int:
@@ -47,7 +52,7 @@ _collecting = threading.Lock()
 
 
 def count_send(*, phone_number_id: str, rate: float) -> None:
-    """Count a single send against its number's pace, a moment later; it never waits for its turn or for Valkey."""
+    """Count a single send against its number's pace, a moment later. Never waits for a turn or for Valkey."""
     with _collecting:
         _uncounted[phone_number_id, rate] += 1
         uncounted = _uncounted[phone_number_id, rate]
@@ -55,7 +60,7 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
 
 
 def _pending_writes() -> list[PendingWrite]:
-    """Return the sends of this process since the last call; without Valkey they go uncounted."""
+    """Take the sends counted since the last call. They stay uncounted if Valkey is unavailable."""
     with _collecting:
         collected = list(_uncounted.items())
         _uncounted.clear()
@@ -76,9 +81,9 @@ write_behind.register(_pending_writes)
 
 
 class Pacer:
-    """The turns of one batch: at most `rate` a second, less while the upstream throttles.
+    """The turns of one batch: at most `rate` a second, fewer while the upstream throttles.
 
-    Times are of the monotonic clock, so a wrong clock or one that is set changes nothing.
+    Times are of the monotonic clock, so a change of the system clock has no effect.
     """
 
     def __init__(self, *, phone_number_id: str, rate: float) -> None:
@@ -90,7 +95,7 @@ class Pacer:
         self._lowered_at: float | None = None
 
     def share(self) -> float:
-        """The part of the rate that is used now: 1, or less after throttling."""
+        """The share of the rate in use: 1, or less after throttling."""
         if self._lowered_at is None:
             return 1.0
         calm = time.monotonic() - self._lowered_at - HALVED_SECONDS
@@ -99,19 +104,19 @@ class Pacer:
         )
 
     def pace(self) -> float:
-        """Messages a second at this moment."""
+        """The present rate in messages a second."""
         return self.rate * self.share()
 
     def throttled(self) -> None:
-        """The upstream refused a message for its throughput: half the pace for a minute, then back step by step."""
+        """React to a refusal for throughput: half the pace for a minute, then raise it step by step."""
         now = time.monotonic()
         if self._lowered_at is None or now - self._lowered_at >= SAME_INCIDENT_SECONDS:
             self._lowered, self._lowered_at = max(self.share() / 2, SLOWEST), now
 
     def turns(self) -> list[float]:
-        """The times of the next turns, as many as AHEAD_SECONDS hold.
+        """The times of the next turns, enough for AHEAD_SECONDS.
 
-        Asks Valkey once, so it may block for as long as Valkey takes to fail. Turns that nobody took are lost.
+        Calls Valkey once, so it can block until Valkey times out. Unused turns are lost.
         """
         pace = self.pace()
         count = max(1, int(pace * AHEAD_SECONDS))
@@ -121,7 +126,9 @@ class Pacer:
         return [first + turn / pace for turn in range(count)]
 
     def _shared_wait(self, pace: float, count: int) -> float:
-        """Seconds until the number's bucket has the first turn; none without Valkey, which is then left alone."""
+        """Seconds until the number's bucket has the first turn. Zero without Valkey, which is then skipped for a
+        while.
+        """
         if time.monotonic() < self._alone_until:
             return 0.0
         try:

@@ -1,4 +1,4 @@
-"""Retention of what the message flows keep: hourly pruning, and expunging at a tenant's request."""
+"""Retention of the message flows' rows: hourly pruning, and expunging at a tenant's request."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -18,9 +18,9 @@ from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
 
 UNROUTED = timedelta(days=30)
-"""How long notifications that belong to no tenant are retained."""
+"""How long notifications without a tenant are retained."""
 
-# --- Forgetting what the message flows keep only for a time. Called hourly by beat.
+# --- Pruning of rows that the message flows store for a limited time. Called hourly by beat.
 
 
 def prune_kept_notifications() -> int:
@@ -29,18 +29,18 @@ def prune_kept_notifications() -> int:
 
 
 def prune_idempotency_records() -> int:
-    """Delete the outcomes whose 24 hours are over (specification 8). Returns the number of rows."""
+    """Delete stored outcomes older than 24 hours (specification 8). Returns the number of rows."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
 
 
 def prune_batch_files() -> int:
-    """Delete the CSV files of which no batch was made within a day. Returns the number of rows."""
+    """Delete CSV files that were not started within a day. Returns the number of rows."""
     return delete_free(
         BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - csv_batches.KEPT)
     )
 
 
-# A few at a time: each has up to 10,000 items.
+# A few batches at a time, as each has up to 10,000 items.
 _DELETE_BATCHES = """
 WITH old AS (
     SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
@@ -57,7 +57,7 @@ DELETE FROM messaging_batch b USING old WHERE b.id = old.id
 
 
 def prune_batches() -> int:
-    """Delete batches that ended longer ago than their tenant's retention, with items and file. Returns how many."""
+    """Delete ended batches past their tenant's retention, with items and file. Returns how many."""
     deleted = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -67,7 +67,7 @@ def prune_batches() -> int:
             deleted += cursor.rowcount
 
 
-# As many in one transaction as lock little for long.
+# Few enough in one transaction that locks are short.
 _DELETE_SCHEDULED = """
 DELETE FROM messaging_scheduledmessage s USING (
     SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
@@ -80,7 +80,7 @@ WHERE s.id = old.id
 
 
 def prune_scheduled_messages() -> int:
-    """Delete scheduled messages that ended longer ago than their tenant's retention. Returns how many."""
+    """Delete ended scheduled messages past their tenant's retention. Returns how many."""
     deleted = 0
     while True:
         with connection.cursor() as cursor:
@@ -90,14 +90,13 @@ def prune_scheduled_messages() -> int:
             deleted += cursor.rowcount
 
 
-# --- Expunging at a tenant's request, before retention ends: events, and what is kept of the messages of
-# batches.
+# --- Expunging at a tenant's request, before retention ends: events, and what batches still store of messages.
 #
-# Called by `manage.py expunge` and by `erasure.py`. Left alone: messages that are still to be sent, and the stored
-# answers of Idempotency-Keys, without which a message could be sent twice; those live for 24 hours.
+# Called by `manage.py expunge` and `erasure.py`. Two things are kept, because a message could otherwise be sent
+# twice: unsent messages, and the stored answers of Idempotency-Keys, which expire after 24 hours.
 
-# What was sent left the item when it was settled; what stays is the answer, and the body of one that could be retried.
-# A batch at a time, by primary keys.
+# An item loses its body once it is settled. Left are its answer, and the body of an item that may be retried. One
+# batch at a time, by primary keys.
 _EXPUNGE_ANSWERS = """
 UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
 FROM events e
@@ -116,9 +115,9 @@ WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND s
 def expunge(
     *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
 ) -> int:
-    """Delete the bodies of a tenant's events: of one customer, or older than a moment, or all. Returns how many events.
+    """Delete the bodies of a tenant's events: of one customer, older than a time, or all. Returns how many events.
 
-    Batch items whose events these are keep their status and times alone. Without `before`, opt-outs are deleted too.
+    The batch items of these events keep only status and times. Without `before`, opt-outs are deleted too.
     """
     rows = events.remaining(tenant_id)
     if before is not None:
@@ -140,7 +139,7 @@ def expunge(
 
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
-    """Those that were to go to a customer: when the upstream refused a message, only its body says to whom."""
+    """The events of messages to the customer that the upstream refused. Only their bodies have the recipient."""
     bodies = envelope.load([event.id for event in some])
     found = []
     for event in some:

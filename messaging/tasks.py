@@ -13,54 +13,55 @@ from messaging.conversations import read_marks
 from messaging.message_templates import sync
 
 
-# Acknowledged at its start: with a message that is not, a Celery worker ends when Valkey goes away under it.
+# Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
-    """Run the batches that nobody runs until the worker stops. Called by wake-ups and by beat as the safety net; has
-    the runner look at once where the process has one, as it does from its start on."""
+    """Run unclaimed batches until the worker stops. Wake-ups call it, and beat as the safety net. If the process has
+    a running runner, which it normally has from its start, wake that one.
+    """
     while runner.run():
         pass
 
 
 @worker_shutting_down.connect
 def _stop_runner(**_: Any) -> None:
-    """A stopping worker lets its messages finish and gives its batches back."""
+    """Stop the runner of a stopping worker: it finishes its messages and releases its batches."""
     runner.stop()
 
 
 @shared_task
 def start_due_template_syncs(**_: Any) -> None:
-    """Every quarter minute: hand out the accounts whose templates are due."""
+    """Every quarter minute: claim the accounts whose templates are due, and start a task for each."""
     sync.start_due()
 
 
 @shared_task
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
-    """Read one account's templates, if the lease is still its own."""
+    """Read one account's templates, if the claim still holds."""
     sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
 
 
 @shared_task
 def erase_customers(**_: Any) -> None:
-    """Run open erasures of customers. Called when one is requested, and every minute by beat."""
+    """Run open erasures of customers. Called after a request, and every minute by beat."""
     erasure.run_open()
 
 
 @shared_task
 def prune_kept_notifications(**_: Any) -> None:
-    """Hourly: prune notifications that no tenant claimed in time."""
+    """Hourly: prune notifications without a tenant."""
     retention.prune_kept_notifications()
 
 
 @shared_task
 def prune_media(**_: Any) -> None:
-    """Hourly: prune the numbers of media that Meta stores no longer."""
+    """Hourly: prune records of media that Meta has deleted by now."""
     known_nodes.prune_media()
 
 
 @shared_task
 def prune_idempotency_records(**_: Any) -> None:
-    """Hourly: prune the outcomes whose 24 hours are over."""
+    """Hourly: prune idempotency records older than 24 hours."""
     retention.prune_idempotency_records()
 
 
@@ -78,17 +79,17 @@ def prune_scheduled_messages(**_: Any) -> None:
 
 @shared_task
 def prune_message_references(**_: Any) -> None:
-    """Hourly: delete references of messages after 30 days."""
+    """Hourly: delete message references older than 30 days."""
     references.prune_references()
 
 
 @shared_task
 def prune_read_marks(**_: Any) -> None:
-    """Hourly: delete read marks of conversations that the message log holds no longer."""
+    """Hourly: delete read marks of conversations that have left the message log."""
     read_marks.prune_read_marks()
 
 
 @shared_task
 def prune_batch_files(**_: Any) -> None:
-    """Hourly: prune uploaded CSV files after a day."""
+    """Hourly: prune CSV files that were not started within a day."""
     retention.prune_batch_files()

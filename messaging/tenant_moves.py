@@ -1,4 +1,4 @@
-"""Cells: several installations that each serve some tenants; the move of a tenant from one to another."""
+"""Cells: several installations, each serving some of the tenants. Moves a tenant from one cell to another."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,38 +21,38 @@ from tenants import audit
 from tenants.credentials import key_cache
 from tenants.models import ApiKey, Tenant
 
-# --- Routing table of a cell: the beginnings of its keys and its accounts (WABAs).
+# --- Routing table of a cell: the prefixes of its keys, and its accounts (WABAs).
 #
-# Each cell writes its own part; the router in front reads them all (`deploy/cells/`). A tenant on a move is
-# still listed by its former cell, which answers 503 for it, and from the switch on by its new one.
+# Each cell writes its own part, and the router in front reads all parts (`deploy/cells/`). During a move a tenant is
+# still listed by its former cell, which answers 503 for it. From the switch on, its new cell lists it.
 
 _ELSEWHERE = (Tenant.Status.ARRIVING, Tenant.Status.MOVED)
 
 
 def key_prefixes() -> Iterator[str]:
-    """The first characters of every key that can still be used here, of tenants and of platform apps."""
+    """The prefixes of all keys that are still valid here, of tenants and of platform apps."""
     usable = ApiKey.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now()))
     found = usable.exclude(tenant__status__in=_ELSEWHERE)
     return found.order_by("prefix").values_list("prefix", flat=True).iterator()
 
 
 def waba_ids() -> Iterator[str]:
-    """The waba_id of every account here."""
+    """The waba_ids of all accounts here."""
     found = BusinessAccount.objects.exclude(tenant__status__in=_ELSEWHERE)
     return found.order_by("waba_id").values_list("waba_id", flat=True).iterator()
 
 
-# --- Sequences of a new cell: rows with numbers as ids must not clash when a tenant moves between cells.
+# --- Sequences of a new cell: rows with integer ids must not clash when a tenant moves between cells.
 #
-# Each cell numbers from the beginning of a range of its own. UUIDs need nothing.
+# Each cell starts at a range of its own. UUIDs need nothing.
 
 RANGE = 50_000_000
-"""Ids of a cell in one table: 40 cells fit into the 32 bits of the smallest key."""
+"""Ids for a cell in one table. 40 cells fit into the 32 bits of the smallest key."""
 MOST_CELLS = 40
 
 
 def number(cell: int) -> None:
-    """Begin every sequence at the cell's range. Raises ValueError for a number beyond the cells, or a table in use."""
+    """Start every sequence at the cell's range. Raises ValueError if the number is too high, or a table is in use."""
     if not 0 <= cell < MOST_CELLS:
         raise ValueError(f"Cells are numbered from 0 to {MOST_CELLS - 1}.")
     start = cell * RANGE + 1
@@ -81,9 +81,9 @@ def _numbered() -> list[tuple[str, str]]:
 
 # --- The rows of one tenant in every table, for its move to another cell.
 #
-# Derived from the models: a table with a `tenant_id`, and a table whose rows each belong to a row of such a
-# one. What is left behind is listed with its reason; a new table that is neither makes each move fail, and a
-# test.
+# The list is derived from the models: tables with a `tenant_id`, and tables whose rows each belong to a row of such a
+# table. Tables that stay behind are listed with the reason. A new table that is in neither list makes every move
+# fail, and a test.
 
 LEFT_BEHIND: Mapping[str, str] = {
     "account_emailconfirmation": "links of sign-ups that are over",
@@ -107,21 +107,21 @@ LEFT_BEHIND: Mapping[str, str] = {
 
 
 def left_behind() -> dict[str, str]:
-    """Tables that no tenant takes along, with the reason; apps above this one name theirs in `left_behind`."""
+    """Tables that stay behind in a move, with the reason. Apps above this one name theirs in `left_behind`."""
     added = [getattr(config, "left_behind", {}) for config in apps.get_app_configs()]
     return {table: why for tables in (LEFT_BEHIND, *added) for table, why in tables.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRows:
-    """A table, and the condition that its rows of a tenant meet."""
+    """A table, and the condition for its rows of a tenant."""
 
     table: str
     condition: sql.Composable
 
 
 def rows_of(tenant_id: UUID) -> list[TenantRows]:
-    """All tables with rows of a tenant, each behind those that its condition asks."""
+    """All tables with rows of a tenant. Each comes after those that its condition refers to."""
     found: dict[type[models.Model], TenantRows] = {}
     behind = left_behind()
     waiting = [model for model in apps.get_models() if model._meta.db_table not in behind]
@@ -155,25 +155,25 @@ def _condition(
     return None
 
 
-# --- Move of a tenant from another cell to this one: freeze, copy, switch. Every step can be repeated after a
-# crash.
+# --- Move of a tenant from another cell to this one: freeze, copy, switch. After a crash every step can be repeated.
 #
-# While it moves the tenant is active in neither cell: its calls and its notifications are answered 503, which
-# clients and the upstream repeat, its deliveries and batches wait. The former cell says `moving`, this one
-# `arriving`; first the former one becomes `moved`, then this one `active`, so at no moment would both send.
+# During the move the tenant is active in neither cell. Its calls and notifications are answered 503, which clients
+# and Meta repeat; its deliveries and batches wait. In the former cell its status is `moving`, in this one `arriving`.
+# First the former becomes `moved`, then this one becomes `active`, so the two never both send.
 #
-# All rows are copied in one transaction of each side: the copy is whole or not there.
+# One transaction on each side copies all rows, so the copy is complete or absent.
 
 log = structlog.get_logger(__name__)
 
 Status = Tenant.Status
 SETTLE_SECONDS = 60.0
-"""From the freeze to the copy: longer than a process remembers a tenant (9 s) and a send takes until its event is
-written (15 s for the upstream, 15 s for a database that is away)."""
+"""The wait between freeze and copy. It is longer than a process caches a tenant (9 s), and longer than a send takes
+until its event is written (15 s for Meta, 15 s for an unavailable database).
+"""
 LOOK_SECONDS = 0.2
 DRAIN_SECONDS = 600.0
 
-# What began before the freeze and is not yet written.
+# Deliveries, batches and sends that began before the freeze and are not recorded yet.
 _UNDER_WAY = """
 SELECT (SELECT count(*) FROM webhook_deliveries
         WHERE tenant_id = %(tenant)s AND status IN ('pending', 'failed') AND leased_until > now()),
@@ -191,12 +191,12 @@ SELECT (SELECT count(*) FROM events WHERE tenant_id = %(tenant)s),
 
 
 class MoveError(Exception):
-    """Why a tenant cannot be moved; nothing was changed by the step that says so."""
+    """The tenant cannot be moved. The step that raises it has changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The rows that a move copied, by table."""
+    """How many rows a move copied, by table."""
 
     rows: Mapping[str, int]
 
@@ -207,9 +207,9 @@ def take(
     former: str,
     after: Callable[[str], None] = lambda step: None,
 ) -> Moved:
-    """Move a tenant here from the cell whose database `former` names. `after` receives each step that is done.
+    """Move a tenant here from the cell whose database `former` names. Calls `after` with each finished step.
 
-    Raises MoveError. Repeat it with the same arguments after a crash or an error.
+    Raises MoveError. After a crash or an error, call it again with the same arguments.
     """
     with psycopg.connect(former, autocommit=True) as source:
         _check_schema(source)
@@ -239,7 +239,7 @@ def take(
 
 
 def give_up(tenant_id: UUID, *, former: str) -> None:
-    """Thaw a tenant in its former cell before it has left it, and delete what was copied. Raises MoveError."""
+    """Undo the freeze of a tenant that is not copied yet: reactivate it in its former cell. Raises MoveError."""
     with psycopg.connect(former, autocommit=True) as source:
         if _status(source, tenant_id) != Status.MOVING or _status_here(tenant_id) is not None:
             raise MoveError("Only a tenant that is frozen and not yet copied can be thawed: finish the move.")
@@ -255,8 +255,8 @@ def _check_schema(source: psycopg.Connection[Any]) -> None:
 
 
 def _check_movable(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
-    """A platform's tenants are reached by the platform's keys. Apps above this one say in `bound_to_cell` for which
-    of their tables a tenant with a row stays, and why.
+    """Reject tenants that are bound to their cell. A platform's keys must reach all of its tenants. Apps above this
+    one list in `bound_to_cell` the tables whose rows bind a tenant, with the reason.
     """
     row = source.execute(
         "SELECT app_id IS NOT NULL FROM tenants_tenant WHERE id = %s", [tenant_id]
@@ -288,7 +288,7 @@ def _freeze(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
 
 
 def _drain(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
-    """Wait for deliveries, batches and sends that were under way at the freeze."""
+    """Wait for the deliveries, batches and sends that were under way at the freeze."""
     parameters = {"tenant": tenant_id, "send_seconds": 2 * settings.UPSTREAM_TIMEOUT_MS / 1000}
     deadline = time.monotonic() + DRAIN_SECONDS
     while any(under_way := source.execute(_UNDER_WAY, parameters).fetchone() or ()):
@@ -298,7 +298,7 @@ def _drain(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
 
 
 def _copy(former: str, tenant_id: UUID) -> dict[str, int]:
-    """Copy all rows in one snapshot of the former cell and one transaction here."""
+    """Copy all rows from one snapshot of the former cell, in one transaction here."""
     tables = rows_of(tenant_id)
     target_parameters = connection.get_connection_params()
     with (
@@ -319,7 +319,7 @@ def _copy(former: str, tenant_id: UUID) -> dict[str, int]:
         target.execute("UPDATE tenants_tenant SET status = %s WHERE id = %s", [Status.ARRIVING, tenant_id])
         counted = target.execute(_COUNTS, {"tenant": tenant_id}).fetchone()
         source.rollback()
-        # A new snapshot: what was written after the first one would be lost.
+        # A new snapshot, because rows written after the first one would be lost.
         if counted != source.execute(_COUNTS, {"tenant": tenant_id}).fetchone():
             target.rollback()
             raise MoveError("Events came in while the rows were copied: repeat the move.")
@@ -329,7 +329,7 @@ def _copy(former: str, tenant_id: UUID) -> dict[str, int]:
 _ADDRESS = {"host", "port", "dbname", "user", "password", "sslmode", "options"}
 
 
-# All that the table has, also what its model does not know.
+# All columns of the table, including those that its model does not know.
 _COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
@@ -351,7 +351,7 @@ def _copy_table(source: psycopg.Connection[Any], target: psycopg.Connection[Any]
 
 
 def _make_partitions(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
-    """The partitions for all the tenant's time: rows without one would never leave again."""
+    """Create the partitions for the tenant's whole time range. Rows outside of any partition would never be dropped."""
     row = source.execute("SELECT created_at::date FROM tenants_tenant WHERE id = %s", [tenant_id]).fetchone()
     if row is not None:
         partitions.make_all_from(row[0])

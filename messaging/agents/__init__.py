@@ -1,1 +1,1 @@
-"""The MCP server at `/mcp`: tools for AI agents, which are calls of `/v1` with the agent's own API key."""
+"""The MCP server at `/mcp`: tools for AI agents. Each tool calls `/v1` with the agent's own credentials."""

@@ -1,4 +1,4 @@
-"""Calls of `/v1` on behalf of the agent's key: the same views, checks, limits and answers as over HTTP."""
+"""Calls of `/v1` for an agent: the same views, checks, limits and answers as over HTTP."""
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -26,7 +26,7 @@ _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_E
 
 
 class Refused(Exception):
-    """The API refused a call; `body` is its answer."""
+    """The API rejected a call. `body` is its answer."""
 
     def __init__(self, status: int, body: Any) -> None:
         super().__init__(f"{status}")
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class File(NamedTuple):
-    """A file of a form."""
+    """A file in a multipart form."""
 
     name: str
     content_type: str
@@ -42,19 +42,19 @@ class File(NamedTuple):
 
 
 class ApiCalls:
-    """The API as the caller of one HTTP request may use it."""
+    """The API for the caller of one HTTP request."""
 
     def __init__(self, outer: HttpRequest, caller: Caller) -> None:
         self._outer, self._caller = outer, caller
         self._request_id: str = outer.request_id  # type: ignore[attr-defined]
         self.environment: str = caller.effective_environment
-        """`live` or `test`, as the key says."""
+        """The environment of the credentials: `live` or `test`."""
         self._is_first = True
         self.upstream_ms = 0.0
-        """How long the calls waited for the upstream."""
+        """Milliseconds that the calls have waited for the upstream."""
 
     def get(self, name: str, path: Mapping[str, str] | None = None, **query: object) -> Any:
-        """Read. `name` is the route's; a parameter that is None is left out. Raises Refused."""
+        """GET. `name` is that of the route; parameters that are None are left out. Raises Refused."""
         return self._call("GET", name, path or {}, query=query)
 
     def post(
@@ -65,15 +65,15 @@ class ApiCalls:
         body: Mapping[str, Any],
         idempotency_key: str | None = None,
     ) -> Any:
-        """Change. Raises Refused."""
+        """POST with a JSON body. Raises Refused."""
         return self._call("POST", name, path or {}, body=body, idempotency_key=idempotency_key)
 
     def upload(self, name: str, *, fields: Mapping[str, str], file: File) -> Any:
-        """Change, with a file. Raises Refused."""
+        """POST a form with a file. Raises Refused."""
         return self._call("POST", name, {}, form=(fields, file))
 
     def send(self, body: Mapping[str, Any], *, idempotency_key: str) -> Any:
-        """POST /v1/messages, which the process's event loop answers. Raises Refused."""
+        """POST /v1/messages, which runs on the process's event loop. Raises Refused."""
         raw = orjson.dumps(body)
 
         def answer() -> tuple[int, bytes]:
@@ -115,7 +115,7 @@ class ApiCalls:
         except NoReverseMatch:
             raise Refused(404, _NOT_FOUND) from None
         if found.url_name != name:
-            # An id that spells another route.
+            # The id contains a path, which leads to another route.
             raise Refused(404, _NOT_FOUND)
         content, content_type = orjson.dumps(body) if body is not None else b"", "application/json"
         if form is not None:
@@ -136,11 +136,11 @@ class ApiCalls:
         request = WSGIRequest(environ)
         request.request_id = self._request_id  # type: ignore[attr-defined]
         if self._is_first:
-            # The request to `/mcp` is counted already. Each further call of a tool counts as one that came by itself.
+            # The request to `/mcp` already counts for the first call. Each further call of a tool counts separately.
             request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         self._is_first = False
         if self._caller.kind == "connected_app":
-            # Its token opens `/mcp` alone, which admitted it.
+            # The token is valid at `/mcp` only, and `/mcp` has admitted it.
             credentials = self._outer.headers.get("Authorization", ""), self._outer.headers.get(TENANT_HEADER)
             request.admitted_caller = credentials, self._caller  # type: ignore[attr-defined]
         request.resolver_match = found
@@ -153,7 +153,7 @@ class ApiCalls:
         return self._finished(method, call_log.template_of(found.route), answer)
 
     def _finished(self, method: str, route: str, answer: Callable[[], tuple[int, bytes]]) -> Any:
-        """The body of a call's answer, once the request log knows of it. Raises Refused."""
+        """The body of a call's answer, after recording the call in the request log. Raises Refused."""
         started, waited_before = perf_counter(), call_log.upstream_ms()
         try:
             status, answered = answer()
@@ -181,16 +181,16 @@ class ApiCalls:
 
 
 def _multipart(fields: Mapping[str, str], file: File) -> tuple[bytes, str]:
-    """A form as its body and content type."""
+    """Encode a form. Returns its body and content type."""
     parts: list[tuple[str, Any]] = [*fields.items(), ("file", (file.name, file.content, file.content_type))]
     return encode_multipart_formdata(parts)
 
 
 def _answer(request: HttpRequest, found: ResolverMatch, body_bytes: int) -> tuple[int, bytes]:
-    """Status and body that a view answers with."""
+    """Call a view. Returns status and body of its answer."""
     limit = limit_of(found.func)
     if body_bytes > limit:
-        # A short message to many recipients becomes a long batch.
+        # A short tool call with many recipients can become a long batch.
         raise PayloadTooLarge(f"The body would hold more than {limit} bytes.")
     response = found.func(request, *found.args, **found.kwargs)
     if hasattr(response, "render"):

@@ -1,6 +1,6 @@
-"""The Model Context Protocol by its official package, one HTTP exchange at a time and without sessions.
+"""The Model Context Protocol through its official package, one HTTP exchange at a time and without sessions.
 
-Importing it takes much memory and CPU: a process does so at the first call of an agent.
+Importing the package takes much memory and CPU, so a process imports it at the first call of an agent.
 """
 
 import asyncio
@@ -27,20 +27,22 @@ from messaging.agents.tools import BY_NAME, PROMPT_BY_NAME, PROMPTS, TOOLS, Agen
 
 GUIDES = "guide:///"
 SHOWN_PROBLEMS = 10
-"""Of the arguments: a list can have a million wrong items, and each takes the validator time."""
+"""Most reported problems of a tool's arguments. A list can have a million invalid items, and each costs the validator
+time.
+"""
 IDEMPOTENT = frozenset({"send_message"})
-"""Tools that take the caller's own name of what is done once."""
+"""Tools that accept an idempotency key."""
 _INSTRUCTIONS = (
     "A gateway to WhatsApp. The connection or key decides where messages go: in test to a simulated sandbox, in live "
     "to real people. Search the documentation first; ask the person before you send or replay."
 )
 _api: ContextVar[ApiCalls] = ContextVar("agent_api")
-# It writes a line for each exchange, and the request has one already.
+# The package logs a line for each exchange, but the request is logged already.
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
 
 class Exchanged(NamedTuple):
-    """An answer as HTTP carries it."""
+    """An HTTP answer."""
 
     status: int
     content_type: str
@@ -48,7 +50,7 @@ class Exchanged(NamedTuple):
 
 
 def exchange(request: HttpRequest, api: ApiCalls) -> Exchanged:
-    """Answer one POST. The tools run on the calling thread, with its connection to the database."""
+    """Answer one POST. The tools run on the calling thread and use its database connection."""
     token = _api.set(api)
     try:
         return async_to_sync(_exchange)(request)
@@ -81,7 +83,7 @@ async def _exchange(request: HttpRequest) -> Exchanged:
     async def receive() -> dict[str, Any]:
         nonlocal is_read
         if is_read:
-            # Nobody can tell whether the client is still there: it is answered.
+            # A Django view cannot detect that its client has left, so no disconnect is reported.
             await asyncio.Event().wait()
         is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
@@ -126,7 +128,7 @@ def _shown(tool: AgentTool) -> types.Tool:
         read_only_hint=not tool.changes,
         destructive_hint=tool.is_destructive,
         idempotent_hint=tool.name in IDEMPOTENT,
-        # The guides alone are no world of people who may write anything.
+        # Only the guides are a closed world; other tools return texts that anybody may have written.
         open_world_hint=tool.name != "search_docs",
     )
     return types.Tool(

@@ -1,4 +1,4 @@
-"""The tools that agents are offered: what each is for, what it takes, and the calls of `/v1` that it makes."""
+"""The tools for agents: the purpose and the arguments of each, and its calls of `/v1`."""
 
 import binascii
 import re
@@ -20,24 +20,24 @@ SHOWN_SECTIONS = 5
 SHOWN_CHARACTERS = 2_000
 SHOWN_ENDPOINTS = 5
 MOST_PAGES = 5
-"""Of deliveries, that one answer looks through."""
+"""Most pages of deliveries that are read for one answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentTool:
-    """One tool. `run` gets arguments that fit the schema, and raises `Refused` where the API refuses."""
+    """One tool. `run` gets arguments that match the schema, and raises `Refused` when the API rejects a call."""
 
     name: str
     title: str
-    """What a client shows a person."""
+    """The name that a client shows to people."""
     description: str
     properties: Schema
     required: tuple[str, ...] = ()
     output: Schema
-    """The members that an answer can have."""
+    """The properties that an answer can have."""
     changes: bool = False
     is_destructive: bool = False
-    """Whether it does what cannot be taken back, such as a message to a person."""
+    """Whether the effect cannot be undone, such as a message to a customer."""
     run: Callable[[ApiCalls, Arguments], Any]
 
     @property
@@ -52,7 +52,7 @@ class AgentTool:
 
     @property
     def output_schema(self) -> Schema:
-        """The JSON schema of an answer that is no refusal."""
+        """The JSON schema of a successful answer."""
         return {"type": "object", "properties": self.output}
 
 
@@ -132,7 +132,7 @@ def _addressed(recipient: str, content: Arguments) -> dict[str, Any]:
 
 
 def _only_number(api: ApiCalls) -> str | None:
-    """The number that sends when none is named; without one connected number the API asks for it."""
+    """The number to send from when the caller names none. Without exactly one connected number the API asks for it."""
     listed = api.get("numbers")["data"]
     connected = [each["phone_number_id"] for each in listed if each["connection_state"] == "connected"]
     return connected[0] if len(connected) == 1 else None
@@ -155,7 +155,7 @@ def _get_event(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _why_endpoint_fails(api: ApiCalls, given: Arguments) -> Any:
-    """An endpoint's health and its newest failed attempts; without an id, of each of the newest endpoints."""
+    """An endpoint's health and its newest failed attempts. Without an id, those of several of the newest endpoints."""
     if "endpoint_id" in given:
         return {"endpoints": [_diagnosis(api, given["endpoint_id"])]}
     listed = api.get("webhooks", limit=SHOWN_ENDPOINTS)["data"]
@@ -179,7 +179,7 @@ def _diagnosis(api: ApiCalls, endpoint_id: str) -> Any:
 
 
 def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
-    """The newest deliveries that match: behind many others they are on a later page, while the first ones are empty."""
+    """The newest deliveries that match. The first pages can be empty when many others do not match."""
     for _ in range(MOST_PAGES):
         page = api.get("webhook-deliveries", **filters, limit=3)
         if page["data"] or page["next_cursor"] is None:
@@ -190,7 +190,7 @@ def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
 
 
 def _why(endpoint: Any) -> str:
-    """The endpoint's state and health as a sentence: the cause even where no failed delivery is shown."""
+    """The endpoint's state and health as a sentence. It has the cause, even where no failed delivery is listed."""
     health = endpoint["health"]
     reason = health["reason"] or {"error": None, "http_status": None}
     cause = f"HTTP {reason['http_status']}" if reason["http_status"] else reason["error"]
@@ -509,7 +509,7 @@ BY_NAME = {tool.name: tool for tool in TOOLS}
 
 @dataclass(frozen=True, kw_only=True)
 class AgentPrompt:
-    """A task that a client offers a person; `{name}` in its text is an argument."""
+    """A task that a client suggests to people. `{name}` in its text is replaced by an argument."""
 
     name: str
     title: str

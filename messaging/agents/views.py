@@ -1,7 +1,7 @@
-"""The view of `/mcp`: streamable HTTP with one JSON answer for each POST, for the credentials of `/v1` and for
+"""The view of `/mcp`: streamable HTTP with one JSON answer to each POST. For the credentials of `/v1` and for
 connected apps.
 
-Without sessions and streams nothing is held between two calls, so any web process answers any of them.
+Without sessions and streams no state outlives a call, so any web process can answer any call.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -31,7 +31,7 @@ from tenants.credentials.authentication import BearerAuthentication
 
 @csrf_exempt
 def mcp(request: HttpRequest) -> HttpResponseBase:
-    """A message of an agent's client."""
+    """A message from an agent's client."""
     try:
         api = _admitted(request)
     except ServiceError as error:
@@ -39,23 +39,24 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
         if error.status == 401:
             response["WWW-Authenticate"] = _challenge(request)
         return response
-    # Most processes answer no agent. With the collector on, it would hold up everybody's requests for seconds.
+    # Imported here because most processes never serve an agent. With the garbage collector on, the import would delay
+    # all requests of the process for seconds.
     with process_limits.without_collector():
         from messaging.agents import protocol
     answered = protocol.exchange(request, api)
-    # The protocol's package runs the tools in a context of its own.
+    # The protocol's package runs the tools in another context, which the request log does not see.
     call_log.add_upstream_ms(api.upstream_ms)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
 def _challenge(request: HttpRequest) -> str:
-    """Where a client without a token finds out how to get one (RFC 9728, 5.1)."""
+    """The header that leads a client without a token to the authorisation server (RFC 9728, 5.1)."""
     error = 'error="invalid_token", ' if "Authorization" in request.headers else ""
     return f'Bearer {error}resource_metadata="{endpoints.resource_metadata_url()}"'
 
 
 class AgentAuthentication(BearerAuthentication):
-    """The credentials of `/v1`, and the access tokens of connected apps, which open nothing else."""
+    """The credentials of `/v1`, and the access tokens of connected apps, which are valid only here."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         if token.startswith(connections.ACCESS_PREFIX):
@@ -72,9 +73,9 @@ class AgentAuthentication(BearerAuthentication):
 
 
 def _admitted(request: HttpRequest) -> ApiCalls:
-    """Admit the caller by its headers before anything reads the body, then check the form of the body."""
+    """Authenticate the caller by its headers before the body is read, then check the form of the body."""
     api_request = Request(request, authenticators=[AgentAuthentication()])
-    # A member who only reads may use the tools that read: each call of a tool is checked by its own method and scope.
+    # Read-only members may use the tools that read. Each call of a tool checks its own method and scope.
     caller = caller_of(api_request)
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)
     check_role(caller, Area.INTEGRATION, method="GET")
@@ -84,7 +85,7 @@ def _admitted(request: HttpRequest) -> ApiCalls:
     if request.content_type != "application/json":
         raise UnsupportedMediaType
     try:
-        # Bounds what the protocol's package takes apart at length: containers and their depth.
+        # Limits nesting and the number of containers, because the protocol's package is slow at parsing them.
         parse_object(request.body)
     except ParseError as error:
         raise InvalidRequest(str(error)) from None

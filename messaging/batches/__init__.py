@@ -1,1 +1,1 @@
-"""Batches: thousands of messages of one number, sent at its pace."""
+"""Batches: thousands of messages from one number, sent at its pace."""

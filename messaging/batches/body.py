@@ -1,7 +1,7 @@
-"""The body of a batch, read item by item: memory and time are bounded, whatever the body holds.
+"""The body of a batch, parsed item by item within bounds on memory and time, whatever it contains.
 
-A body of 32 MiB can hold eleven million empty objects: as Python objects they took 16 seconds and 1.3 GB. So msgspec
-passes over what nothing here asks for, and reading ends at the first item beyond the limit.
+A body of 32 MiB can hold eleven million empty objects, which took 16 seconds and 1.3 GB as Python objects. So msgspec
+skips the members that are not needed, and parsing ends at the first item beyond the limit.
 """
 
 import hashlib
@@ -24,19 +24,22 @@ from messaging.sending import customer_hours, outbound, schedule
 from messaging.sending.customer_hours import CustomerHours
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""The largest body of a batch."""
+"""The largest body of a batch, in bytes."""
 MEMBERS = ("from", "client_ref", "send_at", "customer_hours", "skip_opted_out", "messages")
 MAX_MESSAGES = 10_000
 LONGEST_REF = 255
-"""Characters of a `client_ref` and of a `message_ref`."""
+"""Most characters of a `client_ref` or a `message_ref`."""
 LONGEST_TEXT = 1024
-"""Bytes of a member that is read as a text here; no number or reference is longer."""
+"""Most bytes of a member that is parsed as text. No number or reference is longer."""
 MOST_CONTAINERS = 100 * MAX_MESSAGES
-"""Objects and arrays of the whole body: a hundred for each message."""
+"""Most objects and arrays in a body: a hundred for each message."""
 MOST_BUILT = 500_000
-"""Values of all items that are built to see how deep they are nested: those with more than `MOST_NESTED` containers."""
+"""Most values, over all items, that are parsed to measure their nesting. Only items with more than `MOST_NESTED`
+containers are parsed.
+"""
 MOST_TAKEN_APART = 50_000
-"""Values of all items whose own members cannot be cut out by their spelling: each costs a microsecond."""
+"""Most values, over all items, that are parsed because a member cannot be cut out as bytes. Each costs a microsecond.
+"""
 MESSAGE_TYPES = frozenset(
     [
         "text",
@@ -52,17 +55,17 @@ MESSAGE_TYPES = frozenset(
         "template",
     ]
 )
-"""Types whose content, the member of the same name, is required. Meta validates what it adds itself."""
+"""Types whose content is required as the member with the same name. Meta validates types that it adds later."""
 _CONTENT = {b'"%b"' % name.encode(): name for name in MESSAGE_TYPES}
 
-# How msgspec names the place of what is wrong.
+# The form in which msgspec names the place of an error.
 _PLACE = re.compile(r"\$\.messages\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MEMBER = re.compile(r"\$\.|required field")
 
 
 class Item(Struct, gc=False, rename={"from_": "from"}):
-    """What is asked of one message. Raw members are not looked into."""
+    """The members of one message that are checked. Raw members are not parsed."""
 
     to: Raw = Raw()
     recipient: Raw = Raw()
@@ -86,12 +89,12 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
     @property
     def reference(self) -> str | None:
-        """The `message_ref` of an item that `read` took."""
+        """The `message_ref` of a valid item."""
         return _text(self.message_ref)
 
     @property
     def is_template(self) -> bool:
-        """Whether it sends a template."""
+        """Whether the item sends a template."""
         return bytes(self.type) == b'"template"'
 
     def __post_init__(self) -> None:
@@ -99,7 +102,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
 
 class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
-    """A batch's own fields."""
+    """The members of a batch itself."""
 
     messages: list[Item]
     from_: Raw = Raw()
@@ -129,7 +132,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
 
     @property
     def hours(self) -> CustomerHours | None:
-        """The `customer_hours`, without zones yet. Raises InvalidRequest."""
+        """The `customer_hours`, still without time zones. Raises InvalidRequest."""
         if not _is_given(self.customer_hours):
             return None
         written = bytes(self.customer_hours) if len(memoryview(self.customer_hours)) <= LONGEST_TEXT else b""
@@ -147,7 +150,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return written == b"true"
 
     def check_item_senders(self, own: set[str]) -> None:
-        """An item may repeat the batch's `from`; another number would be ignored, so it is refused."""
+        """Reject items whose `from` is another number than the batch's, since it would be ignored."""
         problems = Problems()
         for idx, item in enumerate(self.messages):
             if item.from_ and (_text(item.from_) or "").strip() not in own:
@@ -170,14 +173,16 @@ class _Messages(Struct):
 
 
 class Problems:
-    """What is wrong with the items, in their order; at the twentieth it is refused."""
+    """The errors of items, in the order of items. Raises InvalidRequest at the twentieth."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found: dict[int, dict[str, list[str]]] = {}
 
     def note(self, item: Item | None) -> None:
-        """Count an item, None for what is no object, and note what it lacks. Raises InvalidRequest beyond limits."""
+        """Count an item and record what it lacks. None stands for a value that is no object. Raises InvalidRequest
+        beyond limits.
+        """
         idx = self._count
         self._count += 1
         if self._count > MAX_MESSAGES:
@@ -206,7 +211,7 @@ class Problems:
             self.add(idx, problems)
 
     def add(self, idx: int, fields: dict[str, str]) -> None:
-        """Note what is wrong with the fields of an item."""
+        """Record errors in the fields of an item."""
         self._add(idx, {f"messages[{idx}].{field}": [what] for field, what in fields.items()})
 
     def _add(self, idx: int, fields: dict[str, list[str]]) -> None:
@@ -215,7 +220,7 @@ class Problems:
             self.refuse()
 
     def refuse(self) -> None:
-        """Raise InvalidRequest that names the items' problems, if there are any."""
+        """Raise InvalidRequest with the errors of the items, if there are any."""
         if self._found:
             fields = {name: what for found in self._found.values() for name, what in found.items()}
             raise InvalidRequest(
@@ -233,7 +238,7 @@ _decode_messages = msgspec.json.Decoder(_Messages).decode
 
 
 def read(raw: bytes) -> Body:
-    """The body of a batch. Raises InvalidRequest for what is not JSON, and with the places of bad items."""
+    """Parse the body of a batch. Raises InvalidRequest for invalid JSON, and with the places of invalid items."""
     if raw.count(b"{") + raw.count(b"[") > MOST_CONTAINERS:
         raise InvalidRequest.of(messages=f"At most {MOST_CONTAINERS:,} objects and arrays: split the batch.")
     problems = Problems()
@@ -260,7 +265,9 @@ def read(raw: bytes) -> Body:
 
 
 def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
-    """Refuse a batch whose item `idx` is no object, and name the bad items after it where there are few values."""
+    """Reject a batch in which item `idx` is no object. Unless the body has too many values, name later invalid items
+    as well.
+    """
     problems.note(None)
     if values_in(raw) <= MOST_BUILT:
         try:
@@ -277,7 +284,7 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
 
 
 def recipient_of(content: bytes) -> str | None:
-    """To whom a message goes that `outgoing` made, as it is written; None for a group."""
+    """The recipient of a body made by `outgoing`, as written by the caller. None for a group."""
     to = _decode_recipient(content)
     if to.recipient_type and bytes(to.recipient_type) == b'"group"':
         return None
@@ -287,15 +294,15 @@ def recipient_of(content: bytes) -> str | None:
 
 
 def customer_of(content: bytes) -> str | None:
-    """To whom a message goes that `outgoing` made: digits, or a business-scoped user id; None for a group."""
+    """The customer of a body made by `outgoing`: digits, or a business-scoped user id. None for a group."""
     written = recipient_of(content)
     return written if written is None or outbound.is_user_id(written) else phone_digits(written)
 
 
 def messages_hash(raw: bytes) -> bytes:
-    """SHA-256 of the messages of a batch that `read` took, as they are written, less white space between values.
+    """SHA-256 of the messages of a valid batch as written, without white space between values.
 
-    Raises InvalidRequest for what is nested too deep.
+    Raises InvalidRequest if they are nested too deeply.
     """
     try:
         written = msgspec.json.format(memoryview(_decode_messages(raw).messages), indent=-1)
@@ -305,9 +312,9 @@ def messages_hash(raw: bytes) -> bytes:
 
 
 def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
-    """The upstream's bodies for the items of a batch that `read` took, one after another.
+    """Make the upstream's bodies for the items of a valid batch, one after another.
 
-    Raises InvalidRequest or ParseError for an item that is not UTF-8, or nested too deep.
+    Raises InvalidRequest or ParseError for an item that is not UTF-8 or is nested too deeply.
     """
     built = taken_apart = 0
     for idx, (item, written) in enumerate(zip(body.messages, _decode_items(raw).messages, strict=True)):
@@ -351,17 +358,17 @@ _NO_REFERENCE = f"Must be a string of 1 to {LONGEST_REF} characters."
 
 
 def _is_given(raw: Raw) -> bool:
-    """Whether a member is there, and not null."""
+    """Whether a member is present and not null."""
     return bool(raw) and bytes(memoryview(raw)[:5]) != b"null"
 
 
 def _is_reference(value: str) -> bool:
-    """Whether a text may name a batch or a message."""
+    """Whether a text may identify a batch or a message."""
     return 1 <= len(value) <= LONGEST_REF and "\0" not in value
 
 
 def _text(raw: Raw) -> str | None:
-    """A member that is a text of at most `LONGEST_TEXT` bytes; None for anything else."""
+    """The text of a member of at most `LONGEST_TEXT` bytes. None for other values."""
     if not _is_text(raw) or len(memoryview(raw)) > LONGEST_TEXT:
         return None
     try:
@@ -372,20 +379,20 @@ def _text(raw: Raw) -> str | None:
 
 
 def _is_text(raw: Raw) -> bool:
-    """Whether a member is a text of one character or more."""
+    """Whether a member is a text with at least one character."""
     content = memoryview(raw)
     return len(content) > 2 and content[0] == ord('"')
 
 
 def _is_number(raw: Raw) -> bool:
-    """Whether a member is a whole number above zero."""
+    """Whether a member is an integer above zero."""
     content = bytes(raw) if len(memoryview(raw)) <= LONGEST_TEXT else b""
     return content.isdigit() and not content.startswith(b"0")
 
 
 def _user_id(raw: Raw) -> str | None:
-    """A member that is a business-scoped user id."""
-    # Nearly every `to` begins with a digit.
+    """The text of a member that is a business-scoped user id; None for other values."""
+    # Nearly every `to` begins with a digit, and then needs no parsing.
     if memoryview(raw)[1:2].tobytes().isalpha() and outbound.is_user_id(to := _text(raw)):
         return to
     return None

@@ -1,7 +1,7 @@
 """Batches as callers see them: create, find, cancel, retry (send rule 8).
 
-A batch is stored with its items in one transaction, each item as the bytes that the upstream will receive. The
-runner (`runner.py`) is woken after the commit; when that signal is lost, beat finds the batch within seconds.
+One transaction stores a batch with its items. Each item is stored as the bytes that the upstream will receive. The
+runner (`runner.py`) is woken after the commit. If that signal is lost, beat finds the batch within seconds.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ from messaging.sending import customer_hours, flow
 from tenants.models import Tenant
 
 MOST_WAITING_ITEMS = 500_000
-"""Unsent items of a tenant's open batches in one environment: fifty full batches."""
+"""Most unsent items in a tenant's open batches of one environment: fifty full batches."""
 MOST_WAITING_BYTES = 1024**3
-"""Of all items of these batches."""
+"""Most bytes of all items in these batches."""
 FULL_RETRY_SECONDS = 60
 TIME_COLUMNS = ("send_at", "waiting_for", "waiting_since")
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class Waiting(NamedTuple):
-    """What waits in open batches."""
+    """Counts of the unsent items in open batches."""
 
     items: int
     size: int
@@ -47,17 +47,17 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the caller of a batch is answered."""
+    """The answer to the caller that creates a batch."""
 
     batch: Batch
     is_new: bool = True
     same_messages: bool = True
-    """Whether the batch that had the client_ref already has the messages of this call."""
+    """For an existing batch with this client_ref: whether it has the messages of this call."""
     warnings: Sequence[TemplateWarning] = ()
 
 
 def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[str] | None = None) -> Stored:
-    """Store a batch, or find the one that has its client_ref already.
+    """Store a batch, or find the existing batch with its client_ref.
 
     Raises InvalidRequest (nothing is queued) or NumberNotConnected.
     """
@@ -103,7 +103,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
             batch.save(update_fields=["body_bytes", "customer_hours", *TIME_COLUMNS])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
-        # Another request stored a batch with this client_ref meanwhile.
+        # A concurrent request stored a batch with this client_ref.
         if (earlier := known()) is None:
             raise
         return earlier
@@ -127,7 +127,7 @@ def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[
 
 
 def reschedule(found: Batch, send_at: datetime | None) -> Batch:
-    """Give a batch that has not begun another time; None sends it now. Raises Conflict when it began."""
+    """Change the time of a batch that has not begun; None means now. Raises Conflict when it has begun."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
@@ -140,7 +140,7 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
 
 
 def cancel(found: Batch) -> Batch:
-    """Stop a batch: what is not under way yet is skipped. Raises Conflict when it has ended."""
+    """Stop a batch and skip the items that are not under way. Raises Conflict when it has ended."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
@@ -155,9 +155,10 @@ def cancel(found: Batch) -> Batch:
 
 
 def retry(found: Batch) -> Batch:
-    """Queue the failed items again that were certainly not sent. Raises Conflict when there are none.
+    """Queue the failed items that were certainly not sent. Raises Conflict when there are none.
 
-    Only a completed batch is retried, so no runner holds it: what it sends again is claimed and counted as new.
+    Only completed batches can be retried, so no runner holds the batch. The queued items are claimed and counted like
+    new ones.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
@@ -177,7 +178,7 @@ def retry(found: Batch) -> Batch:
 
 
 def _set_time(batch: Batch, send_at: datetime | None) -> None:
-    """Set when a batch begins: now, at its time, or when its customers' hours begin after it. Raises InvalidRequest."""
+    """Set when a batch begins: now or at its time, and within its customers' hours. Raises InvalidRequest."""
     hours = customer_hours.restored(batch.customer_hours)
     if hours is not None:
         begins = hours.first_open(moment := send_at or now())
@@ -188,12 +189,12 @@ def _set_time(batch: Batch, send_at: datetime | None) -> None:
 
 
 def wake() -> None:
-    """Have a worker look for batches to run."""
+    """Wake a runner to claim batches."""
     enqueue("messaging.tasks.run_batches", expires=5)
 
 
 def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset[str] | None) -> Batch | None:
-    """The tenant's batch with a client_ref. Raises Conflict for one that the caller does not reach."""
+    """The tenant's batch with a client_ref. Raises Conflict when the caller has no access to it."""
     batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
     if batch is not None and batch.environment != environment:
         raise Conflict(f"This client_ref belongs to a batch of the {batch.environment} environment.")
@@ -203,7 +204,7 @@ def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset
 
 
 def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
-    """The items of a tenant's open batches that were not sent yet, and the bytes of those batches."""
+    """The number of unsent items in a tenant's open batches, and the bytes of these batches."""
     found = Batch.objects.for_tenant(tenant_id).filter(environment=environment, completed_at__isnull=True)
     sums = found.aggregate(
         items=Sum(F("total") - F("accepted") - F("failed"), default=0), size=Sum("body_bytes", default=0)
@@ -212,7 +213,9 @@ def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
 
 
 def _require_room(batch: Batch, size: int) -> None:
-    """Require that a new batch fits beside the open ones. The tenant is locked: of two at once one waits."""
+    """Require that a new batch fits the limits together with the open ones. The tenant's row is locked, so concurrent
+    requests take turns.
+    """
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=batch.tenant_id)
     open_now = waiting(tenant_id=batch.tenant_id, environment=batch.environment)
     if open_now.items + batch.total <= MOST_WAITING_ITEMS and open_now.size + size <= MOST_WAITING_BYTES:
@@ -227,15 +230,16 @@ def _require_room(batch: Batch, size: int) -> None:
 
 
 def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> int:
-    """Store the items in their order; returns their bytes. One whose `message_ref` another item has is skipped.
+    """Store the items in their order. Returns their bytes. An item whose `message_ref` is taken by another item is
+    skipped.
 
-    `zones` gets the customers' time zones. Raises InvalidRequest for customers without a known one.
+    `zones` collects the customers' time zones. Raises InvalidRequest for customers without a known zone.
     """
     stored = 0
     problems = batch_body.Problems()
     others = references.acquire(batch, (item.reference for item in body.messages))
     with (
-        # psycopg's own errors otherwise: Django wraps those of its cursors, not those of a copy.
+        # Catch psycopg's errors: Django wraps errors of its cursors, but not those of a copy.
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(

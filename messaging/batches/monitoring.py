@@ -1,11 +1,12 @@
-"""Metrics of batches: those that could run and wait."""
+"""Metrics of batches that could run but have no runner."""
 
 from django.db import connection
 
 from gateway.monitoring import metrics
 from tenants.tenant_status import SERVED
 
-# A batch whose number has another batch running waits for its turn, and one that has just come for its worker.
+# Left out are batches that wait for another batch of their number, and new ones that a runner has had no time to
+# claim.
 _WAITING = f"""
 SELECT count(*), coalesce(extract(epoch FROM now() - min(coalesce(b.lease_until, b.created_at))), 0)
 FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
@@ -17,7 +18,9 @@ WHERE b.completed_at IS NULL AND {SERVED.format(row="b")}
 
 
 def waiting() -> tuple[int, float]:
-    """Batches that could run and have no worker for over a minute, and since how many seconds the first of them."""
+    """The number of batches that have waited for a runner for over a minute, and the seconds that the oldest has
+    waited.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_WAITING)
         count, seconds = cursor.fetchone()

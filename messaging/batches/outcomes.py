@@ -1,4 +1,4 @@
-"""What became of the messages of a batch: how many have which status now, and why those that failed did."""
+"""Outcomes of the messages in a batch: the count of each status, and the errors of the failed ones."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from django.db import connection
 from messaging.models import Batch
 from webhooks.models import PRECEDENCE
 
-# By the index `message_by_batch`: at most 10,000 rows, of the partitions of a month or two.
+# By the index `message_by_batch`: at most 10,000 rows, in the partitions of a month or two.
 _COUNTS = """
 SELECT CASE {cases} END AS status, CASE WHEN failed_at IS NOT NULL THEN error_code END AS code, count(*)
 FROM messages
@@ -22,21 +22,21 @@ GROUP BY 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The counts of a batch. A message counts once: under the status that is shown for it."""
+    """The counts of a batch. Each message counts once, under its present status."""
 
     statuses: dict[str, int]
-    """Of each status from `accepted` to `failed`."""
+    """Counts by status, from `accepted` to `failed`."""
     causes: list[tuple[int | None, int]]
-    """WhatsApp's codes of those that failed, the most frequent first; None where no code was given."""
+    """WhatsApp's codes for the failed messages, the most frequent first. None stands for messages without a code."""
 
     @property
     def may_change(self) -> bool:
-        """Whether WhatsApp may still send a status for messages that it accepted."""
+        """Whether WhatsApp may send further statuses of accepted messages."""
         return bool(self.statuses["accepted"] or self.statuses["sent"])
 
 
 def outcomes_of(batch: Batch) -> Outcomes:
-    """The outcomes of a batch as its messages are known now."""
+    """The present outcomes of a batch."""
     statuses: dict[str, int] = dict.fromkeys(reversed(list(PRECEDENCE)), 0)
     causes: Counter[int | None] = Counter()
     with connection.cursor() as cursor:

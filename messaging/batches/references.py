@@ -1,8 +1,8 @@
-"""References of messages: of the batch items with one `message_ref`, one alone is sent within 30 days.
+"""References of messages: among batch items with the same `message_ref`, only one is sent within 30 days.
 
-A job that was interrupted sends its rows again, in whatever batches; who has a message already gets no second one. A
-reference belongs to the first item that was stored with it. It is free again when that item is skipped before it was
-sent. An item that was tried keeps it, also when WhatsApp refused it: `retry` may still send it.
+So when a job was interrupted and sends its rows again, in any batches, no customer gets a message twice. A reference
+belongs to the first item stored with it. It is released when that item is skipped before it was sent. An item that
+was tried keeps it, even if WhatsApp refused the message, because `retry` may still send it.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ class Place(NamedTuple):
     idx: int
 
 
-# One that is known stays locked until the commit, so that it cannot be released meanwhile. References are locked in
-# their order, here and below: batches of the same rows at once, or one that is cancelled, wait for each other.
+# A known reference stays locked until the commit, so it cannot be released meanwhile. References are always locked in
+# order, here and below. So concurrent batches with the same rows, and cancellations, wait instead of deadlocking.
 _ACQUIRE = """
 INSERT INTO messaging_messagereference AS known (tenant_id, environment, ref_hash, batch_id, idx, created_at)
 SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, now()
@@ -55,9 +55,9 @@ WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.e
 
 
 def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
-    """Claim the references of a batch's messages, given in their order, for its items.
+    """Claim the references of a batch's items, given in the items' order.
 
-    Returns, for each item whose reference belongs to another one, that other item. Inside a transaction.
+    Returns the owning item for each item whose reference is taken. Runs inside a transaction.
     """
     places: dict[bytes, list[int]] = {}
     for idx, reference in enumerate(references):
@@ -87,7 +87,7 @@ def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
 
 
 def release(references: Iterable[str], *, tenant_id: UUID, environment: str, batch_id: UUID) -> None:
-    """Free the references of a batch's items that were skipped before they were sent. Inside a transaction."""
+    """Release the references of items that were skipped before they were sent. Runs inside a transaction."""
     if hashes := [_hash(reference) for reference in references]:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -102,7 +102,7 @@ def release(references: Iterable[str], *, tenant_id: UUID, environment: str, bat
 
 
 def prune_references() -> int:
-    """Delete references that are older than 30 days. Returns how many."""
+    """Delete references older than 30 days. Returns how many."""
     return delete_before(MessageReference, "created_at", now() - REMEMBERED)
 
 

@@ -1,10 +1,10 @@
-"""The batch runner: one in each process with the role `batches`, for all batches that the process holds and all
-scheduled messages whose time has come.
+"""The batch runner: one in each process with the role `batches`. It sends all batches that the process holds, and all
+scheduled messages that are due.
 
-It runs from the process's start on (`gateway/__main__.py`): an event loop for the messages, threads for the database
-and for Valkey. It ends when it is stopped, or after it had nothing to run for long; then the next one begins
-(`gateway/loop_thread.py`). A crash loses nothing and repeats nothing: its leases end with its registration,
-another runner goes on, and what was claimed without a result is reported as `outcome_unknown`.
+It runs from the process's start (`gateway/__main__.py`), with an event loop for the messages, and threads for the
+database and for Valkey. It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts
+the next one. A crash loses nothing and repeats nothing. The leases end with the runner's registration and another
+runner continues. Items that were claimed and have no result are reported as `outcome_unknown`.
 """
 
 import asyncio
@@ -30,16 +30,18 @@ from messaging.batches.sender import BatchRun
 log = structlog.get_logger(__name__)
 
 BATCHES_AT_ONCE = 64
-"""In one process; further batches go to other workers, or wait."""
+"""Most batches in one process. Further batches go to other workers, or wait."""
 MESSAGES_AT_ONCE = 768
-"""In one process: below the 1,024 files that a process may usually open."""
+"""Most messages under way in one process, below the usual limit of 1,024 open files."""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
-"""How often a runner looks for scheduled messages and, while it runs batches, for further ones."""
+"""How often a runner polls for scheduled messages and, while it runs batches, for further batches."""
 QUIET_POLL_SECONDS = 5.0
-"""How often a runner that runs nothing looks by itself: a number is connected again, or another runner has crashed."""
+"""How often an idle runner polls without a signal: a number may be connected again, or another runner may have
+crashed.
+"""
 LINGER_SECONDS = 300.0
-"""How long a runner that runs nothing stays: it has a connection to the database, which costs more than a look."""
+"""How long an idle runner stays. It has a database connection, which costs more than polling."""
 
 Value = TypeVar("Value")
 
@@ -49,14 +51,14 @@ _current: "Runner | None" = None
 
 
 def run() -> bool:
-    """`work` on an event loop of its own."""
+    """Run `work` on a new event loop."""
     return asyncio.run(work())
 
 
 async def work() -> bool:
-    """Run batches until there were none for long; when this process has a runner already, that one looks at once.
+    """Run batches until there have been none for long. If this process has a runner already, wake that one instead.
 
-    Returns whether another runner may follow: this one ran, and the process is not stopping.
+    Returns whether to start another runner: True after a run, unless the process is stopping.
     """
     global _current
     with _lock:
@@ -75,7 +77,7 @@ async def work() -> bool:
 
 
 def stop() -> None:
-    """Request the runner's end: messages under way finish and are recorded, the rest is released."""
+    """Stop the runner: it finishes and records the messages under way, and releases the rest."""
     _stopping.set()
     with _lock:
         if _current is not None:
@@ -83,7 +85,7 @@ def stop() -> None:
 
 
 def _leave(runner: "Runner") -> bool:
-    """Whether the runner may end: no further scan was requested."""
+    """Whether the runner may end, because no poll was requested meanwhile."""
     global _current
     with _lock:
         if runner.asked:
@@ -94,7 +96,7 @@ def _leave(runner: "Runner") -> bool:
 
 
 class Runner:
-    """Claims batches and runs each as a task of its own."""
+    """Claims batches and runs each as an asyncio task."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(MESSAGES_AT_ONCE)
@@ -112,7 +114,7 @@ class Runner:
         return _stopping.is_set()
 
     def look(self) -> None:
-        """From any thread, under the lock: look for batches now."""
+        """Request a poll for batches. Callable from any thread that holds the lock."""
         self.asked = True
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.woken.set)
@@ -145,7 +147,9 @@ class Runner:
                 executor.shutdown(wait=False)
 
     async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-        """Call a function that uses the database, in the caller's context. Calls of one lane take turns in a thread."""
+        """Call a function that uses the database in a thread, with the caller's context. Calls of the same lane take
+        turns.
+        """
         assert self.loop is not None  # noqa: S101 - only tasks of the running loop call this
         in_context = contextvars.copy_context().run
         return await self.loop.run_in_executor(
@@ -179,7 +183,7 @@ class Runner:
         self.running.discard(task)
         self.woken.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The lease runs out and another runner goes on: an error here must not end the other batches.
+            # The lease runs out and another runner continues. An error here must not end the other batches.
             log.error("batch_crashed", exc_info=error)
 
     async def _until_woken(self, seconds: float) -> None:
@@ -191,7 +195,7 @@ class Runner:
 
 
 def _close_connection() -> None:
-    """Release the calling thread's database connection."""
+    """Release the database connection of the calling thread."""
     connection.close()
 
 

@@ -1,4 +1,4 @@
-"""`/v1/messages/scheduled*`: single messages that were given a `send_at`."""
+"""`/v1/messages/scheduled*`: single messages with a `send_at`."""
 
 from typing import Any, ClassVar
 

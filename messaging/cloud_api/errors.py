@@ -1,6 +1,6 @@
-"""Graph-form errors: the service's errors as software written against the Graph API understands them.
+"""Errors in the form of the Graph API, for software written against it.
 
-What the upstream answered stays as it came, without what `/v1` adds beside it.
+Errors that the upstream sent stay unchanged, without the members that `/v1` adds.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from gateway.meta_errors import in_metas_form
 
 @dataclass(frozen=True, slots=True)
 class GraphCode:
-    """How one of the service's codes reads in the Graph API."""
+    """The Graph API's error for one of the service's codes."""
 
     status: int
     code: int
@@ -60,13 +60,13 @@ _CONNECTION = {
     "account_removed": _LOCKED,
     "account_restricted": _LOCKED,
 }
-"""By `connection_detail` of a number that is not connected; every other detail reads as not registered."""
+"""Errors by the `connection_detail` of a number that is not connected. All other details become "not registered"."""
 _MISSING_WORDS = ("Required", "This field is required")
 _HEADERS = ("Retry-After", "Idempotent-Replayed")
 
 
 def graph_reply(reply: Reply, *, request_id: str, version: str) -> Reply:
-    """An answer of `/v1` as the Graph API would give it."""
+    """Convert an answer of `/v1` into the form of the Graph API."""
     source = reply.headers.get("X-Service-Error-Source")
     if source == "meta":
         reply = Reply(reply.status, reply.headers, in_metas_form(reply.body))
@@ -79,7 +79,7 @@ def graph_reply(reply: Reply, *, request_id: str, version: str) -> Reply:
 
 
 def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: str) -> HttpResponseBase:
-    """`graph_reply` for an answer of Django's."""
+    """`graph_reply` for Django's responses."""
     request_id = _id_of(request)
     if isinstance(response, HttpResponse):
         reply = Reply(response.status_code, dict(response.items()), response.content)
@@ -90,7 +90,7 @@ def in_graph_form(response: HttpResponseBase, request: HttpRequest, *, version: 
 
 
 def refusal(graph_code: GraphCode, message: str, request: HttpRequest, *, gateway_code: str) -> HttpResponse:
-    """An error that the front itself raises."""
+    """An error from the front itself."""
     reply = _answer(
         graph_code, message, details=message, gateway_code=gateway_code, request_id=_id_of(request)
     )
@@ -127,7 +127,7 @@ def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode
 
 
 def _sentence(message: str, details: Mapping[str, Any]) -> str:
-    """The field and the repair, where the service named them; otherwise its sentence."""
+    """The service's field errors and hint, if any; otherwise its message."""
     fields = details.get("fields") or {}
     named = [f"{name}: {' '.join(map(str, problems))}" for name, problems in fields.items() if name != "from"]
     return "; ".join(named) or message

@@ -1,7 +1,7 @@
-"""The front's views: a Graph call becomes the call of `/v1` that does the same, and its answer a Graph answer.
+"""The front's views: they turn a Graph call into the equivalent call of `/v1`, and its answer into a Graph answer.
 
-Sends, read marks and uploads run through `/v1`, so idempotency, pacing, events, permissions and limits are the same on
-both. Everything else goes to `nodes.py`, which passes it to the upstream.
+Sends, read marks and uploads run through `/v1`, so idempotency, pacing, events, permissions and limits are the same
+in both APIs. All other calls go to `nodes.py`, which passes them to the upstream.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ from messaging.cloud_api.parameters import Parameters, form_fields
 from tenants.credentials.authentication import BearerAuthentication
 
 UPLOAD = "upload"
-"""In the place of a node: a resumable upload, whose session follows."""
+"""Takes the place of a node in the path of a resumable upload. The session follows it."""
 KNOWN_EDGES = frozenset(
     {
         "assets", "block_users", "calls", "content", "conversational_automation", "deregister", "flows",
@@ -43,7 +43,7 @@ KNOWN_EDGES = frozenset(
         "whatsapp_business_profile",
     }
 )  # fmt: skip
-"""Edges that the request log names; a caller may write anything in their place."""
+"""Edges that appear in the request log. Others are left out, because a caller may write anything."""
 
 
 @limited_by(API_BODY_BYTES)
@@ -51,14 +51,14 @@ KNOWN_EDGES = frozenset(
 def graph(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """A call at a path of the Graph API."""
+    """Answer a call at a path of the Graph API."""
     return _answered(request, _template(edge, version), version, node, edge)
 
 
 @limited_by(form_files.MAX_REQUEST_BYTES)
 @csrf_exempt
 def graph_upload(request: HttpRequest, session: str, version: str | None = None) -> HttpResponseBase:
-    """A resumable upload that goes on: its bytes are streamed."""
+    """Continue a resumable upload, streaming its bytes."""
     template = ("/{version}" if version else "") + "/upload:{session}"
     return _answered(request, template, version, UPLOAD, session)
 
@@ -78,7 +78,7 @@ def _answered(
 
 
 def _template(edge: str | None, version: str | None) -> str:
-    """The pattern of a Graph path for the request log: without the id, and with an edge's name where it is known."""
+    """The pattern of a Graph path for the request log: without the id, and with the edge only if it is a known one."""
     first, _, deeper = (edge or "").partition("/")
     named = f"/{first if first in KNOWN_EDGES else '{edge}'}" if edge else ""
     return ("/{version}" if version else "") + "/{node}" + named + ("/{id}" if deeper else "")
@@ -89,13 +89,13 @@ def _template(edge: str | None, version: str | None) -> str:
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """The same for uploads, whose bodies may be larger."""
+    """Like `graph`, for uploads, whose bodies may be larger."""
     return graph(request, node, edge, version)
 
 
 @csrf_exempt
 def no_such_path(request: HttpRequest) -> HttpResponseBase:
-    """A path below a version that the Graph API does not have, or that the gateway does not serve."""
+    """Answer 404 for a path below a version that the Graph API does not have or the gateway does not serve."""
     answer = refusal(UNKNOWN_PATH, "Unknown path components.", request, gateway_code="not_found")
     return in_graph_form(answer, request, version=settings.META_GRAPH_VERSION)
 
@@ -105,13 +105,13 @@ def no_such_path(request: HttpRequest) -> HttpResponseBase:
 def graph_root(
     request: HttpRequest, node: str = "", edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """A call at one of the names that the Graph API has in the place of ids, or at none."""
+    """Answer a call without a node, or at one of the names that the Graph API uses in place of ids."""
     template = ("/{version}" if version else "") + f"/{node}" + ("/{edge}" if edge else "")
     return _answered(request, template, version, node, edge)
 
 
 def _take_credential(request: HttpRequest) -> None:
-    """Put a key that comes as `X-API-Key` or `access_token` where every view looks for it; it is in no log."""
+    """Move a key from `X-API-Key` or `access_token` to the header that all views read, so that no log contains it."""
     in_query: list[str] = []
     if request.META.get("QUERY_STRING"):
         query = request.GET.copy()
@@ -121,29 +121,29 @@ def _take_credential(request: HttpRequest) -> None:
     key = request.headers.get("X-API-Key") or (in_query[0] if in_query else None)
     scheme, _, credential = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme == "OAuth":
-        # What the upstream asks for in resumable uploads, and takes everywhere.
+        # Meta requires this scheme for resumable uploads, and accepts it everywhere.
         key = credential
     elif not (scheme or key) and 0 < int(request.META.get("CONTENT_LENGTH") or 0) <= DEFAULT_BODY_BYTES:
-        # Nobody is known yet: no more of a body is read than of a page's form.
+        # The caller is not authenticated yet, so only bodies up to the size of a form are read.
         key = _given(request).access_token
     if key and (not scheme or scheme == "OAuth"):
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"
-        # `headers` is computed once.
+        # Django computes `headers` once.
         request.__dict__.pop("headers", None)
 
 
 def _admit(request: HttpRequest) -> None:
-    """Admit the caller by its headers, before anything reads the body: credentials, status, rate."""
+    """Authenticate the caller by its headers, before the body is read: credentials, status, rate."""
     api_request = Request(request, authenticators=[BearerAuthentication()])
     caller, method = caller_of(api_request), request.method or ""
-    # The scope is asked for by the view that the call ends at.
+    # The view that finally handles the call checks the scope.
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method=method, scope=None)
     check_role(caller, Area.INTEGRATION, method=method)
     TenantRateThrottle().allow_request(api_request, None)
 
 
 def _given(request: HttpRequest) -> Parameters:
-    """The request's parameters, read once. Raises InvalidRequest."""
+    """Parse the request's parameters once. Raises InvalidRequest."""
     given: Parameters | None = getattr(request, GIVEN, None)
     if given is None:
         form = None
@@ -151,7 +151,7 @@ def _given(request: HttpRequest) -> Parameters:
             if request.method == "POST":
                 form = [(name, value) for name, value in request.POST.items() if isinstance(value, str)]
             else:
-                # Django reads the form of a POST alone; Meta's Java SDK sends one with DELETE.
+                # Django parses forms only of a POST, but Meta's Java SDK sends one with DELETE.
                 form = form_fields(request.META["CONTENT_TYPE"], request.body)
         given = parameters.read(
             query=request.META.get("QUERY_STRING", ""),
@@ -174,7 +174,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
             gateway_code="invalid_request",
         )
     if node == UPLOAD:
-        # The bytes of a file, whatever their sender calls them.
+        # Read the file as bytes, whatever type its sender declares.
         request.content_type = request.META["CONTENT_TYPE"] = "application/octet-stream"
         return _called(UploadSessionView.as_view(), request, session=edge)
     given = _given(request)
@@ -194,7 +194,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
 
 
 def _upload(request: HttpRequest, number: str, given: Parameters) -> HttpResponseBase:
-    """A file: `type` may be a kind (`image`), and the part's own type then counts."""
+    """Upload a file. Where `type` is a kind (`image`), the part's own content type counts."""
     form = QueryDict(mutable=True)
     form.update({**given.query(), "from": number})
     form.pop("type", None)
@@ -205,7 +205,7 @@ def _upload(request: HttpRequest, number: str, given: Parameters) -> HttpRespons
 
 
 def _v1(request: HttpRequest, path: str) -> HttpResponseBase:
-    """The answer of `/v1` to the same caller."""
+    """Call `/v1` as the same caller."""
     request.path = request.path_info = path
     _set_query(request, QueryDict())
     found = resolve(path)

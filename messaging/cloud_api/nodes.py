@@ -1,11 +1,11 @@
-"""Pass-through of Graph calls below a tenant's own ids: the token is exchanged, method and parameters stay.
+"""Pass-through of Graph calls below a tenant's own ids. Only the token is replaced; method and parameters stay.
 
-Nobody else's id is ever called (`known_nodes.py`). The answer never holds the account's token: pages are linked at
-the gateway's own address.
+No other tenant's id is ever called (`known_nodes.py`). The answer never contains the account's token, and links to
+further pages point to the gateway.
 
-A resumable upload (upstream fact 1.4) is a session, then the bytes, then a handle. The caller names its own app in
-the path; the session is made at the service's. Its id is a secret of the upstream's making, and the tenant's own
-token continues it.
+A resumable upload (upstream fact 1.4) starts with a session, sends the bytes and ends with a handle. The caller names
+its own app in the path, but the session is created at the service's app. The session's id is a secret that Meta
+generates, and only the tenant's token can continue it.
 """
 
 import json
@@ -60,36 +60,38 @@ SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset(
     {"assigned_users", "marketing_messages", "messages", "messages_encrypted", "media", "owned_pages"}
 )
-"""Who may use the account is the service's to say; what sends or uploads goes through `/v1` alone."""
+"""Edges that are not passed through. The service decides who may use an account, and sends and uploads go through
+`/v1`.
+"""
 TAKE_FILES = frozenset({"flow", "group"})
-"""Kinds of nodes with edges that take a file: a flow's JSON, a group's picture."""
+"""Kinds of nodes with an edge for files: a flow's JSON, a group's picture."""
 LIBRARY = "message_template_library"
-"""The one list of the Graph API that is nobody's: every account reads the same."""
+"""The list of the Graph API that belongs to no account: it is the same for all."""
 SIGNUPS = "signups"
-"""Where the sign-up links of all accounts are addressed: `/signups/{id}`."""
+"""The node under which the sign-up links of all accounts are: `/signups/{id}`."""
 GIVEN = "graph_parameters"
-"""The attribute of a request that holds its parameters."""
+"""The request attribute that holds the parameters."""
 _OF_TEMPLATES = re.compile(r"template|flow")
 """Kinds, edges and fields that concern templates or flows."""
 KEY_IN_QUERY = "key_in_query"
-"""The attribute of a request that holds the key that came as `access_token`."""
+"""The request attribute that holds a key given as `access_token`."""
 UNKNOWN_NODE = "The object does not exist, or it is not this business's."
 NEVER_NAMED = (
     "Flows, groups, catalogs and sign-up links are known once a list of their account, or a notification, named "
     "them; media by the message that brought them, or with phone_number_id."
 )
 _FOREIGN_PART = re.compile(r"(?!whatsapp_business_)\w*business\w*", re.IGNORECASE)
-"""A part of a path that leads on into the portfolio."""
+"""A part of a path that leads to the business portfolio."""
 
 
 def given_in(request: Request) -> Parameters:
-    """A request's parameters."""
+    """The parsed parameters of a request."""
     given: Parameters = getattr(request._request, GIVEN)
     return given
 
 
 class GraphView(APIView):
-    """A view whose refusals by the upstream pass through. The scope is that of the object that a call is about."""
+    """A view that passes refusals of the upstream through. The scope depends on the object of the call."""
 
     scope: KeyScope | None = None
 
@@ -102,7 +104,7 @@ class GraphView(APIView):
 
 
 class NodeView(GraphView):
-    """Everything below the tenant's own ids that `/v1` has no operation for."""
+    """Calls below the tenant's own ids for which `/v1` has no operation."""
 
     parser_classes = [*GraphView.parser_classes, MultiPartParser]
 
@@ -156,7 +158,7 @@ class NodeView(GraphView):
 
 
 def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:
-    """Require the scope of an object, and for a key that is limited to numbers that it is one of them."""
+    """Require the scope for an object. A key limited to numbers must also include the number."""
     caller = caller_of(request)
     about = f"{found.kind} {edge} {given.text('fields') or ''}"
     scope = KeyScope.TEMPLATES if _OF_TEMPLATES.search(about) else KeyScope.NUMBERS
@@ -166,9 +168,9 @@ def _check_scope(request: Request, found: Node, edge: str | None, given: Paramet
 
 
 def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters) -> GraphAnswer:
-    """The upstream's answer to the same call with the account's own token.
+    """Make the same call at the upstream with the account's token.
 
-    A command that changes what the service keeps is the operation that knows so. Raises Refused.
+    Commands that change data of the service run its own operation, which updates that data. Raises Refused.
     """
     account, number = found.account, found.number
     path = f"{found.id}/{edge}" if edge else found.id
@@ -178,7 +180,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
                 raise InvalidRequest.of(**dict.fromkeys(files, "This takes no file."))
             return _sent_with_file(request, account, path, given)
         if found.kind == "account" and edge == "message_templates":
-            # Into the mirror at once: software asks for what it made by its id alone.
+            # Store the template at once, because software asks for it by its id alone.
             return templates.create(account, body=given.body or b"{}", members=given.values)
         if number is not None:
             asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
@@ -191,7 +193,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
     in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
         environment=account.environment,
-        # An answer to HEAD has no body, which is how an answer that was cut off looks.
+        # As GET: an answer to HEAD has no body, which looks like an answer that was cut off.
         method="GET" if request.method == "HEAD" else str(request.method),
         path=path,
         token=account.access_token,
@@ -201,7 +203,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
 
 
 def _pin_in(given: Parameters) -> str | None:
-    """The two-step PIN that a change of a number sets. Raises InvalidRequest for one that could be read as another."""
+    """The two-step PIN that a change of a number sets. Raises InvalidRequest if it is ambiguous."""
     data = given.values.get("whatsapp_business_api_data")
     said = [given.values.get("pin"), data.get("pin") if isinstance(data, dict) else None]
     pins = [pin for pin in said if pin is not None and pin != ""]
@@ -211,7 +213,7 @@ def _pin_in(given: Parameters) -> str | None:
 
 
 def _sent_with_file(request: Request, account: BusinessAccount, path: str, given: Parameters) -> GraphAnswer:
-    """A form with one file, such as a flow's JSON or a group's picture. Raises UpstreamUnreachable."""
+    """Send a form with one file, such as a flow's JSON or a group's picture. Raises UpstreamUnreachable."""
     field, *more = request._request.FILES
     if more:
         raise InvalidRequest.of(**dict.fromkeys(more, "One file fits into a call."))
@@ -226,7 +228,7 @@ def _sent_with_file(request: Request, account: BusinessAccount, path: str, given
 
 
 class SubscribedAppsView(GraphView):
-    """The service's own subscription to an account's notifications: shown, repaired, never taken away."""
+    """The service's own subscription to an account's notifications. It can be shown and repaired, but never removed."""
 
     scope = KeyScope.NUMBERS
 
@@ -262,7 +264,7 @@ class SubscribedAppsView(GraphView):
 
 
 def _configured(request: Request, node: str, given: Parameters) -> HttpResponse:
-    """A number's callback; an empty one removes it."""
+    """Set a number's callback. An empty one removes it."""
     if others := given.less_product("webhook_configuration"):
         raise InvalidRequest.of(**dict.fromkeys(others, "Send webhook_configuration alone."))
     asked = given.values["webhook_configuration"]
@@ -290,7 +292,7 @@ def _callback(request: Request, node: str, *, is_number: bool = False) -> Callba
 
 
 class DebugTokenView(APIView):
-    """`debug_token` of a key of the same tenant: valid, with both scopes for the tenant's accounts."""
+    """`debug_token` for a key of the same tenant: valid, with both scopes for the tenant's accounts."""
 
     scope = None
 
@@ -320,7 +322,7 @@ class DebugTokenView(APIView):
 
 
 class MeView(GraphView):
-    """`me`: whom the key belongs to. There is nothing below it."""
+    """`me`: the owner of the key. There are no nodes below it."""
 
     def get(self, request: Request, edge: str | None) -> HttpResponse:
         if edge is not None:
@@ -343,7 +345,7 @@ def _account(request: Request, waba_id: str) -> BusinessAccount:
 
 
 def _media(request: Request, media_id: str, edge: str | None, given: Parameters) -> HttpResponseBase:
-    """A media: described with the gateway's own address of its bytes, or deleted. Any other id is unknown."""
+    """Describe a media, with the gateway's own URL for its bytes, or delete it. Other ids are answered as unknown."""
     check_scope(caller_of(request), KeyScope.MESSAGES, method=request.method or "")
     scope, named = scope_of(request), given.text("phone_number_id")
     is_media = edge is None and (named or known_nodes.number_of_media(media_id=media_id, **scope))
@@ -363,10 +365,10 @@ def _media(request: Request, media_id: str, edge: str | None, given: Parameters)
 
 
 def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
-    """The answer's bytes, with links to further pages at the gateway, and the token nowhere."""
+    """The answer's bytes, with page links to the gateway and without the token."""
     paging = answer.json().get("paging")
     if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
-        # Python's own parser keeps integers of any size.
+        # Parsed with Python's own parser, which keeps integers of any size.
         body = json.loads(content)
         for direction in {"next", "previous"} & paging.keys():
             body["paging"][direction] = _link(request, str(paging[direction]))
@@ -379,7 +381,7 @@ def _compact(body: Any) -> bytes:
 
 
 def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
-    """Each number's `webhook_configuration` with the tenant's callbacks in the place of the gateway's own at Meta."""
+    """Replace the gateway's own callback in each number's `webhook_configuration` by the tenant's callbacks."""
     body, account_id = json.loads(content), found.account.waba_id
     configured = {str(row.get("id", found.id)): row for row in _rows_with("webhook_configuration", body)}
     urls = callback_urls([account_id, *configured], **scope_of(request))
@@ -390,7 +392,7 @@ def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
 
 
 def _rows_with(member: str, value: Any) -> Iterator[dict[str, Any]]:
-    """The objects with a member, however deep in an answer."""
+    """All objects in an answer that have a certain member, at any depth."""
     if isinstance(value, dict):
         if member in value:
             yield value
@@ -401,14 +403,14 @@ def _rows_with(member: str, value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _link(request: Request, upstream_url: str) -> str:
-    """A page's address at the gateway, with the upstream's cursor."""
+    """The URL of another page at the gateway, with the upstream's cursor."""
     kept = {
         name: value
         for name, value in parse_qsl(urlsplit(upstream_url).query)
         if name not in DENIED.union(CREDENTIALS)
     }
     if key := getattr(request._request, KEY_IN_QUERY, None):
-        # A caller that gave its key so follows the link as it is.
+        # A caller that gave its key in the query follows the link without a header.
         kept["access_token"] = key
     return f"{settings.BASE_URL}{request._request.path}?{urlencode(kept)}"
 
@@ -418,7 +420,7 @@ def _json(body: dict[str, Any]) -> HttpResponse:
 
 
 class SessionIn(serializers.Serializer[dict[str, Any]]):
-    """What a session is opened with, in the query or the body."""
+    """The parameters of a new session, from the query or the body."""
 
     file_name = serializers.CharField(max_length=255, required=False, default="file")
     file_length = serializers.IntegerField(min_value=1)
@@ -426,13 +428,13 @@ class SessionIn(serializers.Serializer[dict[str, Any]]):
 
 
 class UploadSessionsView(GraphView):
-    """`POST /{app}/uploads`."""
+    """`POST /{app}/uploads`: open a session."""
 
     scope = KeyScope.TEMPLATES
 
     @waits_for_upstream
     def post(self, request: Request, node: str) -> HttpResponseBase:
-        # As a query: a number may be written as a text there.
+        # As a query, in which numbers may be texts.
         given = checked(SessionIn(data=QueryDict(urlencode(given_in(request).query()))))
         account = _account_of_upload(request)
         return _answer(
@@ -444,7 +446,7 @@ class UploadSessionsView(GraphView):
 
 
 class UploadSessionView(GraphView):
-    """`GET` and `POST /upload:…`: how much has come, and the rest of it."""
+    """`GET` and `POST /upload:…`: report the bytes received, and continue."""
 
     scope = KeyScope.TEMPLATES
 
@@ -463,7 +465,7 @@ class UploadSessionView(GraphView):
         graph, signed = _graph(account), _signed(request, session)
         offset = http.META.get("HTTP_FILE_OFFSET")
         if offset is None:
-            # Servers and proxies leave out headers with an underscore.
+            # Servers and proxies drop headers with an underscore, such as `file_offset`.
             answer = graph.upload_offset(signed)
             if not classify(answer).ok:
                 return _answer(account, answer)
@@ -483,7 +485,7 @@ def _graph(account: BusinessAccount) -> TemplateGraph:
 
 
 def _signed(request: Request, session: str) -> str:
-    """A session's id as the upstream gave it, with its signature."""
+    """A session's id as the upstream issued it, with its signature."""
     signature = request.query_params.get("sig")
     if signature is not None and not signature.replace("-", "").replace("_", "").isalnum():
         raise InvalidRequest.of(sig="Must be the signature of the session's id.")

@@ -1,6 +1,6 @@
-"""Callback overrides of the Graph API: the callback of an account or a number is an endpoint in the upstream's form.
+"""Callback overrides of the Graph API: the callback of an account or a number is an endpoint with Meta's format.
 
-The endpoint is known by its `uid`, so an account or number has one, however often it is asked for at once.
+The endpoint's `uid` identifies its account or number, so concurrent requests create only one endpoint.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from webhooks.serializers import UrlField
 
 
 class OverrideIn(serializers.Serializer[dict[str, Any]]):
-    """A callback as the Graph API names it."""
+    """A callback in the form of the Graph API."""
 
     override_callback_uri = UrlField()
     verify_token = serializers.CharField(max_length=255)
 
 
 def callback_urls(nodes: Iterable[str], *, tenant_id: UUID, environment: str) -> dict[str, str]:
-    """The callbacks of accounts and numbers, of those that have one."""
+    """The existing callbacks of these accounts and numbers."""
     names = {_uid(node): node for node in nodes}
     endpoints = Endpoint.objects.for_environment(tenant_id, environment).filter(uid__in=list(names))
     return {names[uid]: url for uid, url in endpoints.values_list("uid", "url") if uid is not None}
@@ -38,7 +38,7 @@ def _uid(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The callback of one account or number, whose events it gets; `actor` is who changes it."""
+    """The callback for the events of one account or number. `actor` is the author of changes."""
 
     tenant_id: UUID
     environment: str
@@ -48,17 +48,17 @@ class Callback:
 
     @property
     def uid(self) -> str:
-        """What its endpoint is known by."""
+        """The `uid` of its endpoint."""
         return _uid(self.node)
 
     def endpoint(self) -> Endpoint | None:
-        """Its endpoint, if it has one."""
+        """Its endpoint; None when it has none."""
         return Endpoint.objects.for_environment(self.tenant_id, self.environment).filter(uid=self.uid).first()
 
     def set(self, *, url: str, verify_token: str) -> dict[str, Any]:
-        """Lead the events to a url that answers the handshake, and answer as the Graph API does.
+        """Send the events to a url that passes the handshake. Returns the Graph API's answer.
 
-        A new endpoint's secret is in the answer and nowhere else. Raises WebhookVerifyFailed; nothing is changed then.
+        The secret of a new endpoint is only in this answer. Raises WebhookVerifyFailed; nothing is changed then.
         """
         endpoint = self.endpoint()
         created = None
@@ -78,7 +78,7 @@ class Callback:
                     phone_number_ids=[self.node] if self.is_number else None,
                 )
             except InvalidRequest:
-                # Unless another call made it at this moment, the reason is the caller's to know.
+                # Unless a concurrent call created the endpoint, the caller gets the error.
                 endpoint = self.endpoint()
                 if endpoint is None:
                     raise
@@ -89,7 +89,7 @@ class Callback:
             try:
                 self._change(endpoint, changes)
             except Conflict:
-                # Another call verified it at this moment.
+                # Another call verified it meanwhile.
                 self._change(endpoint, changes)
         except WebhookVerifyFailed:
             if created is not None:
@@ -100,7 +100,7 @@ class Callback:
         return {"success": True, "webhook": {"id": str(created.id), "secret": created.secret}}
 
     def remove(self) -> bool:
-        """Delete its endpoint; False when there is none."""
+        """Delete its endpoint. False when it has none."""
         endpoint = self.endpoint()
         if endpoint is not None:
             self._delete(endpoint)

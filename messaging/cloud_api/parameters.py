@@ -1,10 +1,10 @@
-"""Parameters of a Graph request: query, form and JSON are one set, as at the upstream, before any rule is applied.
+"""Parameters of a Graph request: query, form and JSON form one set, as at Meta, before any rule is applied.
 
-Plain values in and out, so that every listener reads and translates a request alike. A member of the body counts
-before one of the query. The caller's JSON keeps the bytes that it has.
+These are pure functions, so that every listener parses and translates requests alike. A member of the body overrides
+one of the query. JSON from the caller keeps its bytes.
 
-The listener (`web/routes.py`) answers sends at `POST /{number}/messages` and `/{number}/marketing_messages` by the
-flow that `/v1/messages` takes; `graph_send` says what such a request asks for.
+The listener (`web/routes.py`) answers sends at `POST /{number}/messages` and `/{number}/marketing_messages` with the
+flow of `/v1/messages`; `graph_send` translates these requests.
 """
 
 import re
@@ -25,9 +25,11 @@ from gateway.api.json import MOST_VALUES, parse_object
 from messaging.sending import outbound
 
 CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
-"""The caller's key, and proof of it that the upstream does not know: the service adds its own."""
+"""Parameters that are not passed on: the caller's key, and proofs for it that Meta could not check. The service adds
+its own.
+"""
 DENIED = frozenset({"batch", "ids", "include_headers", "method"})
-"""What makes one request into another, or into several."""
+"""Parameters that turn a request into another one or into several."""
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 WRITTEN_AS_JSON = frozenset(
@@ -40,18 +42,18 @@ WRITTEN_AS_JSON = frozenset(
         "user_identity_change", "video", "webhook_configuration", "websites", "whatsapp_business_api_data",
     }
 )  # fmt: skip
-"""Parameters that hold an object or an array. Where a text is all that fits, it is their JSON."""
+"""Parameters whose value is an object or an array. They are serialised as JSON where only a text is possible."""
 _OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
-"""A field that is expanded into another object than the node: the portfolio and what belongs to it."""
+"""Expanded fields that lead from the node to the portfolio and its objects."""
 _USERS = re.compile(r"\bassigned_users\b", re.IGNORECASE)
 _KEY = re.compile(r"\[([^\]]*)\]")
 _MOST_KEYS = 16
-"""In a name such as `a[b][c]`."""
+"""Deepest nesting of a name such as `a[b][c]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a request asks for. `body` is all of it as JSON: the caller's own bytes where those were JSON."""
+    """The parameters of a request. `body` is all of them as JSON, in the caller's own bytes if these were JSON."""
 
     values: dict[str, Any] = field(repr=False)
     body: bytes = field(repr=False)
@@ -59,19 +61,19 @@ class Parameters:
     access_token: str | None = field(default=None, repr=False)
 
     def query(self) -> dict[str, str]:
-        """All of it as a query."""
+        """All parameters as a query."""
         return {
             name: value if isinstance(value, str) else orjson.dumps(value).decode()
             for name, value in self.values.items()
         }
 
     def text(self, name: str) -> str | None:
-        """A parameter that is a text or a whole number, as a text."""
+        """A parameter that is a text or an integer, as a text."""
         value = self.values.get(name)
         return str(value) if isinstance(value, str) or type(value) is int else None
 
     def less_product(self, *names: str) -> dict[str, Any]:
-        """The values without `messaging_product` and those named."""
+        """The values without `messaging_product` and the given names."""
         return {
             name: value for name, value in self.values.items() if name not in {"messaging_product", *names}
         }
@@ -79,7 +81,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class MessageCall:
-    """The call of `/v1` that does the same as a POST to a number's `messages` or `marketing_messages`."""
+    """The `/v1` call that is equivalent to a POST to a number's `messages` or `marketing_messages`."""
 
     path: str
     body: bytes = field(repr=False)
@@ -89,9 +91,9 @@ class MessageCall:
 def read(
     *, query: str, content_type: str, body: bytes, form: Iterable[tuple[str, str]] | None = None
 ) -> Parameters:
-    """Read a request's parameters. `form` is the fields of a multipart body that is parsed already.
+    """Parse a request's parameters. `form` has the fields of an already parsed multipart body.
 
-    Raises InvalidRequest for what cannot be read, and for what leads away from the node of the path.
+    Raises InvalidRequest for parameters that cannot be parsed, and for those that lead to other nodes than the path.
     """
     asked = _fields(_pairs(query)) if query else {}
     kind = content_type.partition(";")[0].strip().lower()
@@ -111,7 +113,7 @@ def read(
         if asked:
             added = {name: asked[name] for name in asked if name not in given}
             raw = with_members(_less_credentials(added), raw)
-        # A text alone may be the JSON of an object.
+        # Only a text can be the JSON of an object.
         values |= {name: _decoded(name, text) for name, text in values.items() if isinstance(text, str)}
     else:
         raw = _composed(values)
@@ -125,7 +127,7 @@ def read(
 
 
 def message_call(number: str, edge: str, given: Parameters) -> MessageCall:
-    """A send or a read mark: the caller's bytes with `from`, and with `type` where a text leaves it out."""
+    """A send or a read mark: the caller's bytes with `from` added, and with `type` added where a text omits it."""
     added: dict[str, Any] = {"from": number}
     if edge == "messages" and given.values.get("status") == "read":
         members = {**given.less_product("status"), **added}
@@ -138,7 +140,7 @@ def message_call(number: str, edge: str, given: Parameters) -> MessageCall:
 
 
 def with_members(added: Mapping[str, Any], raw: bytes) -> bytes:
-    """A JSON object with members before its own, which stay as they were written."""
+    """A JSON object with members inserted at its beginning. The other members keep their bytes."""
     if not added:
         return raw
     rest = raw.lstrip()[1:]
@@ -153,7 +155,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Fields of a query or form. Names are spelled as the upstream reads them: `a[b]=1` is the member `b` of `a`."""
+    """Fields of a query or form. Names are parsed as at Meta: `a[b]=1` is the member `b` of `a`."""
     values: dict[str, Any] = {}
     for name, text in pairs:
         head, bracket, rest = name.partition("[")
@@ -171,7 +173,7 @@ def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _lists(value: Any) -> Any:
-    """Objects whose keys count from 0 are arrays."""
+    """Convert objects whose keys count from 0 to arrays."""
     if not isinstance(value, dict):
         return value
     members = {name: _lists(member) for name, member in value.items()}
@@ -197,7 +199,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _composed(values: dict[str, Any]) -> bytes:
-    """The values as JSON. Raises InvalidRequest for more than a JSON body may hold."""
+    """The values as JSON. Raises InvalidRequest if they exceed the limits of a JSON body."""
     if not values:
         return b""
     try:
@@ -247,16 +249,16 @@ class GraphSend(NamedTuple):
 
 
 def graph_send(path: str) -> GraphSend | None:
-    """The send that a path names; None for every other path."""
+    """Parse the path of a send. None for other paths."""
     found = _PATH.fullmatch(path) if path.rstrip("/").endswith("messages") else None
     return GraphSend(found[1], found[2], found[3]) if found else None
 
 
 def credential(authorization: str | None, api_key: str | None, query: str) -> str | None:
-    """The caller's key as an `Authorization` header: from the header, from `X-API-Key`, or from the query."""
+    """The caller's key as an `Authorization` header. It comes from that header, from `X-API-Key` or from the query."""
     scheme, _, token = (authorization or "").partition(" ")
     if scheme == "OAuth":
-        # What the upstream asks for in resumable uploads, and takes everywhere.
+        # Meta requires this scheme for resumable uploads, and accepts it everywhere.
         return f"Bearer {token}"
     if authorization:
         return authorization
@@ -265,20 +267,20 @@ def credential(authorization: str | None, api_key: str | None, query: str) -> st
 
 
 def access_token(*, query: str, content_type: str, body: bytes) -> str | None:
-    """The key that the body of a request holds, if any. Raises InvalidRequest."""
+    """The key in the body of a request, if any. Raises InvalidRequest."""
     return read(
         query=query, content_type=content_type, body=body, form=form_fields(content_type, body)
     ).access_token
 
 
 def send_call(send: GraphSend, *, query: str, content_type: str, body: bytes) -> MessageCall:
-    """The call of `/v1` that does the same. Raises InvalidRequest."""
+    """The equivalent `/v1` call. Raises InvalidRequest."""
     given = read(query=query, content_type=content_type, body=body, form=form_fields(content_type, body))
     return message_call(send.number, send.edge, given)
 
 
 def form_fields(content_type: str, body: bytes) -> list[tuple[str, str]] | None:
-    """The fields of a multipart body; None for a body that is none. Raises InvalidRequest."""
+    """The fields of a multipart body. None for other bodies. Raises InvalidRequest."""
     if not content_type.lower().startswith(MULTIPART):
         return None
     meta = {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(body))}

@@ -1,7 +1,7 @@
-"""Messages of a conversation as the team reads them: bubbles made of the stored bodies of events. Pure.
+"""Messages of a conversation as the team sees them: bubbles built from the stored bodies of events. Pure functions.
 
-A bubble is drawn as on a customer's phone, with the business on the right. A body of an unknown form is named by its
-type: what one sender wrote must not hide the conversation.
+A bubble looks as on the customer's phone, with the business on the right. A body of an unknown form shows its type:
+one odd message must not hide the conversation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,22 +18,22 @@ from webhooks.models import Message
 
 EXPIRED = "The text is no longer kept."
 CHANGES = {"edit": "edited", "revoke": "deleted"}
-"""Messages that change another one, and what becomes of it."""
+"""Types of messages that change another message, and the label of the changed one."""
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
-"""What a body raises whose members are of other types than WhatsApp's."""
+"""Errors raised by a body whose members have other types than WhatsApp documents."""
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
 """Templates as WhatsApp describes them, by name and language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message with what its stored body says."""
+    """A message with the content of its stored body."""
 
     row: Message
     body: Mapping[str, Any] | None
-    """The message's own object; None past retention."""
+    """The message object; None past retention."""
     name: str = ""
-    """The customer's name, as the notification has it."""
+    """The customer's name in the notification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Line:
 
     @property
     def ticks(self) -> str:
-        """The sign of the status of a message of the business."""
+        """The tick marks for the status of the business's own message."""
         return bubbles.TICKS.get(self.row.status, "")
 
     @property
     def steps(self) -> list[tuple[str, datetime]]:
-        """When each status was reached."""
+        """The time at which each status was reached."""
         row = self.row
         if row.direction == "inbound":
             return []
@@ -65,7 +65,7 @@ class Line:
 
 
 def said(row: Message, content: bytes | None) -> Said:
-    """A message with the stored `data` of its event."""
+    """A message, from its row and the stored `data` of its event."""
     try:
         data = orjson.loads(content) if content is not None else None
     except orjson.JSONDecodeError:
@@ -79,7 +79,9 @@ def said(row: Message, content: bytes | None) -> Said:
 
 
 def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
-    """A thread, oldest first, of messages newest first. Reactions and changes are shown at what they are about."""
+    """Lines of a thread, oldest first, from messages newest first. Reactions and changes are shown at the message
+    that they concern.
+    """
     own = [message for message in messages if not _is_about_another(message)]
     known = {message.row.key for message in own}
     marks = _marks(reversed(messages))
@@ -111,14 +113,14 @@ def gist(message: Said, documents: Documents) -> str:
 
 
 def texts(message: Said, documents: Documents) -> str:
-    """Everything that people read in a message."""
+    """All texts in a message."""
     drawn = _bubble(message, {}, {}, documents)
     name = drawn.file.name if drawn.file else ""
     return "\n".join(filter(None, (message.name, drawn.head, *drawn.lines, drawn.foot, name)))
 
 
 def failure(row: Message, cause: str | None) -> str:
-    """Why a message was not delivered, in a sentence."""
+    """Why a message was not delivered, as a sentence."""
     if row.failed_at is None and row.error_code is None:
         return ""
     reason = cause or "WhatsApp gave no reason."
@@ -135,7 +137,7 @@ def _bubble(message: Said, mark: Mapping[str, Any], gists: Mapping[str, str], do
 
 
 def _plain(message: Said, text: str) -> Bubble:
-    """A bubble with a sentence in the place of the content."""
+    """A bubble with a sentence instead of the content."""
     empty = bubbles.bubble_of(_drawable(replace(message, body={}), {"change": "deleted"}, {}), {})
     return replace(empty, lines=[text], change="")
 
@@ -145,7 +147,7 @@ def _named_by_type(message: Said) -> str:
 
 
 def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
-    """A message as the drawing takes it: from the other side, so that the business's own are on the right."""
+    """The message for the drawing code, seen from the customer's side; the business's own messages are on the right."""
     row, body = message.row, mark.get("body") or message.body or {}
     return {
         "id": row.key,
@@ -160,7 +162,7 @@ def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> d
 
 
 def _rendered(template: object, documents: Documents) -> dict[str, Any]:
-    """A sent template as the customer reads it; its name alone when it is known here no longer."""
+    """A sent template as the customer reads it. Only its name if the template is no longer known."""
     if not isinstance(template, Mapping):
         return {}
     language = template.get("language")
@@ -180,7 +182,7 @@ def _rendered(template: object, documents: Documents) -> dict[str, Any]:
 
 
 def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
-    """What later messages say of others, oldest first: reactions, edits, deletions."""
+    """What later messages change, oldest first: reactions, edits, deletions by the message that they concern."""
     marks: dict[str, dict[str, Any]] = {}
     for message in messages:
         body, kind = message.body, message.row.type or ""
@@ -202,7 +204,7 @@ def _is_about_another(message: Said) -> bool:
 
 
 def _reaction(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The message that a reaction is about, and its emoji; empty where it is taken back."""
+    """The message to which a reaction belongs, and its emoji. The emoji is empty when the reaction was removed."""
     reaction = body.get("reaction")
     if not isinstance(reaction, Mapping):
         return "", ""

@@ -1,7 +1,7 @@
 """Reads of conversations: the list, the search, and the messages of one.
 
-Nothing of a conversation is stored but how far it was read: each read walks an index of the event log or the message
-log from the newest row on, past a bounded number of rows, and takes texts from the stored bodies within retention.
+Conversations have no table; only read marks are stored. Each read walks an index of the event log or the message log
+from the newest row, past a bounded number of rows. Texts come from the stored bodies within retention.
 """
 
 import re
@@ -29,21 +29,22 @@ from webhooks.models import Event, Message
 PER_PAGE = 30
 MESSAGES_PER_PAGE = 50
 SHORT_WALK = 1_000
-"""Inbound messages among which most pages find their conversations."""
+"""How many inbound messages the first walk reads. Most pages need no more."""
 NEWEST = 100
-"""Messages of one conversation that the list looks at. Of a customer who was sent more since writing, neither the name
-nor the window is known."""
+"""Newest messages of a conversation that the list reads. If more were sent since the customer last wrote, name and
+window are unknown.
+"""
 MOST_SEARCHED = 1_000
-"""Messages whose texts one page of a search reads."""
+"""How many messages one page of a search reads."""
 _DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
 _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
-"""Words whose JSON is themselves, whatever library wrote it."""
+"""Words that every JSON library writes without escapes."""
 
-# The inbound events of a tenant, newest first, by the index `event_by_type`; of each customer the newest is kept.
-# Customers who wrote later were on a page before: one look by the customer's index of the message log for each, from
-# the newest on (OFFSET keeps that order below the join), until the page is full. `ended` is where a walk that was cut
-# short ended.
+# The inbound events of a tenant, newest first, by the index `event_by_type`; of each customer only the newest.
+# Customers who wrote again later were on an earlier page: one probe of the customer's index of the message log finds
+# that out. The probes start at the newest (OFFSET keeps that order below the join) and stop when the page is full.
+# `ended` is where a walk stopped early.
 _HEADS = """
 WITH walked AS MATERIALIZED (
     SELECT id, phone_number_id, wa_id, user_id FROM events
@@ -74,9 +75,9 @@ ORDER BY h.id DESC
 """
 _LATER = """m.id >= %(before)s AND m.month >= %(month)s AND m.environment = %(environment)s
       AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
-# The newest messages of a customer by each id that is known, through that id's index. Where the planner does not know
-# the customer it takes the average one, and would read all of a busy one's messages to sort them: with a range in the
-# place of an equality it walks the index in its order and stops.
+# The newest messages of a customer, through the index of each known id. Without a value for the customer the planner
+# assumes an average one, and would read and sort all messages of a busy customer. A range instead of an equality
+# makes it walk the index in order and stop early.
 _OF_CUSTOMER = f"""
     (SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)} FROM messages m
      WHERE m.tenant_id = %(tenant_id)s AND {{of_wa_id}} AND m.environment = %(environment)s
@@ -100,9 +101,8 @@ _THREAD = f"""
 SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
 WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# Of each conversation the newest message, the newest of the customer, and how many of the customer's are unread; old
-# chats of the app are not unread and open no window. Months before those of the oldest conversation asked for are left
-# aside.
+# For each conversation: the newest message, the newest from the customer, and the count of unread ones. Old chats of
+# the app are never unread and open no window. The range leaves out months before the oldest conversation.
 _FACTS = f"""
 WITH walk AS MATERIALIZED (
     SELECT h.place, m.*,
@@ -120,8 +120,8 @@ FROM walk CROSS JOIN LATERAL (
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in
-# Customers by the beginning of their number: a step through the customer's index from number to number. Digits sort
-# the same in every collation.
+# Customers whose number has a prefix: each step through the customer's index finds the next number. Digits sort alike
+# in every collation.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
     (SELECT m.wa_id FROM messages m
@@ -146,7 +146,7 @@ CROSS JOIN LATERAL (
 ) AS newest
 ORDER BY newest.id DESC
 """
-# The newest messages with their bodies, to be read for texts.
+# The newest messages with their bodies, for a search in their texts.
 _NEWEST_OF_ALL = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id < %(before)s AND month >= %(month)s
@@ -156,7 +156,7 @@ ORDER BY id DESC LIMIT %(walked)s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose conversations: a tenant's, in one environment; of one number, or None for all."""
+    """The conversations to read: those of a tenant in one environment, with one number or, if None, with all."""
 
     tenant_id: UUID
     environment: str
@@ -169,7 +169,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """What names a conversation: the number and the customer's ids."""
+    """The parties of a conversation: the number and the customer's ids."""
 
     phone_number_id: str
     wa_id: str | None
@@ -177,24 +177,24 @@ class Parties:
 
     @property
     def customer(self) -> str:
-        """The customer's id in addresses of pages."""
+        """The customer's id in URLs of pages."""
         return self.wa_id or self.user_id or ""
 
     @property
     def key(self) -> str:
-        """What identifies the conversations of a list."""
+        """The key of the conversation within a list."""
         return f"{self.phone_number_id}/{self.customer}"
 
     @property
     def keys(self) -> list[int]:
-        """The keys of its read marks, one for each id that is known."""
+        """The keys of its read marks, one for each known id."""
         known = filter(None, (self.wa_id, self.user_id))
         return [read_marks.key_of(self.phone_number_id, customer) for customer in known]
 
 
 @dataclass(frozen=True, slots=True)
 class Head(Parties):
-    """A conversation as the list finds it: by one of its messages."""
+    """A conversation, found through one of its messages."""
 
     message_id: UUID
 
@@ -209,38 +209,38 @@ class Conversation:
     name: str
     unread: int
     open_until: datetime | None
-    """The end of the 24-hour window, past or to come; None for a customer who never wrote."""
+    """The end of the 24-hour window, past or future. None for a customer who never wrote."""
     opted_out: bool = False
-    """Whether the customer wants no marketing messages."""
+    """Whether the customer opted out of marketing messages."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a text may be sent."""
+        """Whether the window is open, so that a text may be sent."""
         return self.open_until is not None and self.open_until > now()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Conversations, and the id before which the next page begins; None on the last one."""
+    """Conversations, and the id before which the next page begins; None on the last page."""
 
     rows: Sequence[Conversation]
     before: UUID | None
     since: datetime | None = None
-    """Until where a search read the texts."""
+    """The time down to which a search has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Messages of a conversation, newest first, and the id before which the older ones begin."""
+    """Messages of a conversation, newest first, and the id before which older messages begin."""
 
     messages: Sequence[Said] = field(default_factory=list)
     before: UUID | None = None
 
 
 def newest(scope: Scope, *, since: datetime, before: UUID | None = None) -> Page:
-    """Conversations whose customers wrote, the one who wrote last first. Unread is what came after `since` at most.
+    """Conversations in which the customer wrote, the latest first. Only messages after `since` can be unread.
 
-    A page can hold fewer than `PER_PAGE` rows, even none, and still have a next one: then its walk ended first.
+    A page can hold fewer than `PER_PAGE` rows, even none, and still have a next one, because the walk is bounded.
     """
     begin = min(before or LAST_ID, id_after_all())
     recent = ids.first_at(ids.created_at(begin) - RECENT)
@@ -253,7 +253,7 @@ def newest(scope: Scope, *, since: datetime, before: UUID | None = None) -> Page
 
 
 def by_number(scope: Scope, typed: str, *, since: datetime) -> Page:
-    """Conversations with customers whose number begins with what was typed, with or without India's code."""
+    """Conversations with customers whose number begins with the typed digits, with or without India's country code."""
     digits = "".join(filter(str.isdecimal, typed))[:_LONGEST_NUMBER]
     prefixes = [digits] if typed.lstrip().startswith("+") else [digits, f"91{digits}"]
     found: dict[Head, None] = {}
@@ -266,14 +266,14 @@ def by_number(scope: Scope, typed: str, *, since: datetime) -> Page:
 
 
 def is_number(typed: str) -> bool:
-    """Whether a search is for a number, or its beginning."""
+    """Whether the search text is a number or the beginning of one."""
     return _DIGITS.fullmatch(typed) is not None
 
 
 def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = None) -> Page:
-    """Conversations in whose newest messages a text or the customer's name has what was typed, the newest first.
+    """Conversations whose newest messages contain the typed text, or whose customer's name does; the newest first.
 
-    One page reads `MOST_SEARCHED` messages; `before` goes on with older ones.
+    One page reads `MOST_SEARCHED` messages; `before` continues with older ones.
     """
     begin = min(before or LAST_ID, id_after_all())
     rows = _messages(
@@ -281,7 +281,7 @@ def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = 
         {**scope.values, "before": begin, "month": ids.month_of(FIRST_ID), "walked": MOST_SEARCHED},
     )
     wanted, documents = typed.casefold(), _documents(scope, rows)
-    # Most bodies are not worth reading: JSON leaves such words as they are. Templates have theirs elsewhere.
+    # Skip most bodies without parsing: JSON contains such words literally. A template's text is not in the body.
     needle = wanted.encode() if _PLAIN.fullmatch(wanted) else b""
     contents = _contents(scope, rows)
     found: dict[tuple[str, str], Head] = {}
@@ -303,7 +303,7 @@ def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = 
 
 
 def thread(scope: Scope, *, wa_id: str | None, user_id: str | None, before: UUID | None = None) -> Thread:
-    """The messages of the scope's number with a customer, newest first."""
+    """The messages between the scope's number and a customer, newest first."""
     rows = _messages(
         _THREAD,
         {
@@ -320,7 +320,7 @@ def thread(scope: Scope, *, wa_id: str | None, user_id: str | None, before: UUID
 
 
 def documents_of(scope: Scope, messages: Iterable[Said]) -> Documents:
-    """The templates that messages were made of, as far as they are known here."""
+    """The templates of these messages, where they are known."""
     return _documents(scope, [message.row for message in messages])
 
 
@@ -331,7 +331,7 @@ def content_of(scope: Scope, key: str) -> Said:
 
 
 def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
-    """Of each message the customer's name, empty for the business's own, and what it says in one line."""
+    """For each message, the customer's name and the text in one line. The business's own messages have no name."""
     documents = _documents(scope, rows)
     return [(message.name, drawing.gist(message, documents)) for message in _said(scope, rows)]
 
@@ -339,7 +339,7 @@ def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
 def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool
 ) -> tuple[list[Head], UUID | None]:
-    # On the first page nobody wrote later.
+    # On the first page no customer can have written later.
     later = "false" if is_first else _LATER
     values = {
         **scope.values,
@@ -376,7 +376,7 @@ def _messages(statement: str, values: Mapping[str, Any]) -> list[Message]:
 
 
 def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list[Conversation]:
-    """The rows of a list: the newest messages of each conversation, with their texts."""
+    """The rows of a list: the newest messages of each conversation with their texts."""
     if not heads:
         return []
     marks = read_marks.through(
@@ -441,7 +441,7 @@ def _contents(scope: Scope, rows: Sequence[Message]) -> dict[UUID, bytes]:
     wanted = {row.event_id for row in rows if row.event_id is not None}
     if not wanted:
         return {}
-    # The range leaves partitions aside when the statement is planned.
+    # The range excludes partitions when the statement is planned.
     own = Event.objects.for_environment(scope.tenant_id, scope.environment)
     events = own.filter(pk__in=wanted, id__gte=min(wanted), id__lte=max(wanted))
     contents = message_search.contents(scope.tenant_id, list(events.only("id", "payload_expires_on")))

@@ -1,4 +1,4 @@
-"""How far a team has read its conversations. A mark moves forward alone, and names nobody."""
+"""How far a team has read its conversations. A mark only moves forward, and names nobody."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ WHERE messaging_readmark.through < excluded.through
 
 
 def key_of(phone_number_id: str, customer: str) -> int:
-    """The key of a number's conversation with a customer, by one of the customer's ids."""
+    """The key of the conversation between a number and a customer, by one of the customer's ids."""
     digest = hashlib.sha256(f"{phone_number_id}:{customer}".encode()).digest()
     return int.from_bytes(digest[:8], signed=True)
 
@@ -41,7 +41,7 @@ def mark(*, tenant_id: UUID, environment: str, conversations: Iterable[int], thr
 
 
 def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) -> Mapping[int, UUID]:
-    """The newest message that was read of each conversation that has a mark."""
+    """The newest read message of each conversation that has a mark."""
     rows = ReadMark.objects.filter(
         tenant_id=tenant_id, environment=environment, conversation__in=set(conversations)
     )
@@ -49,5 +49,5 @@ def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) 
 
 
 def prune_read_marks() -> int:
-    """Delete marks of conversations whose messages are in the log no longer. Returns how many."""
+    """Delete marks of conversations whose messages have left the log. Returns how many."""
     return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))

@@ -1,11 +1,11 @@
 """The ledger of a day and the usage of a platform's tenants, counted from the tables themselves.
 
-In the ledger `accepted` counts events and the states count deliveries: they agree exactly when each event has one
-delivery to an endpoint and each delivery its event. An event that was dead and then delivered by a replay counts as
-delivered. Usage is events by kind and deliveries of a day or a month.
+In the ledger, `accepted` counts events and the states count deliveries. They agree exactly when each event has one
+delivery to an endpoint, and each delivery its event. An event that was dead and then delivered by a replay counts as
+delivered. Usage is the events by kind and the deliveries of a day or a month.
 
-All is counted hour by hour, each by an index range of one tenant, within bounds for one caller and for all. A day
-with millions of events takes too long for one call: then the caller asks hour by hour.
+Counts run hour by hour, each over an index range of one tenant, with time limits for each caller and in all. A day
+with millions of events takes too long for one call; the caller then asks hour by hour.
 """
 
 import threading
@@ -29,14 +29,14 @@ from gateway.clock import now
 from tenants.models import Tenant
 
 SECONDS = 10.0
-"""Of the database, for one call."""
+"""Seconds of database time for one call."""
 FIRST_YEAR = 2000
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A span of time as the ids in it: `first` inclusive, `end` exclusive."""
+    """A span of time, as a range of ids: `first` inclusive, `end` exclusive."""
 
     begin: datetime
     end: datetime
@@ -47,7 +47,7 @@ class TimeSpan:
         return {"first": ids.first_at(self.begin), "end": ids.first_at(self.end)}
 
     def hours(self) -> Iterator["TimeSpan"]:
-        """Its hours, in their order."""
+        """Its hours in order."""
         begin = self.begin
         while begin < self.end:
             end = min(begin + timedelta(hours=1), self.end)
@@ -56,7 +56,9 @@ class TimeSpan:
 
 
 def refusal_of(first: date, zone: tzinfo = UTC) -> str | None:
-    """Why a day, or the month that begins with it, is not counted. None if it is: from 2000 on, and begun in `zone`."""
+    """Why a day, or the month that begins with it, cannot be counted. None if it is from 2000 on and has begun in
+    `zone`.
+    """
     if first.year < FIRST_YEAR:
         return f"Must be from {FIRST_YEAR} on."
     if first > now().astimezone(zone).date():
@@ -65,7 +67,7 @@ def refusal_of(first: date, zone: tzinfo = UTC) -> str | None:
 
 
 def day_of(day: date, hour: int | None = None, zone: tzinfo = UTC) -> TimeSpan:
-    """A day of a zone, or an hour of it."""
+    """A day in a time zone, or one hour of it."""
     begin = datetime(day.year, day.month, day.day, hour or 0, tzinfo=zone)
     if hour is None:
         return TimeSpan(begin.astimezone(UTC), (begin + timedelta(days=1)).astimezone(UTC))
@@ -73,20 +75,20 @@ def day_of(day: date, hour: int | None = None, zone: tzinfo = UTC) -> TimeSpan:
 
 
 def month_of(first: date) -> TimeSpan:
-    """A month in UTC, by its first day."""
+    """The month in UTC that begins with a day."""
     following = (first + timedelta(days=32)).replace(day=1)
     return TimeSpan(day_of(first).begin, day_of(following).begin)
 
 
 class Counting:
-    """Runs the statements of one call while there is time left for them."""
+    """Runs the statements of one call within its time limit."""
 
     def __init__(self, narrower: InvalidRequest) -> None:
         self._narrower = narrower
         self._ends = time.monotonic() + SECONDS
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows of a statement. Raises the error that asks for a narrower question when the time is over."""
+        """The rows of a statement. Raises the error that asks for a narrower range when the time is up."""
         left = int((self._ends - time.monotonic()) * 1000)
         if left <= 0:
             raise self._narrower
@@ -95,7 +97,7 @@ class Counting:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(left)])
                 cursor.execute(statement, parameters)
                 found: list[tuple[Any, ...]] = cursor.fetchall()
-                # A test's transaction goes on after this one.
+                # Reset, for tests: their transaction continues after this one.
                 cursor.execute("SELECT set_config('statement_timeout', '0', true)")
                 return found
         except OperationalError as error:
@@ -106,9 +108,9 @@ class Counting:
 
 @contextmanager
 def counting(*, instead: str) -> Iterator[Counting]:
-    """Count, one call at a time in a process. `instead` says what to ask when the time is not enough.
+    """Count, one call at a time in a process. `instead` says what to ask for when the time limit is reached.
 
-    Raises TooManyInFlight while another call counts: figures may wait, the few connections of a process may not.
+    Raises TooManyInFlight while another call counts: figures may wait, but a process has few database connections.
     """
     if not _one_at_a_time.acquire(blocking=False):
         raise TooManyInFlight("Other figures are being counted. Try again.")
@@ -120,7 +122,7 @@ def counting(*, instead: str) -> Iterator[Counting]:
 
 STATES = ("delivered", "waiting", "dead", "expired")
 
-# Deliveries of fresh events carry the millisecond of their event in their id, so both are in the same range of ids.
+# Ids of fresh deliveries have the millisecond of their event, so deliveries and events are in the same range of ids.
 _EVENTS = """
 SELECT count(*), count(d.event_id) FROM (
     SELECT id FROM events
@@ -160,8 +162,8 @@ SELECT o.endpoint_id, coalesce(max(a.events), 0),
 FROM original o LEFT JOIN saved s USING (endpoint_id) LEFT JOIN accepted a USING (endpoint_id)
 GROUP BY o.endpoint_id
 """
-# A message that went out twice has two ids of the upstream, so its events are doubled by their batch item, not by id;
-# a wamid that two events name was recorded twice.
+# A message that was sent twice has two wamids, so duplicates are found by their batch item and not by id. A wamid
+# with two events was recorded twice.
 _SENDS = """
 SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
     SELECT FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
@@ -179,8 +181,7 @@ WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
   AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
   AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
 """
-# A single send that was not accepted makes no event. A repeat that was answered from the idempotency record made no
-# call of the upstream.
+# A rejected single send has no event. A repeat answered from the idempotency record made no call to the upstream.
 _SINGLE = """
 SELECT count(*) FILTER (WHERE error_code IS DISTINCT FROM 'meta_unreachable'),
        count(*) FILTER (WHERE error_code = 'meta_unreachable')
@@ -189,13 +190,14 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
   AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
 """
 DOUBLE_WITHIN = timedelta(days=8)
-"""An event names a message a second time when it does so within this time of the first. The search needs an end, or it
-would read every partition; what could record a message twice, a result written again, comes minutes later."""
+"""How long after an event another one with the same wamid counts as a duplicate. Without a limit the search would
+read every partition. The only known cause of duplicates, a result written again, occurs within minutes.
+"""
 
 
 @dataclass
 class EndpointLine:
-    """What became of the events of a day at one endpoint."""
+    """The outcome of a day's events at one endpoint."""
 
     accepted: int = 0
     states: Counter[str] = field(default_factory=Counter)
@@ -207,7 +209,7 @@ class EndpointLine:
 
 @dataclass
 class Ledger:
-    """A day, or an hour of it."""
+    """The ledger of a day or of one hour."""
 
     events: int = 0
     routed: int = 0
@@ -217,12 +219,12 @@ class Ledger:
     failed: int = 0
     unknown: int = 0
     refused: int | None = None
-    """Single sends that the upstream refused; None for a span that the request log does not cover."""
+    """Single sends that the upstream refused. None for a span that the request log does not cover."""
     unanswered: int | None = None
 
     @property
     def unwanted(self) -> int:
-        """Events that no endpoint wanted when they came."""
+        """Events that no endpoint wanted when they were published."""
         return self.events - self.routed
 
     @property
@@ -265,7 +267,7 @@ def _is_logged(span: TimeSpan) -> bool:
 
 COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
 
-# One index range for each tenant and kind: no tenant's events are read for another's line.
+# One index range for each tenant and kind, so the events of a tenant are read only for its own line.
 _USAGE = """
 SELECT t.id, sent.n, received.n, statuses.n, everything.n, delivery.n, delivery.delivered
 FROM tenants_tenant t
@@ -296,7 +298,9 @@ WHERE t.id = ANY(%(tenants)s)
 
 
 def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:
-    """A line for each tenant, in their order: of a sandbox tenant its sandbox, of every other its live environment."""
+    """A line for each tenant, in the given order. Sandbox tenants are counted in their sandbox, all others in the
+    live environment.
+    """
     found = {
         tenant_id: figures
         for tenant_id, *figures in counting.rows(

@@ -185,7 +185,7 @@ def _date(text: str, name: str, example: str) -> date:
         value = date.fromisoformat(text)
     except ValueError:
         value = None
-    # `fromisoformat` also takes weeks and dates without dashes.
+    # `fromisoformat` also accepts week dates and dates without dashes.
     if value is None or value.isoformat() != text:
         raise InvalidRequest.of(**{name: f"Must be a {name} such as {example}."})
     if (refusal := refusal_of(value)) is not None:

@@ -1,8 +1,9 @@
-"""Media: files up to the upstream and down from it, streamed through; the service keeps none (specification 1).
+"""Media: files are streamed to the upstream and from it; the service stores none (specification 1).
 
-Media belongs to a number. Without `from` it is the number that received or uploaded the media (`known_nodes.py`), else
-the one with the most recent customer message: one look-up, whatever the id. A number's id goes with every question, so
-the upstream answers for that number's media alone, and nobody reaches another's through a token that opens more.
+A media belongs to a number. Without `from`, this is the number that received or uploaded the media
+(`known_nodes.py`), else the number with the most recent customer message. This costs one look-up, whatever the id.
+Every request to the upstream names the number, so the upstream answers only for that number's media, even if the
+token has access to more.
 """
 
 import re
@@ -28,7 +29,7 @@ from phone_numbers.lookup import Sender, is_within, required_sender, sender
 from phone_numbers.models import PhoneNumber
 
 NO_SUCH_OBJECT = (100, 33)
-"""Code and subcode of the upstream for media that it does not have, whatever the reason (upstream fact 1.2)."""
+"""The upstream's code and subcode for media that it does not have, whatever the reason (upstream fact 1.2)."""
 FORWARDED = (
     "Accept-Ranges",
     "Content-Length",
@@ -37,16 +38,16 @@ FORWARDED = (
     "Last-Modified",
 )
 RANGE = re.compile(r"bytes=(?:[0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})", re.ASCII)
-"""One range of bytes. A request for anything else is answered with the whole file."""
+"""A single range of bytes. Other ranges are ignored and answered with the whole file."""
 
 Within = frozenset[str] | None
-"""The numbers that the caller's key is limited to; None is all of the tenant's."""
+"""The numbers to which the caller's key is limited; None for all of the tenant's."""
 
 log = structlog.get_logger(__name__)
 
 
 class MediaNotThere(NotFound):
-    """The upstream has no such media; `details.reason` says what the service knows of it."""
+    """The upstream does not have this media. `details.reason` says what the service knows about it."""
 
     def __init__(self, reason: str, upstream: object = None) -> None:
         message, hint = _NOT_THERE[reason]
@@ -68,11 +69,11 @@ _NOT_THERE = {
         "Check the id. For media of a number whose events came elsewhere, name the number with `from`.",
     ),
 }
-"""For each reason: what is wrong, and what to do."""
+"""Message and hint for each reason."""
 
 
 def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, str]) -> HttpResponse:
-    """Send a file to the upstream, with the other fields of its form; its answer, verbatim.
+    """Send a file to the upstream, with the other fields of its form. Returns the upstream's answer verbatim.
 
     Raises UpstreamUnreachable.
     """
@@ -89,7 +90,7 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
                 )
             )
         except DATABASE_UNAVAILABLE as error:
-            # The file is uploaded, and `from` names its number too.
+            # The file is uploaded and `from` names its number too, so the record is not essential.
             log.warning("media_not_noted", error=type(error).__name__)
     return response
 
@@ -97,7 +98,7 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
 def info(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """The upstream's description of a media, verbatim. Raises NotFound for the id of anything else."""
+    """The upstream's description of a media, verbatim. Raises NotFound for ids of other objects."""
     _, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
     )
@@ -108,9 +109,10 @@ def info(
 def delete(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """Delete a media upstream; its answer, verbatim. Raises NotFound for the id of anything else.
+    """Delete a media at the upstream. Returns the upstream's answer verbatim. Raises NotFound for ids of other
+    objects.
 
-    The number in the question fences media alone, and a token may open more than the tenant's things.
+    Only for media does the upstream check the number, and a token may have access to objects of other tenants.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -124,7 +126,7 @@ def delete(
         try:
             run(known_nodes.record_media_deletion(media))
         except DATABASE_UNAVAILABLE as error:
-            # The file is deleted; only the reason of a later 404 is less exact.
+            # The file is deleted. Only the reason of a later 404 is less exact.
             log.warning("media_deletion_not_noted", error=type(error).__name__)
     return passed_through(answer, verdict)
 
@@ -138,11 +140,11 @@ def download(
     range_: str | None = None,
     within: Within = None,
 ) -> HttpResponseBase:
-    """The bytes of a media as they arrive, or a range of them, with the upstream's type and length.
+    """Stream the bytes of a media, or a range of them, with the upstream's type and length.
 
-    It is an attachment with the upstream's name.
+    The answer is an attachment with the upstream's file name.
 
-    When the upstream breaks off, so does the answer: it is shorter than its Content-Length.
+    If the upstream breaks off, the answer ends before its Content-Length.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -187,7 +189,7 @@ def _ask(
     within: Within,
     question: Callable[[MediaGraph], GraphAnswer],
 ) -> tuple[Sender, GraphAnswer, Verdict]:
-    """Ask a number for a media: the one in `from`, else the one that the media is known to belong to."""
+    """Ask the upstream for a media, with the number in `from` or the media's recorded number."""
     if not known_nodes.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_, within)
@@ -237,7 +239,7 @@ def _verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
 
 
 def _refused(stream: Stream) -> HttpResponse:
-    """What the file host answers instead of the bytes: an error of the upstream's, or none that can be read."""
+    """The file host's answer in place of the bytes: an error of the upstream, or one that cannot be parsed."""
     try:
         body = next(iter(stream), b"")
     except UpstreamUnreachable:

@@ -1,7 +1,7 @@
-"""What is known of a customer of a number: last messages, the service window, the opt-out, and the customer's ids.
+"""What is known about a customer of a number: last messages, the service window, the opt-out, and the customer's ids.
 
-Read from the message log and the opt-outs, by the wa_id or the user_id; the other id is learnt from the rows.
-A customer's newest `MOST_WALKED` messages are looked at.
+Reads the message log and the opt-outs by the wa_id or the user_id. The rows yield the other id. Only the customer's
+newest `MOST_WALKED` messages are read.
 """
 
 import re
@@ -25,9 +25,9 @@ from webhooks.events.message_search import MESSAGES
 from webhooks.models import Event, Message
 
 WINDOW = timedelta(hours=24)
-"""How long after a customer's message the business may write without a template (upstream fact 1.1.1)."""
+"""How long after a customer's message the business may send without a template (upstream fact 1.1.1)."""
 FEWEST_DIGITS = 5
-"""Of a phone number."""
+"""Most digits of a phone number."""
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
@@ -58,36 +58,36 @@ Newest = dict[str, Message]
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """What is known of a customer of a number."""
+    """What is known about a customer of a number."""
 
     phone_number_id: str
     wa_id: str | None
     user_id: str | None
     username: str | None
-    """As the last inbound message said it; None when its body is past retention."""
+    """The name in the last inbound message; None when its body is past retention."""
     last_inbound: Message | None
     last_outbound: Message | None
     last_template: Message | None
     last_referral: Message | None
     """The last message that came from an ad or post."""
     opt_out: opt_outs.State
-    """Whether the customer wants no marketing messages."""
+    """Whether the customer opted out of marketing messages."""
 
     @property
     def window_open_until(self) -> datetime | None:
-        """The end of the service window, past or to come."""
+        """The end of the service window, past or future."""
         if self.last_inbound is None:
             return None
         return (self.last_inbound.sent_at or self.last_inbound.created_at) + WINDOW
 
     @property
     def window_open(self) -> bool:
-        """Whether the business may write without a template."""
+        """Whether the window is open, so that the business may send without a template."""
         return self.window_open_until is not None and self.window_open_until > now()
 
 
 def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id: str) -> Customer:
-    """A customer of a tenant's number, by wa_id or user_id. Raises NotFound."""
+    """Find a customer of a tenant's number by wa_id or user_id. Raises NotFound."""
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)
     if not numbers.filter(phone_number_id=phone_number_id).exists():
         raise NotFound("There is no such number.")
@@ -139,7 +139,7 @@ def _newer(first: Newest, second: Newest) -> Newest:
 
 
 def _username(inbound: Message) -> str | None:
-    """The customer's username, from the profile in the message's event."""
+    """The customer's username, from the profile in a message's event."""
     assert inbound.event_id is not None  # noqa: S101 - only statuses make rows without one
     events = list(Event.objects.for_tenant(inbound.tenant_id).filter(pk=inbound.event_id))
     for body in message_search.contents(inbound.tenant_id, events).values():

@@ -1,7 +1,6 @@
-"""One message in full: its content while retained, its statuses with errors in words, its events and their deliveries.
+"""One message in full: its content while retained, its statuses with error texts, its events and their deliveries.
 
-Contents are read from the bodies of its events; the message log itself holds none. Bytes of a message are shown as
-they are stored.
+The bodies of its events hold the content; the message log holds none. The bytes of a message are shown as stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """An error of the upstream in its words, as far as they are kept."""
+    """An error of the upstream, in the upstream's words while they are stored."""
 
     code: int | None
     title: str | None = None
@@ -34,7 +33,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status of the message as the upstream reported it."""
+    """A status that the upstream reported for the message."""
 
     status: str | None
     at: datetime
@@ -56,7 +55,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A message and everything that is known of it."""
+    """A message with everything that is known about it."""
 
     row: Message
     sender: str | None
@@ -75,7 +74,7 @@ class Detail:
 
 
 def load(message: Message) -> Detail:
-    """Everything about a message of the log."""
+    """Everything about a message in the log."""
     events = message_search.events_of(message)
     contents, deliveries = message_search.contents_and_deliveries(message.tenant_id, events)
     with_holds(
@@ -107,7 +106,7 @@ def load(message: Message) -> Detail:
 
 
 def _recipient_in(request: bytes | None) -> str | None:
-    """To whom a request was written: all that is known where the upstream accepted none."""
+    """The recipient of the request. Used where the upstream accepted no recipient."""
     asked = _object(request)
     return text(asked.get("to")) or text(asked.get("recipient"))
 
@@ -130,7 +129,7 @@ def _reports(events: Sequence[Event], contents: Mapping[UUID, bytes]) -> Iterato
 
 
 def _error_of(message: Message, response: bytes | None, reports: Sequence[Report]) -> Error | None:
-    """The error of a message that failed: that of a status, else that of the upstream's answer."""
+    """The error of a failed message: from a status, else from the upstream's answer."""
     if message.error_code is None and message.failed_at is None:
         return None
     for report in reports:

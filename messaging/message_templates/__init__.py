@@ -1,1 +1,1 @@
-"""Message templates: written at the upstream, mirrored here."""
+"""Message templates: stored at Meta, mirrored here."""

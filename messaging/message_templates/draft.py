@@ -1,4 +1,6 @@
-"""A new message template as a member fills it in: the upstream's body of it, and back (upstream fact 1.3). Pure."""
+"""A new message template as a member fills it in. Converts it to Meta's body and back (upstream fact 1.3). Pure
+functions.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ AUTHENTICATION = "AUTHENTICATION"
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button. `value` is its link, phone number or coupon code; `example` fills the variable of a link."""
+    """A button. `value` is its link, phone number or coupon code. `example` is a value for the variable in a link."""
 
     kind: str
     text: str
@@ -22,7 +24,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A template to submit. Examples are in the order of the text's variables."""
+    """A template to submit. The examples are in the order of the text's variables."""
 
     name: str
     language: str
@@ -32,15 +34,15 @@ class Draft:
     header_format: str = ""
     header_text: str = ""
     header_example: str = ""
-    """Of a text its variable's example, of media the handle of the uploaded sample."""
+    """For a text, the example of its variable. For media, the handle of the uploaded sample."""
     footer: str = ""
     buttons: Sequence[Button] = field(default_factory=list)
     code_minutes: int | None = None
-    """How long a one-time code is valid; only authentication templates have it."""
+    """How long a one-time code is valid. Only for authentication templates."""
 
     @property
     def is_named(self) -> bool:
-        """Whether its variables have names instead of numbers."""
+        """Whether its variables are named and not numbered."""
         found = variables(self.body) + (variables(self.header_text) if self.header_format == "TEXT" else [])
         return any(not name.isdecimal() for name in found)
 
@@ -57,7 +59,7 @@ class Draft:
         }
 
     def change(self, *, with_category: bool) -> dict[str, Any]:
-        """The body of an edit: the upstream keeps name and language, and an approved template's category."""
+        """The body of an edit. Name and language cannot change, nor can the category of an approved template."""
         kept = {"name", "language"} if with_category else {"name", "language", "category"}
         return {name: value for name, value in self.document().items() if name not in kept}
 
@@ -105,7 +107,7 @@ class Draft:
         return [{"type": "FOOTER", "text": self.footer}] if self.footer else []
 
     def _buttons(self) -> list[dict[str, Any]]:
-        # The upstream wants quick replies side by side.
+        # Meta requires quick replies next to each other.
         ordered = sorted(self.buttons, key=lambda button: button.kind != "QUICK_REPLY")
         return [{"type": "BUTTONS", "buttons": [_button(each) for each in ordered]}] if ordered else []
 
@@ -122,7 +124,7 @@ def _button(button: Button) -> dict[str, Any]:
 
 
 def examples(document: dict[str, Any]) -> dict[str, str]:
-    """The examples of a submission by the keys of the parameters, for its preview."""
+    """The examples by the keys of the parameters, for the preview."""
     values: dict[str, str] = {}
     for component in document["components"]:
         given = component.get("example", {})
@@ -151,11 +153,11 @@ _BUTTON_MEMBERS = {
 
 
 class CannotBeDrafted(Exception):
-    """A template with parts that no draft has: an edit from a draft would lose them."""
+    """The template has parts that a draft cannot express; an edit would lose them."""
 
 
 def draft_of(document: Mapping[str, Any]) -> Draft:
-    """The draft that makes this template, without the sample of a media header. Raises CannotBeDrafted."""
+    """The draft for an existing template, without the sample of a media header. Raises CannotBeDrafted."""
     head: dict[str, Any] = {name: str(document.get(name) or "") for name in ("name", "language", "category")}
     components = [each for each in document.get("components") or [] if isinstance(each, Mapping)]
     if head["category"] == AUTHENTICATION:
@@ -207,7 +209,9 @@ def _button_of(button: Mapping[str, Any]) -> Button:
 
 
 def _examples(component: Mapping[str, Any], name: str) -> list[str]:
-    """The examples of a text's variables: by position (a list, of a body a list of lists) or by name."""
+    """The examples of a text's variables. Meta writes them by position (a list; for bodies a list of lists) or by
+    name.
+    """
     example = component.get("example") or {}
     named = example.get(f"{name}_named_params")
     if named:

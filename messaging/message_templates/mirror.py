@@ -1,11 +1,11 @@
-"""Template mirror, written only here: from lists, single reads, commands and notifications of the upstream.
+"""The template mirror. Only this module writes it: from lists, single reads, commands and notifications of Meta.
 
-Every write first locks the account's mirror row. Every update carries its time, so an older update never overwrites a
-newer one: two syncs at once, or a sync that began before a deletion, do no harm.
+Every write first locks the account's mirror row. Every update carries its time, and an older update never overwrites
+a newer one. So concurrent syncs, or a sync that began before a deletion, do no harm.
 
-What a notification of templates says is stored at once, in the transaction of the incoming flow (upstream fact 3.8),
-and the account's templates are read again soon after: a notification can come late, out of order, or about a template
-that was made elsewhere.
+A notification about templates is stored at once, in the transaction of the incoming flow (upstream fact 3.8). The
+account's templates are also read again soon, because a notification can be late, out of order, or about a template
+that was created elsewhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,14 +27,16 @@ from phone_numbers.models import BusinessAccount
 
 LONGEST_ID = 64
 SOON = timedelta(seconds=30)
-"""How long a hint waits, so that many of them (a burst of events) are one read."""
+"""How long a hint waits for others, so that a burst of events causes one read."""
 SOON_PER_PAGE = timedelta(seconds=7)
-"""A large account waits longer: constant hints take at most a tenth of its 5,000 calls an hour (upstream fact 2.4)."""
+"""Additional wait for each page of a large account: hints without end use at most a tenth of its 5,000 calls an hour
+(upstream fact 2.4).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorChanges:
-    """The changes that storing a list made."""
+    """The changes made by storing a list."""
 
     synced: int
     added: int = 0
@@ -44,14 +46,14 @@ class MirrorChanges:
 
 @contextmanager
 def locked(account: BusinessAccount) -> Iterator[TemplateMirror]:
-    """A transaction that holds the account's mirror."""
+    """A transaction that locks the account's mirror row."""
     with transaction.atomic():
         TemplateMirror.objects.bulk_create([TemplateMirror(account=account)], ignore_conflicts=True)
         yield TemplateMirror.objects.select_for_update(no_key=True).get(account=account)
 
 
 def hint(mirror: TemplateMirror) -> None:
-    """Have the account's templates read again soon. Under `locked`."""
+    """Schedule a read of the account's templates. Call it inside `locked`."""
     pages = MessageTemplate.objects.filter(account_id=mirror.account_id).count() // PAGE_SIZE
     soon = now() + max(SOON, pages * SOON_PER_PAGE)
     TemplateMirror.objects.filter(pk=mirror.pk).update(next_sync_at=Least(F("next_sync_at"), soon))
@@ -60,9 +62,9 @@ def hint(mirror: TemplateMirror) -> None:
 def store_list(
     account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime
 ) -> MirrorChanges:
-    """Make the mirror equal to a complete list of the account's templates (newest first) read from `read_at` on.
+    """Make the mirror equal to a complete list of the account's templates (newest first), read from `read_at` on.
 
-    Changes stored after `read_at` are kept; a list older than the one stored last changes nothing.
+    Changes stored after `read_at` are kept. A list older than the one stored last changes nothing.
     """
     listed = {id_: view for view in views if (id_ := text(view.get("id"))) and _can_be_stored(id_, view)}
     with locked(account) as mirror:
@@ -93,9 +95,9 @@ def store_list(
 def store_one(
     account: BusinessAccount, view: Mapping[str, Any], *, since: datetime, at: datetime | None = None
 ) -> None:
-    """Store one template from a call that began at `since`; updates since then are kept.
+    """Store one template from a call that began at `since`. Updates stored since then are kept.
 
-    `at` is the update's time: the beginning of a read (the default), the end of a command.
+    `at` is the update's time: the beginning of a read (the default), or the end of a command.
     """
     template_id = text(view.get("id"))
     if template_id is None:
@@ -109,7 +111,7 @@ def store_one(
 def change(
     account: BusinessAccount, template_id: str, members: Mapping[str, Any], *, since: datetime | None = None
 ) -> None:
-    """Overwrite members of a template from an event or a command (begun at `since`); read it again soon."""
+    """Overwrite members of a template after an event or a command (begun at `since`), and schedule a read."""
     with locked(account) as mirror:
         row = _row(account, template_id)
         if row is not None and row.deleted_at is None and (since is None or row.changed_at < since):
@@ -118,7 +120,7 @@ def change(
 
 
 def delete(account: BusinessAccount, *, name: str | None = None, template_id: str | None = None) -> None:
-    """Note that a template, or all languages of a name, are deleted; the next list decides."""
+    """Mark a template, or all languages of a name, as deleted. The next list confirms or reverts this."""
     chosen = MessageTemplate.objects.filter(account=account, deleted_at__isnull=True)
     chosen = chosen.filter(template_id=template_id) if template_id else chosen.filter(name=name)
     with locked(account) as mirror:
@@ -127,19 +129,20 @@ def delete(account: BusinessAccount, *, name: str | None = None, template_id: st
 
 
 def reread_soon(account: BusinessAccount) -> None:
-    """Have the account's templates read again soon: the outcome of a command is unknown, or an event only hinted at a
-    change."""
+    """Schedule a read of the account's templates. Needed when a command's outcome is unknown, or an event only hints
+    at a change.
+    """
     with locked(account) as mirror:
         hint(mirror)
 
 
 def language_of(value: object) -> str:
-    """A language as the mirror writes it: events say `en-US` where the API says `en_US` (upstream fact 3.8)."""
+    """Convert a language to the mirror's form: events say `en-US` where the API says `en_US` (upstream fact 3.8)."""
     return (text(value) or "").replace("-", "_")[:32]
 
 
 def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
-    """One template that no column takes must not keep the others of its account from being read."""
+    """Skip a template that no column can store. It must not block the others of its account."""
     try:
         _json(view)
     except orjson.JSONEncodeError:
@@ -197,11 +200,11 @@ STATUSES: Mapping[str, str] = {
     "UNLOCKED": "APPROVED",
     "UNARCHIVED": "APPROVED",
 }
-"""The `event` of a status update → the template's status from then on. Others are left to the next read."""
+"""The `event` of a status update → the template's status after it. Other events are left to the next read."""
 
 
 def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:
-    """Apply one change of a notification to the template it names. Inside the caller's transaction."""
+    """Apply one change of a notification to the template that it names. Runs inside the caller's transaction."""
     account = BusinessAccount.objects.filter(waba_id=waba_id).first()
     if account is None:
         return
@@ -215,7 +218,7 @@ def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) ->
 
 
 def _template_id(account: BusinessAccount, value: Mapping[str, Any]) -> str | None:
-    """The template that an event names by id, or else by its name and language."""
+    """The template named by an event: by id, else by name and language."""
     template_id = text(value.get("message_template_id"))
     named = (
         Q(template_id=template_id)
@@ -245,7 +248,9 @@ def _quality(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _category(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The notice of a move (`correct_category`; `new_category` is the present one), or the move itself."""
+    """Apply the notice of a category change (`correct_category`; `new_category` is the present one), or the change
+    itself.
+    """
     said = {
         "category": text(value.get("new_category")) or text(value.get("category")),
         "previous_category": text(value.get("previous_category")),
@@ -255,7 +260,7 @@ def _category(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_only(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The event holds the new text in a form of its own; the read brings the components."""
+    """The event has the new text in a different form; the scheduled read fetches the components."""
     return {}
 
 
@@ -267,4 +272,4 @@ HANDLERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "template_category_update": _category,
     "template_correct_category_detection": _category,
 }
-"""Upstream field → the members of the template that it changes."""
+"""Meta's field → the members of the template that it changes."""

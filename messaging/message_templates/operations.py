@@ -1,8 +1,8 @@
-"""The template operations (specification 4): a call upstream, what it changes in the mirror, its own answer.
+"""The template operations (specification 4): each calls Meta, updates the mirror and returns Meta's answer.
 
-A template is the tenant's when the mirror has it, else it is 404; no id is ever tried upstream with another account's
-token. Refusals of the upstream come as `Refused` with the answer to pass through. A command without an answer may have
-worked, so the account's templates are read again soon.
+A template belongs to the tenant if the mirror has it; otherwise the answer is 404. No id is ever tried at Meta with
+another account's token. Refusals by Meta raise `Refused` with the answer to pass through. A command without an answer
+may have worked, so the account's templates are read again soon.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 EDITABLE = frozenset(TEMPLATE_FIELDS) - {"id", "name", "language", "status"}
 EDITABLE_STATUSES = frozenset({"APPROVED", "REJECTED", "PAUSED"})
-"""The statuses in which the upstream takes an edit (upstream fact 1.3)."""
+"""The statuses in which Meta accepts an edit (upstream fact 1.3)."""
 LIBRARY_PARAMETERS = (
     "search",
     "topic",
@@ -51,7 +51,7 @@ LIBRARY_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class AccountChoice:
-    """The account of a call: tenant and environment, and the caller's `waba_id` or `from`."""
+    """Chooses the account of a call: by tenant and environment, and by the caller's `waba_id` or `from`."""
 
     tenant_id: UUID
     environment: str
@@ -59,7 +59,7 @@ class AccountChoice:
     from_: str | None = None
 
     def accounts(self) -> QuerySet[BusinessAccount]:
-        """The accounts that fit, newest first. Raises InvalidRequest for a named one that is not the tenant's."""
+        """The accounts that match, newest first. Raises InvalidRequest for a named account of another tenant."""
         accounts = BusinessAccount.objects.for_tenant(self.tenant_id).filter(environment=self.environment)
         if self.from_ is not None:
             number = required_sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
@@ -75,7 +75,7 @@ class AccountChoice:
         return accounts.order_by("-id")
 
     def account(self) -> BusinessAccount:
-        """The one account that fits. Raises InvalidRequest when there is none, or several to choose from."""
+        """The only account that matches. Raises InvalidRequest when there is none, or more than one."""
         found = list(self.accounts()[:2])
         if not found:
             raise InvalidRequest.of(
@@ -88,15 +88,16 @@ class AccountChoice:
         return found[0]
 
     def any_account(self) -> BusinessAccount:
-        """Any account of the tenant, for what is the same for all: first one whose token works. Raises
-        InvalidRequest."""
+        """Any account of the tenant, preferably one whose token works. For calls whose answer is the same for all.
+        Raises InvalidRequest.
+        """
         found = list(self.accounts())
         working = [account for account in found if account.token_invalid_at is None]
         return (working or found or [self.account()])[0]
 
 
 def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTemplate:
-    """The tenant's template with its account, by the upstream's id. Raises NotFound."""
+    """The tenant's template and its account, by Meta's id. Raises NotFound."""
     rows = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
     row = rows.filter(template_id=template_id, environment=environment).first()
     if row is None:
@@ -105,7 +106,7 @@ def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTempl
 
 
 def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
-    """Submit a template. `body` is what the upstream gets, `members` the same parsed."""
+    """Submit a template. `body` is sent to Meta; `members` is the same, parsed."""
     since = now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).create(account.waba_id, body))
@@ -115,7 +116,7 @@ def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any])
 
 
 def get(template: MessageTemplate) -> GraphAnswer:
-    """The upstream's view of a template, which the mirror takes over."""
+    """Read a template from Meta and store it in the mirror."""
     account, since = template.account, now()
     try:
         answer = accepted_for(account, _graph(account).template(template.template_id))
@@ -128,7 +129,7 @@ def get(template: MessageTemplate) -> GraphAnswer:
 
 
 def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
-    """Change a template; the upstream reviews it again."""
+    """Change a template; Meta reviews it again."""
     account, since = template.account, now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).edit(template.template_id, body))
@@ -150,9 +151,9 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
 
 
 def sync_now(choice: AccountChoice) -> dict[str, Any]:
-    """Read every template of the chosen account, or of all; accounts that failed are listed.
+    """Read every template of the chosen account, or of all accounts. Accounts that failed are listed.
 
-    Raises the failure when no account could be read.
+    Raises the error when no account could be read.
     """
     totals = {"synced": 0, "added": 0, "updated": 0, "removed": 0}
     failed: dict[str, Exception] = {}
@@ -172,9 +173,9 @@ def sync_now(choice: AccountChoice) -> dict[str, Any]:
 
 
 def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
-    """A page of the upstream's library of ready-made templates; its links lead to this operation.
+    """A page of Meta's library of ready-made templates. Its page links point to this operation.
 
-    The upstream's own links may carry the access token, and nobody could follow them without it.
+    Meta's own links may contain the access token, and do not work without it.
     """
     wanted = {name: value for name, value in params.items() if name in LIBRARY_PARAMETERS}
     answer = accepted_for(account, _graph(account).library(wanted))
@@ -182,9 +183,9 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
 
 
 def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
-    """Upload a header sample, streamed; the answer holds the handle for `example.header_handle` (upstream fact 1.4).
+    """Stream a header sample to Meta. The answer has the handle for `example.header_handle` (upstream fact 1.4).
 
-    An upload that breaks off is continued once from where the upstream has it.
+    An upload that breaks off is continued once, after the bytes that Meta has.
     """
     graph = _graph(account)
     started = accepted_for(
@@ -208,13 +209,13 @@ def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
 
 
 def rendered(template: MessageTemplate) -> orjson.Fragment:
-    """A template as the list shows it: the upstream's object."""
+    """A template as in lists: Meta's object."""
     return orjson.Fragment(template.document)
 
 
 @contextmanager
 def _rereading_unknown(account: BusinessAccount) -> Iterator[None]:
-    """A command: when there is no usable answer, what it did is found out by reading."""
+    """Run a command. When there is no usable answer, schedule a read to learn what it did."""
     try:
         yield
     except (UpstreamUnreachable, MetaUnreachable):
@@ -233,7 +234,7 @@ def _is_gone(refusal: Refused) -> bool:
 
 
 def _described(members: Mapping[str, Any]) -> dict[str, Any]:
-    """What a caller's body says of a template, without what only instructs the upstream."""
+    """The members of a caller's body that describe the template, without instructions to Meta."""
     return {name: value for name, value in members.items() if name in TEMPLATE_FIELDS}
 
 

@@ -1,11 +1,12 @@
-"""Parameters of a message template: what a send must fill in, the message that it makes, and the check of a batch.
+"""Parameters of a message template: those that a send must fill in, the message built from them, and the check of a
+batch.
 
-Reads the upstream's description of a template and writes what a send says of it (upstream fact 1.3).
+Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
-A batch's language and number of parameters are checked against the mirror before they are stored. Meta decides; the
-mirror only reports early what Meta would reject ten thousand times (132000, 132001): it rejects where it was read
-within FRESH and nothing has hinted at a change since, else it warns. What it cannot count, such as a carousel, it
-leaves to Meta.
+Before a batch is stored, the languages and numbers of its parameters are checked against the mirror. The decision is
+Meta's, but the mirror reports early what Meta would reject ten thousand times (132000, 132001). The check rejects if
+the mirror was read within FRESH and nothing has hinted at a change since. Otherwise it warns. Templates with
+parameters that it cannot count, such as carousels, are left to Meta.
 """
 
 import re
@@ -33,7 +34,7 @@ _WITHOUT_PARAMETERS = {"QUICK_REPLY", "PHONE_NUMBER", "VOICE_CALL", "CALL_REQUES
 
 
 class CannotBeFilled(Exception):
-    """A template whose parameters are no single values, e.g. a carousel."""
+    """The template has parameters that are no single values, such as a carousel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class Parameter:
     component: Literal["header", "body", "button"]
     kind: Kind
     variable: str | None = None
-    """The name between the braces; None for media and coupon codes."""
+    """The name between the braces. None for media and coupon codes."""
     index: int = 0
-    """The place of its button."""
+    """The position of its button."""
 
     @property
     def label(self) -> str:
@@ -61,16 +62,16 @@ class Parameter:
 
 
 def parameters_of(document: Mapping[str, Any]) -> list[Parameter]:
-    """The parameters in their order. Raises CannotBeFilled."""
+    """The parameters in order. Raises CannotBeFilled."""
     return [found for component in _components(document) for found in _of_component(component)]
 
 
 def message(
     document: Mapping[str, Any], values: Mapping[str, str], wanted: Sequence[Parameter] | None = None
 ) -> dict[str, Any]:
-    """The `template` member of a send. `values` has one for each parameter's key.
+    """Build the `template` member of a send. `values` has one value for each parameter's key.
 
-    Who makes many messages gives the document's parameters as `wanted`, so that they are not read for each.
+    To build many messages, pass the document's parameters as `wanted`, so that they are parsed only once.
     """
     named = document.get("parameter_format") == "NAMED"
     parts: list[dict[str, Any]] = []
@@ -89,7 +90,7 @@ def message(
 
 
 def values_of(template: Mapping[str, Any]) -> dict[str, str]:
-    """The values of a sent `template` member by the parameters' keys: what `message` wrote."""
+    """The values in a sent `template` member, by the parameters' keys. The inverse of `message`."""
     values = {}
     for part in _mappings(template.get("components")):
         component = str(part.get("type", "")).lower()
@@ -105,7 +106,9 @@ def values_of(template: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_read(document: Mapping[str, Any], values: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """What the customer reads: (`header`, `body`, `footer` or `button`, text). Without values, with the variables."""
+    """The texts that the customer reads: (`header`, `body`, `footer` or `button`, text). Without values they contain
+    the variables.
+    """
     shown = []
     for component in _components(document):
         kind = str(component.get("type", "")).lower()
@@ -119,7 +122,7 @@ def as_read(document: Mapping[str, Any], values: Mapping[str, str] | None = None
 
 
 def variables(text: str) -> list[str]:
-    """The variables of a text, each once: numbered ones by their numbers, named ones as they come."""
+    """The variables of a text, each once: numbered ones by number, named ones by occurrence."""
     found = dict.fromkeys(_VARIABLE.findall(text))
     return sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
 
@@ -190,7 +193,7 @@ def _buttons(component: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list that the upstream wrote; nothing when it is none."""
+    """The objects in a list from Meta. Empty for other values."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
@@ -199,10 +202,10 @@ def _words(kind: object) -> str:
 
 
 FRESH = timedelta(minutes=10)
-"""A mirror that was read within this time, and has no hint of a change, is held to be as Meta has it."""
+"""A mirror read within this time, without a hint of a change since, counts as equal to Meta's data."""
 
 LONGEST_NAME = 512
-"""Characters of a template's name that Meta takes."""
+"""Most characters of a template's name at Meta."""
 _WORDS = {"header": "the header", "body": "the body"}
 
 
@@ -227,24 +230,24 @@ _decode = msgspec.json.Decoder(_Template).decode
 
 @dataclass(slots=True)
 class TemplateWarning:
-    """What Meta would probably refuse: the messages that it is about, and what is wrong with them."""
+    """A probable refusal by Meta: the messages concerned, and the error."""
 
     message: str
     indexes: list[int] = field(default_factory=list)
-    """The first twenty places."""
+    """The positions of the first twenty messages."""
     count: int = 0
 
     def note(self, idx: int) -> None:
-        """Count a message."""
+        """Count a message with this error."""
         self.count += 1
         if self.count <= SHOWN_PROBLEMS:
             self.indexes.append(idx)
 
 
 def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[TemplateWarning]:
-    """Hold template messages, as (place, `template` member), against the mirror of an account; returns warnings.
+    """Check template messages, as (position, `template` member), against an account's mirror. Returns warnings.
 
-    Raises InvalidRequest when the mirror is fresh enough to be sure.
+    Raises InvalidRequest instead when the mirror is fresh.
     """
     if not contents:
         return []
@@ -269,7 +272,7 @@ def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[
 
 
 class _Mirrored:
-    """The templates of an account with these names, as the mirror has them."""
+    """The templates with these names in an account's mirror."""
 
     def __init__(self, waba_id: str, names: set[str]) -> None:
         self.waba_id = waba_id
@@ -282,7 +285,7 @@ class _Mirrored:
         self._counts: dict[tuple[str, str], Counter[str] | None] = {}
 
     def problem(self, template: _Template) -> str | None:
-        """What is wrong with a message's template, if anything."""
+        """The error in a message's template; None without one."""
         languages = self._rows.get(template.name)
         if languages is None:
             return f"There is no template {template.name} (Meta would refuse it with 132001)."
@@ -307,7 +310,7 @@ class _Mirrored:
         return None
 
     def is_fresh(self) -> bool:
-        """Whether the mirror was read lately, and nothing has hinted at a change since."""
+        """Whether the mirror was read within FRESH and nothing has hinted at a change since."""
         moment = now()
         return TemplateMirror.objects.filter(
             account__waba_id=self.waba_id,
@@ -318,16 +321,16 @@ class _Mirrored:
         ).exists()
 
     def _wanted(self, name: str, language: str) -> Counter[str] | None:
-        """How many parameters each part takes; None for a template that the mirror cannot count."""
+        """How many parameters each part takes. None for a template whose parameters cannot be counted."""
         if (name, language) not in self._counts:
             self._counts[name, language] = _counted(orjson.loads(self._rows[name][language].document))
         return self._counts[name, language]
 
 
 def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
-    """How many parameters each part of a template takes; None where that is unknown.
+    """How many parameters each part of a template takes. None where that is unknown.
 
-    Meta writes the body of an authentication template, so until it is read from there it has no text.
+    Meta writes the body of an authentication template, so the mirror lacks its text until the next read.
     """
     try:
         wanted = parameters_of(document)
@@ -344,7 +347,7 @@ def _part(component: str, index: int | str) -> str:
 
 
 def _read(content: bytes) -> _Template | None:
-    """A message's template; None where Meta has to validate its form."""
+    """Parse a message's template. None for a form that only Meta can validate."""
     try:
         template = _decode(content)
     except msgspec.MsgspecError:

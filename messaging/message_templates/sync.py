@@ -1,8 +1,8 @@
 """Sync of the template mirror: an account's templates are read when it is new, every six hours, and after hints.
 
-Beat calls `start_due`, which claims accounts and hands each to a task of its own, so a slow or failing account delays
-no other. The claim is the row's own next time, moved ahead: after a crash the account is due again. The caller's `POST
-/v1/templates/sync` reads at once; another sync beside it does no harm (`mirror.py`).
+Beat calls `start_due`, which claims accounts and starts a task for each, so a slow or failing account delays no
+other. The claim moves the row's next time ahead, so after a crash the account is due again. A caller's `POST
+/v1/templates/sync` reads at once; concurrent syncs do no harm (`mirror.py`).
 """
 
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def read(account: BusinessAccount) -> MirrorChanges:
-    """Read every template of an account and store the list. Raises one of FAILURES; then nothing is stored."""
+    """Read every template of an account and store the list. If it raises one of FAILURES, nothing is stored."""
     read_at = now()
     graph = TemplateGraph(account.environment, account.access_token)
     views = [
@@ -37,7 +37,7 @@ def read(account: BusinessAccount) -> MirrorChanges:
 
 
 def start_due() -> int:
-    """Claim what is due and enqueue a task for each account. Returns how many; called by beat."""
+    """Claim the due accounts and enqueue a task for each. Called by beat. Returns how many."""
     _begin_new_mirrors()
     started = 0
     for account_id, lease in _claim():
@@ -48,7 +48,7 @@ def start_due() -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Read one claimed account, if the claim still holds; a failure is tried again with back-off."""
+    """Read one claimed account, if the claim still holds. Failures are retried with back-off."""
     due = TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
     if due is None:
         return
@@ -56,7 +56,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         read(due.account)
     except Exception as error:
         if concerns_all(error):
-            raise  # the lease runs out, and the account is due again
+            raise  # the lease runs out and the account is due again
         if not isinstance(error, FAILURES):
             log.exception("template_sync_crashed", account=str(account_id))
         _put_off(due, error)
@@ -65,9 +65,9 @@ def run(*, account_id: UUID, lease: datetime) -> None:
 
 
 def _begin_new_mirrors() -> None:
-    """Accounts that were never read get their row, due at once: what is approved on them already is imported."""
+    """Add a mirror row, due at once, for accounts without one, so that their approved templates are imported."""
     with transaction.atomic():
-        # An account whose row is held waits for the next run: the new row refers to it.
+        # The new row references the account, so an account with a locked row waits for the next run.
         new = BusinessAccount.objects.filter(template_mirror__isnull=True).select_for_update(
             of=("self",), skip_locked=True, no_key=True
         )
@@ -81,7 +81,7 @@ def _begin_new_mirrors() -> None:
 
 
 def _claim() -> list[tuple[UUID, datetime]]:
-    """Due accounts whose token works; the others stay due until it does."""
+    """Due accounts whose token works. The others stay due until their token works."""
     moment = now()
     lease = moment + LEASE
     with transaction.atomic():
@@ -104,7 +104,7 @@ def _put_off(due: TemplateMirror, error: Exception) -> None:
 
 
 def _schedule(due: TemplateMirror, *, failures: int, wait: timedelta) -> None:
-    """The next time, unless a hint has set an earlier one meanwhile."""
+    """Set the next time, unless a hint has meanwhile set an earlier one."""
     mine = TemplateMirror.objects.filter(pk=due.pk, next_sync_at=due.next_sync_at)
     if not mine.update(failures=failures, next_sync_at=now() + wait):
         TemplateMirror.objects.filter(pk=due.pk).update(failures=failures)

@@ -28,7 +28,7 @@ from messaging.models import MessageTemplate
 from messaging.sending import outbound
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
-# --- JSON bodies of the template routes, where they are not the upstream's own (docs/templates.md).
+# --- JSON bodies of the template routes that differ from Meta's own (docs/templates.md).
 
 
 class TemplateOut(serializers.Serializer[Any]):
@@ -200,7 +200,7 @@ class TemplateSamplesView(UpstreamCallsView):
 
 
 def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountChoice:
-    """The account that the caller named, in the query or else in the body."""
+    """The account that the caller named in the query, else in the body."""
     named = {}
     for name in ("waba_id", "from"):
         value = query.text(request, name, longest=100)
@@ -237,7 +237,7 @@ def _filtered(rows: "QuerySet[MessageTemplate]", request: Request) -> "QuerySet[
 
 
 def _words(request: Request, name: str) -> list[str] | None:
-    """Words with commas between them, upper case as the upstream writes them; its list of them is open."""
+    """Words separated by commas, in upper case like Meta's. Unknown words are allowed, as Meta may add some."""
     text = query.text(request, name)
     if not text:
         return None

@@ -1,15 +1,16 @@
-"""Incoming: a notification of the upstream becomes its tenants' events (docs/architecture.md).
+"""Incoming: turns a notification of the upstream into events of its tenants (docs/architecture.md).
 
-normalise → whose is each change → one commit with events, bodies, deliveries and the side effects. 200 is answered
-only after the commit. Each change is routed by itself; a tenant's `raw` never holds another's bytes. What belongs to
-nobody, and what is malformed, is kept and answered 200 (upstream fact 3.2).
+normalise → find the owner of each change → one commit with events, bodies, deliveries and side effects. The 200 is
+sent only after the commit. Each change is routed separately, and a tenant's `raw` never has bytes of another tenant.
+Unroutable and malformed notifications are stored and answered with 200 (upstream fact 3.2).
 
-Nearly every notification is small, well formed, of one tenant and without side effects: the event loop stores those
-that arrive together in one statement (`Intake`). All others take `accept` in a thread, one transaction each.
+Nearly all notifications are small, well formed, of one tenant and without side effects. The event loop stores those
+that arrive together in one statement (`Intake`). All others go through `accept` in a thread, each in a transaction of
+its own.
 
-Side effects are the numbers, accounts, templates and opt-outs that a notification changes (upstream fact 3.3 rule 7).
-They are applied inside its transaction, once for each change that brought something new: a repeat that comes days
-later must not undo a repair. To add an effect: a function, and its fields in `EFFECTS`.
+Side effects are changes of numbers, accounts, templates and opt-outs (upstream fact 3.3 rule 7). They are applied in
+the notification's transaction, once for each change with a new event: a repeat days later must not undo a repair. To
+add an effect, write a function and add its fields to `EFFECTS`.
 """
 
 import hashlib
@@ -46,17 +47,17 @@ Effect = Callable[[Change, Owner], None]
 
 
 def has_effect(change: Change) -> bool:
-    """Whether `apply` would do anything for the change."""
+    """Whether `apply_effect` would do anything for the change."""
     if change.field not in EFFECTS or change.value is None:
         return False
     return change.field != "messages" or opt_outs.has_word(change.value)
 
 
 def apply_effect(change: Change, owner: Owner) -> None:
-    """Apply what the change's field means for accounts, numbers and templates.
+    """Apply a change to accounts, numbers and templates, depending on its field.
 
-    A failure is logged and does not undo the event; the account is read again from the upstream instead.
-    Raises only what an unreachable database raises.
+    An error is logged and does not undo the event; instead the account is read again from the upstream. Raises only
+    the errors of an unreachable database.
     """
     if not has_effect(change):
         return
@@ -66,7 +67,7 @@ def apply_effect(change: Change, owner: Owner) -> None:
     except Exception as error:
         if concerns_all(error):
             raise
-        # The upstream would repeat the whole notification for days, for its tenant and all others in it.
+        # Otherwise the upstream would repeat the whole notification for days, for all tenants in it.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.request_sync(waba_id=owner.waba_id)
 
@@ -101,15 +102,15 @@ EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(("messages", "user_preferences"), _opt_outs),
     **dict.fromkeys(("history", "smb_app_state_sync"), _app_data),
 }
-"""Upstream field → what it changes here."""
+"""Upstream field → the effect of its changes."""
 
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The largest notification."""
+"""The largest notification, in bytes."""
 MOST_LOOP_BYTES = 64 * 1024
-"""A larger notification would hold the loop for milliseconds."""
+"""The largest notification that the event loop handles. A larger one would block the loop for milliseconds."""
 CONNECTIONS = 2
-"""While one group waits for the disk the next is written."""
+"""Two, so that the next group is written while one waits for the disk."""
 
 metrics.gauge(
     "gateway_kept_notifications",
@@ -119,9 +120,9 @@ metrics.gauge(
 
 
 class _Part:
-    """One tenant's part of a notification. `raw` is what the events' `raw_path` points into.
+    """One tenant's part of a notification. The `raw_path` of its events refers to `raw`.
 
-    `moved` says where each change is in `raw`; None for a whole notification.
+    `moved` maps the place of each change in the notification to that in `raw`. None for a whole notification.
     """
 
     def __init__(
@@ -136,22 +137,22 @@ class _Part:
         self.events = [
             [_event_of(draft, owner, moved) for draft in change.drafts] for change, owner in changes
         ]
-        """Of each change."""
+        """The events of each change."""
         self.publication = Publication(
             changes[0][1].tenant_id, [event for events in self.events for event in events], raw, traceparent
         )
 
     @property
     def numbers(self) -> Iterator[NumberRoute]:
-        """The numbers whose events these are."""
+        """The numbers of these events."""
         return (owner.number for _, owner in self.changes if owner.number)
 
 
 def accept(body: bytes, *, environments: Collection[str]) -> None:
-    """Store a signed notification of any kind, on Django's connection; committed when this returns.
+    """Store a signed notification of any kind on Django's connection. Committed when it returns.
 
-    `environments` are those whose app secret signed it. Raises TenantMoving when a part of it belongs to a tenant on a
-    move: the upstream repeats the whole, of which the other tenants' part is then known.
+    `environments` are those whose app secret signed it. Raises TenantMoving when a part belongs to a tenant that is
+    being moved. The upstream then repeats the whole notification, and the other tenants' parts are deduplicated.
     """
     normalised = normalise(body)
     if not normalised.changes:
@@ -185,7 +186,7 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
 
 
 class Intake:
-    """The group commit of one process, for one event loop."""
+    """The group commit of one process, on one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPool("notifications", threads=4, waiting=1_000)
@@ -197,9 +198,9 @@ class Intake:
         )
 
     async def accept(self, body: bytes, *, environments: Collection[str]) -> None:
-        """Store a signed notification; committed when this returns.
+        """Store a signed notification. Committed when it returns.
 
-        Raises TenantMoving, ServiceUnavailable, and what an unreachable database raises.
+        Raises TenantMoving, ServiceUnavailable, and the errors of an unreachable database.
         """
         if len(body) <= MOST_LOOP_BYTES:
             normalised = normalise(body)
@@ -220,17 +221,17 @@ class Intake:
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """A signed notification whose changes could all be read."""
+    """A signed notification whose changes could all be parsed."""
 
     body: bytes
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
     traceparent: str | None = field(default_factory=tracing.current)
-    """Its own request's span: it is published with others'."""
+    """The span of its own request, since other notifications are published with it."""
 
 
 def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:
-    """Write the notifications that belong to one tenant each; False for every other."""
+    """Write the notifications that belong to a single tenant. Returns False for each other one."""
     parts: dict[int, _Part] = {}
     for environments in {each.environments for each in notifications}:
         places = [place for place, each in enumerate(notifications) if each.environments == environments]
@@ -240,7 +241,8 @@ def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:
             each = notifications[place]
             owned = [(change, owner) for change in each.changes if (owner := next(found)) is not None]
             tenants = {owner.tenant_id for _, owner in owned}
-            # A frozen tenant's is left to the other flow, so that its refusal meets no other notification.
+            # Notifications of frozen tenants go through `accept`, so that their rejection affects no other
+            # notification.
             is_frozen = any(owner.is_frozen for _, owner in owned)
             if len(owned) == len(each.changes) and len(tenants) == 1 and not is_frozen:
                 parts[place] = _Part(owned, each.body, traceparent=each.traceparent)
@@ -262,7 +264,7 @@ def _part(changes: Sequence[tuple[Change, Owner]], body: bytes, splitter: Splitt
 
 
 def _recording(parts: Sequence[_Part]) -> Statements[Published]:
-    """Write the events of notifications with their bodies and deliveries, and whose media and nodes they name."""
+    """Write the events of notifications with bodies and deliveries, and record the owners of their media and nodes."""
     yield from known_nodes.record_media(
         [
             known_nodes.Media(owner.tenant_id, owner.environment, media_id, owner.phone_number_id)
@@ -279,7 +281,7 @@ def _recording(parts: Sequence[_Part]) -> Statements[Published]:
 
 
 def _apply(parts: Sequence[_Part], published: Published) -> None:
-    """Apply the effects of new events, in their transaction and after its commit."""
+    """Apply the effects of new events, inside the transaction of the events and after its commit."""
     if published.deliveries:
         wake_up.after_commit(published.deliveries)
     for part, event_ids in zip(parts, published.fresh, strict=True):
@@ -291,10 +293,10 @@ def _apply(parts: Sequence[_Part], published: Published) -> None:
 
 
 def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
-    """The event of a draft; `moved` says where its change is in the tenant's part of the notification."""
+    """The event for a draft. `moved` maps the place of its change to that in the tenant's part."""
     raw_path: str | None = draft.raw_path
     if draft.type == "message.history":
-        # Thousands come in one notification: it stays with the event of the whole, not with each of them.
+        # Thousands can come in one notification, so only the event of the whole refers to the raw notification.
         raw_path = None
     elif moved is not None:
         raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])
@@ -315,7 +317,7 @@ def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None)
     )
 
 
-# In binary: as text, which Django's cursors write, a large body takes long.
+# As a binary parameter, because Django's cursors would send the body as text, which is slow for large bodies.
 _KEEP = """
 INSERT INTO messaging_keptnotification (id, received_at, reason, error, waba_id, body_sha256, body)
 VALUES (%s, now(), %s, %s, %s, %s, %s)
@@ -324,7 +326,7 @@ ON CONFLICT (body_sha256) DO NOTHING
 
 
 def _keep(body: bytes, *, reason: str, error: str | None = None, waba_id: str | None = None) -> None:
-    """Keep what became nobody's event, once however often the upstream repeats it."""
+    """Store a notification that belongs to no tenant, once however often the upstream repeats it."""
     digest = hashlib.sha256(body).hexdigest()
     with bulk_cursor() as cursor:
         cursor.execute(_KEEP, [ids.uuid7(), reason, error, waba_id[:64] if waba_id else None, digest, body])

@@ -1,8 +1,8 @@
-"""Routing: the tenant of each change of a notification (upstream fact 3.2), after normalising.
+"""Routing: finds the tenant of each change of a notification (upstream fact 3.2), after normalising.
 
-Each change is routed by itself, never by the first one of its notification. A process remembers the owner of a number
-for a second, as long as the notifications name the same account: a busy number costs one look-up a second. What is
-unknown is looked up each time.
+Each change is routed separately, not by the first one in its notification. A process caches the owner of a number for
+a second, for notifications that name the same account. So a busy number costs one look-up a second. Unknown numbers
+are looked up each time.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,23 +18,25 @@ from messaging.known_nodes import Named
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0
-"""No longer than the grain of `last_event_at`: the first event of each second notes the time."""
+"""How long an owner is cached. Not longer than the precision of `last_event_at`, since the first event of each second
+stores that time.
+"""
 MOST_REMEMBERED = 10_000
 
 _numbers: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
-"""By environment and phone_number_id: until when it is remembered, and the number."""
+"""By environment and phone_number_id: when the entry expires, and the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The tenant and account of a change, and its number as far as the gateway knows it."""
+    """The tenant and account of a change, and its number if the gateway knows it."""
 
     tenant_id: UUID
     environment: str
     waba_id: str
     number: lookup.NumberRoute | None = None
     is_frozen: bool = False
-    """Whether the tenant is on a move between cells: the upstream has to repeat what belongs to it."""
+    """Whether the tenant is being moved between cells. The upstream must then repeat the notification."""
 
     @property
     def phone_number_id(self) -> str | None:
@@ -42,12 +44,12 @@ class Owner:
 
     @property
     def display_phone_number(self) -> str | None:
-        """The number as notifications write it: digits only."""
+        """The number in the form of notifications: digits only."""
         return self.number.digits or None if self.number else None
 
 
 def named_in(change: Change, owner: Owner) -> Iterable[Named]:
-    """The nodes of the Graph API that a change names as its owner's."""
+    """The nodes of the Graph API in a change, which belong to its owner."""
     return known_nodes.named_in(
         change, tenant_id=owner.tenant_id, environment=owner.environment, waba_id=owner.waba_id
     )
@@ -61,7 +63,7 @@ def owners(changes: Collection[Change], *, environments: Collection[str]) -> lis
 def finding_owners(
     changes: Collection[Change], *, environments: Collection[str]
 ) -> Statements[list[Owner | None]]:
-    """The owner of each change, in at most one query; None for what belongs to nobody here."""
+    """The owner of each change, in at most one query. None for changes that belong to no tenant."""
     numbers = [_recall(change, environments) for change in changes]
     unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
     known = lookup.Routes({}, {}, {})
@@ -95,19 +97,20 @@ def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
         _numbers.clear()
     moment, until = now(), monotonic() + REMEMBERED_SECONDS
     for number in numbers:
-        # The look-up notes the time of its event, so the next ones need not.
+        # The look-up stores the event's time, so cached events need not.
         _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 
 def clear() -> None:
-    """Clear every number, for tests."""
+    """Clear the cache; for tests."""
     _numbers.clear()
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:
-    """The first hit of: the account named in the value, the number, the entry as account.
+    """The owner by the first match of: the account named in the value, the number, the entry as account.
 
-    A number that moved to another tenant's account counts for that account, though its former owner still holds it.
+    A number that moved to another tenant's account belongs to that account, although its former owner still has a row
+    for it.
     """
     route = change.route
     account = known.accounts.get(route.waba_info_id or "")
@@ -119,7 +122,7 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
         account = account or entry
         if account is None:
             return None
-        # A migrated number keeps its digits: an id that the upstream names is never replaced by an older one's.
+        # A migrated number keeps its digits. So when the upstream names an id, a row with an older id must not match.
         if route.phone_number_id is None:
             number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
     if number is not None:

@@ -1,7 +1,7 @@
-"""Signatures of notifications: who signed one, and the answer to a subscription's challenge.
+"""Signatures of notifications: which app signed one, and the answer to a subscription's challenge.
 
-The signature is checked before anything parses the body, over the raw bytes only: the upstream signs what is on the
-wire, its escapes included, so a body that was parsed and serialised again never verifies.
+The signature is checked before the body is parsed, over the raw bytes. The upstream signs the bytes as sent, with
+their escapes, so a body that was parsed and serialised again would not match.
 """
 
 import hmac
@@ -20,10 +20,10 @@ def sign(body: bytes, app_secret: str) -> str:
 
 
 def verify(body: bytes, header: str | None, app_secret: str) -> bool:
-    """Whether `header` is the signature of `body`; takes the same time at whatever place a wrong one differs.
+    """Whether `header` is the signature of `body`, compared in constant time.
 
-    A missing header is False, and so is everything while no app secret is configured: an empty key would let
-    anybody sign.
+    False for a missing header. False also while no app secret is configured, because anybody could sign with an empty
+    key.
     """
     if not header or not app_secret:
         return False
@@ -31,7 +31,9 @@ def verify(body: bytes, header: str | None, app_secret: str) -> bool:
 
 
 def signing_environments(body: bytes, header: str | None) -> list[str]:
-    """The environments whose app secret, or a former one, signed a notification. Raises Unauthorized when none did."""
+    """The environments whose present or former app secret signed a notification. Raises Unauthorized if there is
+    none.
+    """
     secrets = {
         "live": [settings.META_APP_SECRET, *settings.META_APP_SECRET_FALLBACKS],
         "test": [settings.SANDBOX_APP_SECRET],
@@ -47,13 +49,13 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
 
 
 def signed_by(environment: str, body: bytes) -> str:
-    """The signature of a body by the app of an environment, for a part of a notification that it had signed."""
+    """Sign a body as an environment's app. For a part of a notification that this app signed."""
     secret = settings.META_APP_SECRET if environment == "live" else settings.SANDBOX_APP_SECRET
     return sign(body, secret)
 
 
 def challenge(parameters: Mapping[str, str]) -> str:
-    """The answer to a subscription's verification: the challenge for the right token (upstream fact 3.1).
+    """Answer the verification of a subscription: the challenge, if the token is right (upstream fact 3.1).
 
     Raises InvalidRequest for another mode, Forbidden for another token.
     """

@@ -1,11 +1,12 @@
-"""Sending: one message, or a read mark, from the caller to the upstream and back verbatim (specification 4).
+"""Sending: one message, or a read mark, from the caller to the upstream; the upstream's answer is returned verbatim
+(specification 4).
 
-earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with the event,
-its deliveries and the outcome of the key → the upstream's bytes as the answer. A message is never sent twice: an
+look up an earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with
+the event, its deliveries and the key's outcome → answer with the upstream's bytes. A message is never sent twice: an
 interrupted send has an unknown outcome and is not repeated.
 
-`send` and `mark_read` are the entry points, on the event loop of a web process and its one runtime; threads hand
-their sends to the loop with `send_from_thread`.
+`send` and `mark_read` are the entry points, on the event loop of a web process. They share the process's runtime.
+Threads use `send_from_thread`, which runs the send on the loop.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ _RECONNECT = "Connect the account again: POST /v1/connect-sessions."
 
 
 class NumberNotConnected(ServiceError):
-    """The number to send from is not connected; the hint is the repair of `details.connection_detail`."""
+    """The sending number is not connected. The hint explains how to fix `details.connection_detail`."""
 
     status = 409
     code = "number_not_connected"
@@ -94,7 +95,7 @@ log = structlog.get_logger(__name__)
 
 CONNECTED = "connected"
 RECORD_PATIENCE_SECONDS = 15.0
-"""How long a send that is done waits for a database that is away, and its caller with it."""
+"""How long a finished send, and its caller, waits for an unavailable database."""
 RECORD_AGAIN_SECONDS = 0.2
 OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sent."
 WATCH = "Wait for its message.status event before you send it again."
@@ -106,7 +107,7 @@ _marked: set[UUID] = set()
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """A caller's request to send one message. `body` is `raw` as an object."""
+    """A caller's request to send one message. `body` is the parsed `raw`."""
 
     tenant_id: UUID
     environment: str
@@ -116,15 +117,15 @@ class SendRequest:
     idempotency_key: str | None
     request_id: str | None
     edge: str = "messages"
-    """The upstream's edge of the number that takes it: `messages` or `marketing_messages`."""
+    """The upstream's edge of the number for this request: `messages` or `marketing_messages`."""
     phone_number_ids: frozenset[str] | None = None
-    """The numbers that the caller may send from; None is all of the tenant's."""
+    """The numbers that the caller may send from; None for all of the tenant's."""
 
 
 def resolve_sender(
     *, tenant_id: UUID, environment: str, from_: str, within: frozenset[str] | None = None
 ) -> Sender:
-    """The connected number to send from, one of `within`.
+    """The connected number to send from, among those in `within`.
 
     Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5).
     """
@@ -135,7 +136,9 @@ def resolve_sender(
 
 
 async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
-    """Send one message; the answer is the upstream's (send rules 1 to 7). Raises ServiceError: nothing was sent."""
+    """Send one message. Returns the upstream's answer (send rules 1 to 7). Raises ServiceError; then nothing was
+    sent.
+    """
     began = time.perf_counter()
     use = idempotency.key_use(
         request.idempotency_key,
@@ -173,7 +176,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     try:
         outcome = await _call(runtime, number, outgoing, event_id, request, began)
     except BaseException:
-        # Cut off in the middle: the replay tells of it.
+        # The send was interrupted. The replay of the journal records it.
         journal.leave(slot)
         raise
     await _record(runtime, request.tenant_id, outcome, use, slot)
@@ -190,7 +193,7 @@ async def mark_read_on(
     body: dict[str, Any],
     phone_number_ids: frozenset[str] | None = None,
 ) -> Reply:
-    """Mark a customer's message as read, with or without a typing indicator; the answer is the upstream's."""
+    """Mark a customer's message as read, with or without a typing indicator. Returns the upstream's answer."""
     if problems := outbound.missing_sender(body) | _missing_message_id(body):
         raise InvalidRequest.of(**problems)
     from_ = outbound.check_sender(body)
@@ -226,7 +229,7 @@ def _missing_message_id(body: dict[str, Any]) -> dict[str, str]:
 
 
 def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphCall:
-    """The POST of a message (upstream fact 1.1), for any transport."""
+    """Build the POST of a message (upstream fact 1.1), for any transport."""
     return calls.prepare(
         environment=number.environment,
         method="POST",
@@ -237,9 +240,9 @@ def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> 
 
 
 async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Sender | ServiceError:
-    """The number to send from. It is asked for at every send, though it seldom changes.
+    """Look up the sending number. Every send does this although the number seldom changes.
 
-    What the database cannot record is then not sent either.
+    So a send fails early when the database is unavailable and could not record it.
     """
     if problem := outbound.problem_of_message(request.body):
         return problem
@@ -251,7 +254,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """The number to send from under a key that is owned now, or what the caller is answered instead.
+    """The sending number, once the key is claimed; or the answer to the caller if there is no send.
 
     An earlier use of the key is answered before any validation (decision "Messages").
     """
@@ -293,20 +296,20 @@ def _unusable(number: Sender) -> ServiceError | None:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What came of the upstream call."""
+    """The result of the upstream call."""
 
     reply: Reply
     answer: GraphAnswer | None = None
     event: NewEvent | None = None
     token_problem: bool = False
     is_stored: bool = True
-    """Whether the key keeps the reply: not, when the message was certainly not sent and may be sent again."""
+    """Whether the key keeps the reply. It does not if the message was certainly not sent and may be sent again."""
 
 
 async def _call(
     runtime: SendRuntime, number: Sender, outgoing: bytes, event_id: UUID, request: SendRequest, began: float
 ) -> _Outcome:
-    """Send rules 6 and 7."""
+    """Classify the upstream's answer by send rules 6 and 7."""
     request_id = request.request_id
     try:
         answer = await _post(runtime, number, outgoing, edge=request.edge)
@@ -339,7 +342,7 @@ async def _call(
 async def _post(
     runtime: SendRuntime, number: Sender, outgoing: bytes, *, edge: str = "messages"
 ) -> GraphAnswer:
-    """POST to an edge of the number that sends, counted against its pace. Raises UpstreamUnreachable."""
+    """POST to an edge of the sending number, and count it against the number's pace. Raises UpstreamUnreachable."""
     pacing.count_send(
         phone_number_id=number.phone_number_id,
         rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
@@ -350,10 +353,10 @@ async def _post(
 async def _record(
     runtime: SendRuntime, tenant_id: UUID, outcome: _Outcome, use: KeyUse | None, slot: Slot
 ) -> None:
-    """Commit the event and the outcome of the key, again and again while the database is away: it counts once.
+    """Commit the event and the key's outcome. Retried while the database is unavailable; repeats have no effect.
 
-    If the database stays away, the caller still gets the upstream's answer: the message is on its way, and any other
-    answer would make the caller send it again. The journal is replayed then.
+    If the database stays unavailable, the caller still gets the upstream's answer. The message is on its way, and any
+    other answer would make the caller send it again. The journal is replayed later.
     """
     answer, reply = outcome.answer, outcome.reply
     if outcome.event is not None and answer is not None:
@@ -368,7 +371,7 @@ async def _record(
     while True:
         try:
             if outcome.event is not None and together:
-                # Nearly every send without a key: its one statement is a transaction of its own.
+                # For nearly every send without a key: its only statement is a transaction of its own.
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None
@@ -379,14 +382,15 @@ async def _record(
             journal.recorded(slot)
             return
         except DATABASE_UNAVAILABLE as error:
-            # Alone from now on: a send that waits for another's attempt has fewer of its own.
+            # Without the group commit from now on, because a send that waits for others has fewer attempts of its
+            # own.
             together = False
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", error=type(error).__name__, http_status=reply.status)
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:
-            # Whatever it is: the message is on its way, and its caller must not send it again.
+            # Any error: the message is on its way, and its caller must not send it again.
             log.exception("send_not_recorded", http_status=reply.status)
             break
     if outcome.event is not None:
@@ -398,9 +402,9 @@ async def _record(
 def recording(
     tenant_id: UUID, event: NewEvent | None, use: KeyUse | None, reply: Reply | None
 ) -> Statements[Fresh]:
-    """What a send leaves behind, for one transaction; the deliveries that came of it.
+    """The statements to record a send, for one transaction. Returns the deliveries created.
 
-    A key without a reply is released.
+    If the key does not keep the reply, it is released.
     """
     fresh = Fresh()
     if event is not None:
@@ -415,7 +419,7 @@ _runtime: SendRuntime | None = None
 
 
 async def send(request: SendRequest) -> Reply:
-    """Send one message. Raises ServiceError, TooManyInFlight among them: nothing was sent."""
+    """Send one message. Raises ServiceError, including TooManyInFlight; then nothing was sent."""
     with limits.sends.held(request.tenant_id, _number(request.body)):
         return await send_on(_process_runtime(), request)
 
@@ -439,13 +443,13 @@ async def mark_read(
 
 
 def send_from_thread(request: SendRequest) -> Reply:
-    """`send` for a thread of Django's, which waits for it: the console and agents. Raises ServiceError."""
+    """Call `send` from a Django thread, which waits for the result. For the console and agents. Raises ServiceError."""
     with limits.upstream.held(request.tenant_id, _number(request.body)):
         return event_loop.run(send(request))
 
 
 async def close() -> None:
-    """Close what the runtime holds, once the last send has its answer."""
+    """Close the runtime's connections after the last send has its answer."""
     global _runtime
     if _runtime is not None:
         await _runtime.close()
@@ -453,7 +457,7 @@ async def close() -> None:
 
 
 def _process_runtime() -> SendRuntime:
-    """The runtime of this process, made inside its event loop."""
+    """The runtime of this process, created inside its event loop."""
     global _runtime
     if _runtime is None:
         _runtime = SendRuntime(calls_at_once=limits.SENDS_AT_ONCE)

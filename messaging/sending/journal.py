@@ -1,13 +1,14 @@
-"""Send journal: what a send needs to become its event, on the local disk from before the upstream call to the commit.
+"""The send journal: the data to create a send's event, on the local disk from before the upstream call until the
+commit.
 
-A send that the upstream accepted always gets its `message.outbound`: when its process is killed in between, or when
-Postgres stays away for longer than a caller can wait, the journal is replayed by any web process of the same host.
+So a send that the upstream accepted always gets its `message.outbound`. If its process is killed meanwhile, or
+Postgres is unavailable for longer than a caller can wait, any web process of the same host replays the journal.
 
-A send holds one slot: a file of `DATA_DIR/sends` that its process has locked. The lock ends with the process, so a
-file with an entry that can be locked belongs to nobody. Entries are encrypted (AES-GCM, a key per file derived from
-`ENCRYPTION_KEYS`): they hold the message. Nothing is fsynced before the call, because that would take longer than all
-the rest of a send: a killed process loses nothing, a power failure the entries of the last seconds. An entry that is
-left to the replay is fsynced before its caller is answered.
+A send holds one slot: a file in `DATA_DIR/sends` that its process has locked. The lock ends with the process, so a
+file that has an entry and can be locked was abandoned. Entries contain the message and are encrypted (AES-GCM, a key
+per file derived from `ENCRYPTION_KEYS`). There is no fsync before the call, because it would take longer than the
+rest of the send. So a killed process loses nothing, and a power failure loses the entries of the last seconds. An
+entry left to the replay is fsynced before its caller gets an answer.
 """
 
 import fcntl
@@ -47,7 +48,7 @@ class Begun(msgspec.Struct, array_like=True):
 
 
 class Answered(msgspec.Struct, array_like=True):
-    """What the upstream answered, and what the caller is answered."""
+    """The upstream's answer, and the answer to the caller."""
 
     http_status: int
     response: bytes
@@ -75,17 +76,17 @@ class Slot:
         self._append(answered)
 
     def clear(self) -> None:
-        """Remove the entry: the send is recorded, or certainly was not made. Raises OSError."""
+        """Remove the entry, because the send is recorded or was certainly not made. Raises OSError."""
         os.pwrite(self.descriptor, _END, SALT_BYTES)
 
     def sync(self) -> None:
-        """Make the entry outlive a power failure. Raises OSError."""
+        """Fsync the entry, so that it survives a power failure. Raises OSError."""
         os.fsync(self.descriptor)
 
     def entry(self) -> tuple[Begun, Answered | None] | None:
-        """What the file holds; None when it is empty. An answer that was cut short reads as missing.
+        """The content of the file; None when it is empty. An incomplete answer counts as missing.
 
-        Raises InvalidTag when no key opens it.
+        Raises InvalidTag when no key decrypts the file.
         """
         parts = list(self._parts())
         if not parts:
@@ -96,11 +97,11 @@ class Slot:
         return begun, msgspec.msgpack.decode(self.cipher.decrypt(parts[1]), type=Answered)
 
     def set_aside(self) -> None:
-        """Keep an entry that cannot be replayed for an operator, and look at it no more."""
+        """Set an entry that cannot be replayed aside for an operator, and do not try it again."""
         self.path = self.path.rename(self.path.with_suffix(".failed"))
 
     def close(self, *, remove: bool) -> None:
-        """Unlock the file; remove it first when nobody needs it any more."""
+        """Unlock the file. Removes it before that if it is no longer needed."""
         if remove:
             self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
@@ -123,7 +124,7 @@ class Slot:
 
 
 class _Slots:
-    """The slots of a process that no send holds."""
+    """The slots of a process that no send uses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,7 +146,9 @@ _slots = _Slots()
 
 
 def begin(begun: Begun) -> Slot:
-    """Journal a send before its upstream call. Raises ServiceUnavailable: what cannot be journalled is not sent."""
+    """Journal a send before its upstream call. Raises ServiceUnavailable: a send that cannot be journalled is not
+    made.
+    """
     slot = None
     try:
         slot = _slots.take()
@@ -161,7 +164,7 @@ def begin(begun: Begun) -> Slot:
 
 
 def recorded(slot: Slot) -> None:
-    """The send is recorded, or was certainly not made: its slot is free for another."""
+    """Free the slot of a send that is recorded or was certainly not made."""
     try:
         slot.clear()
     except OSError as error:
@@ -181,7 +184,7 @@ def leave(slot: Slot) -> None:
 
 
 def abandoned() -> Iterator[Slot]:
-    """The slots that no process holds, each locked while it is looked at."""
+    """The abandoned slots, each locked while the caller uses it."""
     for path in sorted(directory().glob("*.send")):
         slot = _open(path)
         if slot is not None:
@@ -194,14 +197,14 @@ def failed() -> int:
 
 
 def directory() -> Path:
-    """Return the folder of the slots of this host's processes; made with the first."""
+    """The folder for the slots of this host's processes, created on first use."""
     return settings.DATA_DIR / "sends"
 
 
 def _create() -> Slot:
     directory().mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory() / f"{uuid7().hex}.send"
-    # Locked before it has its name: a replay that sees it finds it taken.
+    # The file is locked before it gets its name, so a replay that sees it finds it locked.
     hidden = path.with_suffix(".new")
     descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -210,7 +213,7 @@ def _create() -> Slot:
         os.pwrite(descriptor, cipher.salt + _END, 0)
         hidden.rename(path)
     except BaseException:
-        # On a full disk this is every send: the file must not stay.
+        # On a full disk every send gets here, so the file must be removed.
         hidden.unlink(missing_ok=True)
         os.close(descriptor)
         raise
@@ -218,7 +221,7 @@ def _create() -> Slot:
 
 
 def _open(path: Path) -> Slot | None:
-    """The slot of a file that nobody has locked."""
+    """Lock a file that no process has locked, as a slot."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -229,7 +232,7 @@ def _open(path: Path) -> Slot | None:
         os.close(descriptor)
         return None
     if os.fstat(descriptor).st_nlink == 0:
-        # Replayed and removed by another process between the two calls.
+        # Another process replayed and removed the file between the two calls.
         os.close(descriptor)
         return None
     return Slot(path, descriptor, FileCipher(os.pread(descriptor, SALT_BYTES, 0), purpose="send_journal"))

@@ -1,8 +1,8 @@
-"""Replay of the send journal: entries that no process holds become their events (`journal.py`).
+"""Replay of the send journal: creates the events of abandoned entries (`journal.py`).
 
-Every web process looks at its start and every half minute after; soon again while something is left to do. An entry
-with an answer becomes the event that it would have become, once, by the same dedupe key. One without an answer was
-interrupted by the end of its process: its event says that the outcome is unknown, as a batch's item does.
+Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with an
+answer yields the event that its send would have created; the same dedupe key makes it unique. An entry without an
+answer was interrupted by the end of its process. Its event has the outcome "unknown", as for a batch's item.
 """
 
 import threading
@@ -39,7 +39,7 @@ _has_begun = False
 
 
 def start() -> None:
-    """Replay in a thread of this process from now on; does nothing when it has one."""
+    """Start to replay in a thread of this process, unless it has one already."""
     global _has_begun
     with _starting:
         if not _has_begun:
@@ -48,7 +48,9 @@ def start() -> None:
 
 
 def replay() -> bool:
-    """Replay what no process holds; whether nothing is left. An entry that cannot be replayed does not stop others."""
+    """Replay abandoned entries. Returns whether nothing is left. An entry that cannot be replayed does not block
+    others.
+    """
     LEFT.add(journal.failed(), label="failed")
     is_all = True
     for slot in journal.abandoned():
@@ -64,7 +66,7 @@ def replay() -> bool:
                 LEFT.add(label="waiting")
                 return False
             if is_outage(error):
-                # A lock or a time-out: this one is tried again, and the others go on.
+                # A lock or a time-out: retry this entry later, and continue with the others.
                 log.warning("send_not_replayed_yet", file=slot.path.name, error=type(error).__name__)
                 LEFT.add(label="waiting")
                 is_all = False
@@ -107,7 +109,9 @@ def _replay(slot: Slot) -> None:
 
 
 def _key(begun: Begun, answered: Answered | None) -> tuple[KeyUse | None, Reply | None]:
-    """The key's outcome, where there is one: without it the record says by itself that it was interrupted."""
+    """The outcome of the key, if the entry has an answer. Without one the idempotency record itself shows the
+    interruption.
+    """
     if begun.idempotency_key is None or answered is None:
         return None, None
     use = KeyUse(begun.tenant_id, begun.environment, begun.idempotency_key, path="", body_hash=b"")

@@ -1,7 +1,7 @@
-"""Runtime of the sending flow: what it asks of the database and the upstream, on one event loop.
+"""Runtime of the sending flow: its access to the database and the upstream, on one event loop.
 
-Sends that arrive together share the statement that finds their numbers and the one that writes their events. Those
-with a key have statements of their own, on a few connections that they take turns at.
+Sends that arrive together share two statements: one finds their numbers, the other writes their events. Sends with a
+key have their own statements, on a few shared connections.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 
 LOOKUP_CONNECTIONS = 1
 EVENT_CONNECTIONS = 2
-"""While one group waits for the disk the next is written."""
+"""Two, so that the next group is written while one waits for the disk."""
 OWN_CONNECTIONS = 4
 MOST_LOOKUPS = 200
 STATEMENT_SECONDS = 10.0
-"""How long statements may take, the wait for a connection included."""
+"""Time limit of statements, including the wait for a connection."""
 
 Result = TypeVar("Result")
 
 
 class SendRuntime:
-    """The runtime of one process, for one event loop."""
+    """The runtime of one process, on one event loop."""
 
     def __init__(self, *, calls_at_once: int) -> None:
         self._calls_at_once = calls_at_once
@@ -48,11 +48,11 @@ class SendRuntime:
             self._idle.put_nowait(LoopConnection())
 
     async def find_sender(self, query: SenderQuery) -> Sender | None:
-        """The number that a send names. Raises `DATABASE_UNAVAILABLE`."""
+        """Look up the number that a send names. Raises `DATABASE_UNAVAILABLE`."""
         return await self._senders.do(query)
 
     async def read(self, statements: Statements[Result]) -> Result:
-        """Run statements, each of which may stand alone. Raises `DATABASE_UNAVAILABLE`."""
+        """Run statements, each in its own transaction. Raises `DATABASE_UNAVAILABLE`."""
         return await self._on_own_connection(lambda connection: connection.run_each(statements))
 
     async def write(self, statements: Statements[Result]) -> Result:
@@ -60,7 +60,7 @@ class SendRuntime:
         return await self._on_own_connection(lambda connection: connection.run(statements))
 
     async def publish(self, tenant_id: UUID, event: NewEvent) -> None:
-        """Write one event, committed when this returns, in one statement with what others publish meanwhile."""
+        """Write one event, in the same statement as concurrent publications. Committed when this returns."""
         await self._events.do(Publication(tenant_id, [event]))
 
     async def call(self, call: GraphCall) -> GraphAnswer:
@@ -70,11 +70,11 @@ class SendRuntime:
         return await self._upstream.send(call)
 
     async def in_thread(self, work: Callable[[], None]) -> None:
-        """Do work of Django's ORM."""
+        """Run a function that uses Django's ORM."""
         await self._threads.run(work)
 
     async def close(self) -> None:
-        """Close all connections, once the last send has its answer."""
+        """Close all connections after the last send has its answer."""
         await self._senders.close()
         await self._events.close()
         while not self._idle.empty():

@@ -1,4 +1,6 @@
-"""`manage.py cancel_open_batches`: after a restore, what was open must not send its messages again."""
+"""`manage.py cancel_open_batches`: after a restore, cancel open batches, whose messages may have been sent since the
+backup.
+"""
 
 from typing import Any
 

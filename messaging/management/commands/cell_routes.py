@@ -1,4 +1,4 @@
-"""`manage.py cell_routes`: this cell's part of the routing table, for the router in front of the cells."""
+"""`manage.py cell_routes`: write this cell's part of the routing table, for the router in front of the cells."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _write(path: Path, lines: Any) -> None:
-        """All or nothing: the router may read at any moment."""
+        """Replace the file atomically, because the router may read it at any moment."""
         unfinished = path.with_suffix(f"{path.suffix}.new")
         with unfinished.open("w") as file:
             file.writelines(lines)

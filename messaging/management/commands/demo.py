@@ -1,4 +1,4 @@
-"""`manage.py demo`: demo data on a running development service, and `ready.json`."""
+"""`manage.py demo`: create demo data on a running development service, and `ready.json`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py expunge`: bodies of a tenant's events are deleted at its request, before their retention ends."""
+"""`manage.py expunge`: delete the bodies of a tenant's events at its request, before their retention ends."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if "before" in chosen:
             chosen["before"] = _moment(chosen["before"])
         count = expunge(tenant_id=options["tenant"], **chosen)
-        # Whose events they were is exactly what must not be written down.
+        # The log must not name the customer whose events are deleted.
         audit.record(
             action="tenant.expunge",
             target_type="tenant",
@@ -57,7 +57,7 @@ class Command(BaseCommand):
 
 
 def _erase_again(path: Path) -> int:
-    """Erase the customers whose hashes a file has, a tenant's id and a hash in each line. Returns how many."""
+    """Erase the customers in a file, whose lines have a tenant's id and a hash each. Returns how many."""
     hashes: defaultdict[UUID, set[str]] = defaultdict(set)
     for line in path.read_text().splitlines():
         words = line.replace(",", " ").split()

@@ -1,4 +1,4 @@
-"""`manage.py number_cell`: the ids of a new cell begin at a range of its own."""
+"""`manage.py number_cell`: start the ids of a new cell at its own range."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py take_tenant`: a tenant moves from another cell to this one."""
+"""`manage.py take_tenant`: move a tenant from another cell to this one."""
 
 import os
 from typing import Any
