@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n kafka mutants chart containers sbom shell
+.PHONY: help install guides packages run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n kafka mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -17,7 +17,7 @@ help: ## List the tasks
 
 install: $(BIN)/.for-development ## Install all requirements into .venv (the other tasks do it when needed)
 
-run: $(BIN)/.to-run site/.built ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
+run: $(BIN)/.to-run site/.built site/.wheel ## Start everything, print the addresses and a first request (PORT=8001 SIMULATOR_PORT=8101 DATA_DIR=.other)
 	@$(BIN)/python -m gateway.local_run.supervisor run
 
 reset: $(BIN)/.to-run ## Delete the data of `make run` (what is in DATA_DIR)
@@ -139,6 +139,8 @@ kafka: $(BIN)/.for-development ## Send events to Kafka itself with users (needs 
 	mvn --quiet --file $(LIBRARIES)/java/kafka.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.venv/kafka
 	$(BIN)/pytest -n 0 webhooks/tests/real_kafka.py
 
+packages: site/.packages ## Build the packages of the SDKs that the service serves at /packages/
+
 guides: site/.built ## Build the documentation that the service serves at /docs/
 
 lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
@@ -167,8 +169,14 @@ $(BIN)/.to-run: requirements.txt requirements-run.txt requirements-destinations.
 site/.built: mkdocs.yml $(wildcard docs/*) $(wildcard sdks/collections/*) $(wildcard gateway/guides/*.py sdks/generator/*.py) $(BIN)/.to-run
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:sdks $(BIN)/mkdocs build --quiet --clean && touch $@
 
-site/.packages: $(wildcard sdks/*/pyproject.toml sdks/*/package.json sdks/*/src/* sdks/*/src/*/* sdks/*/src/*/*/* sdks/generator/*.py) tests/node/node_modules/.installed
-	@cd sdks && ../$(BIN)/python -m generator.package_index ../site/public/packages && touch ../$@
+# The packages of the SDKs, served at /packages/. Those of npm need its compilers, which `make run` does without.
+PACKAGED := $(wildcard sdks/*/pyproject.toml sdks/*/package.json sdks/*/src/* sdks/*/src/*/* sdks/*/src/*/*/* sdks/generator/*.py)
+site/.packages: $(PACKAGED) tests/node/node_modules/.installed
+	@cd sdks && ../$(BIN)/python -m generator.package_index ../site/public/packages && touch ../site/.wheel ../$@
+
+site/.wheel: $(PACKAGED) $(BIN)/.to-run
+	@cd sdks && ../$(BIN)/python -m generator.package_index ../site/public/packages && touch ../$@ || \
+		echo "The SDKs' packages could not be built: is the package index reachable? /packages/ is missing until \`make packages\`."
 
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)

@@ -3,6 +3,7 @@
 A key reaches its own environment alone.
 """
 
+from datetime import datetime
 from typing import Any, ClassVar, get_args
 from uuid import UUID
 
@@ -64,6 +65,9 @@ class DeliveryCounts(serializers.Serializer[dict[str, int]]):
     dead = serializers.IntegerField()
 
 
+WORDS = {"display_phone_number": {"help_text": "Your number in digits, such as `919800000001`."}}
+
+
 class EventOut(serializers.ModelSerializer[Event]):
     """The envelope without `data` and `raw`, with the state of its message and of its deliveries."""
 
@@ -85,6 +89,7 @@ class EventOut(serializers.ModelSerializer[Event]):
             "payload_available",
             "deliveries",
         ]
+        extra_kwargs: ClassVar = WORDS
 
     def get_api_version(self, event: Event) -> str:
         return settings.API_VERSION
@@ -114,6 +119,7 @@ class EnvelopeOut(serializers.ModelSerializer[Event]):
     class Meta:
         model = Event
         fields = ENVELOPE
+        extra_kwargs: ClassVar = WORDS
 
 
 class OneEventOut(serializers.Serializer[dict[str, Any]]):
@@ -153,8 +159,8 @@ class EventsView(ResourceViewSet):
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             *(OpenApiParameter(name, str) for name in FILTERS),
-            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
         ],
         responses=EventOut(many=True),
     )
@@ -381,8 +387,8 @@ class DeliveriesView(ResourceViewSet):
             OpenApiParameter("event_id", str),
             OpenApiParameter("event_type", str, description="Event types, separated by commas."),
             OpenApiParameter("http_status", int, description="HTTP status of the last attempt's answer."),
-            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
         ],
         responses=DeliveryOut(many=True),
     )

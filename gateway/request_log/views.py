@@ -163,8 +163,8 @@ class RequestsView(ResourceViewSet):
             OpenApiParameter("status", str, description="A status (`409`) or a class of them (`4xx`)."),
             OpenApiParameter("error_code", str, description="E.g. `number_not_connected`, or `131047`."),
             OpenApiParameter("key_prefix", str, description="The `prefix` of an API key."),
-            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
         ],
         responses=RequestOut(many=True),
     )

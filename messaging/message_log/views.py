@@ -1,5 +1,6 @@
 """`GET /v1/messages*` and a number's customers: what was sent and received, and all that is known of each."""
 
+from datetime import datetime
 from typing import Any, ClassVar, get_args
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -55,8 +56,8 @@ class MessageLogView(ResourceViewSet):
                 str,
                 description="Meta's id of the ad or post that the customer came from.",
             ),
-            OpenApiParameter("from", str, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", str, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
         ],
         responses=MessageOut(many=True),
     )

@@ -26,24 +26,24 @@ def publish(target: Path) -> None:
     """Replace a directory with what is served."""
     shutil.rmtree(target, ignore_errors=True)
     build(target)
-    [wheel], [tarball], [n8n] = (target.glob(each) for each in ("*.whl", f"{NAME}-*.tgz", "n8n-*.tgz"))
+    [wheel], tarballs = target.glob("*.whl"), sorted(target.glob("*.tgz"), reverse=True)
     project = target / "simple" / NAME
     project.mkdir(parents=True)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     link = f'<a href="../../{wheel.name}#sha256={digest}" data-requires-python="&gt;=3.10">{wheel.name}</a>'
     _write(project, f"Links for {NAME}", link)
     _write(project.parent, "Simple index", f'<a href="{NAME}/">{NAME}</a>')
-    commands = (
-        f"pip install --index-url $BASE_URL/packages/simple {NAME}",
-        f"npm install $BASE_URL/packages/{tarball.name}",
-        f"npm install --omit=peer $BASE_URL/packages/{n8n.name}",
+    commands = [f"pip install --index-url $BASE_URL/packages/simple {NAME}"]
+    for each in tarballs:
+        peers = "" if each.name.startswith(NAME) else "--omit=peer "
+        commands.append(f"npm install {peers}$BASE_URL/packages/{each.name}")
+    lines = [f"<p><code>{escape(command)}</code></p>" for command in commands]
+    if not tarballs:
+        lines.append("<p>Packages of npm: <code>make packages</code> builds them.</p>")
+    lines.append(
+        '<p><code>$BASE_URL</code> is the address of this service. <a href="/docs/sdks/">How to use them</a></p>'
     )
-    _write(
-        target,
-        "Packages",
-        "\n".join(f"<p><code>{escape(command)}</code></p>" for command in commands)
-        + '\n<p><code>$BASE_URL</code> is the address of this service. <a href="/docs/sdks/">How to use them</a></p>',
-    )
+    _write(target, "Packages", "\n".join(lines))
 
 
 def _write(folder: Path, title: str, body: str) -> None:

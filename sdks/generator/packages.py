@@ -1,4 +1,7 @@
-"""Builds the packages: `python -m generator.packages DIRECTORY` writes the wheel and two npm tarballs."""
+"""Builds the packages: `python -m generator.packages DIRECTORY` writes the wheel, and two npm tarballs.
+
+The tarballs need the compilers of `tests/node`; where those are not installed, the wheel is all.
+"""
 
 import shutil
 import sys
@@ -13,7 +16,7 @@ N8N = ROOT / "sdks/n8n"
 
 
 def build(target: Path) -> None:
-    """Write `whabuzz-….whl`, `whabuzz-….tgz` and `n8n-nodes-whabuzz-….tgz` into a directory."""
+    """Write `whabuzz-….whl`, and `whabuzz-….tgz` and `n8n-nodes-whabuzz-….tgz`, into a directory."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         # Copies: what builds leave behind stays out of the sources, and two builds at once do no harm.
@@ -29,6 +32,8 @@ def build(target: Path) -> None:
             python,
         )
         (target / ".gitignore").unlink(missing_ok=True)
+        if not NODE_MODULES.is_dir():
+            return
         shutil.copytree(TYPESCRIPT, typescript, ignore=shutil.ignore_patterns("dist", "tests"))
         node("typescript/bin/tsc", "-p", typescript)
         node("typescript/bin/tsc", "-p", typescript / "tsconfig.cjs.json")

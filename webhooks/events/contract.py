@@ -26,6 +26,15 @@ HEADERS = {
 }
 
 
+NEVER_NULL = {
+    "message.inbound": ("phone_number_id", "wamid"),
+    "message.status": ("phone_number_id", "wamid"),
+    "message.echo": ("phone_number_id", "wamid"),
+    "message.outbound": ("phone_number_id",),
+}
+"""Members of the envelope that WhatsApp always gives, or that the service knows, for events of this type."""
+
+
 def schema_name(event_type: str) -> str:
     """`message.inbound` → `MessageInboundEvent`."""
     return "".join(word.capitalize() for word in event_type.replace("_", ".").split(".")) + "Event"
@@ -103,6 +112,8 @@ def _by_kind(name: str, schema: Json) -> Json:
 def _event(envelope: Json, event_type: str, data: str | None) -> Json:
     properties = dict(envelope["properties"])
     properties["type"] = {"type": "string", "const": event_type}
+    for name in NEVER_NULL.get(event_type, ()):
+        properties[name] = {**properties[name], "type": "string"}
     properties["data"] = reference(data) if data else {"type": "object", "additionalProperties": True}
     return {
         "description": f"The event `{event_type}`.",

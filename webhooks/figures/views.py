@@ -1,5 +1,6 @@
 """`GET /v1/analytics`: figures of messages and webhooks by hour or day."""
 
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -95,8 +96,8 @@ class AnalyticsView(ResourceViewSet):
         description="Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a "
         "message was sent or received, whenever its statuses came.",
         parameters=[
-            OpenApiParameter("from", str, required=True, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", str, required=True, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, required=True, description="ISO 8601 date-time, inclusive."),
+            OpenApiParameter("to", datetime, required=True, description="ISO 8601 date-time, exclusive."),
             OpenApiParameter("interval", str, enum=list(HOURS), description="`day` unless given."),
             OpenApiParameter(
                 "group_by",

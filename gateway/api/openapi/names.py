@@ -92,15 +92,24 @@ def _names(former: set[str]) -> dict[str, str]:
 
 
 def _name_for_go(schemas: Json) -> None:
-    """Name a schema otherwise in Go where oapi-codegen makes the same name of the member of another."""
+    """Name a schema otherwise in Go where oapi-codegen makes the same name of the member of another.
+
+    Members that refer to it keep their own names, which oapi-codegen would take from the schema.
+    """
     members = {
         owner + "".join(part.capitalize() for part in member.split("_"))
         for owner, schema in schemas.items()
         for member, value in schema.get("properties", {}).items()
         if "$ref" not in value
     }
-    for name in members & schemas.keys():
+    named = members & schemas.keys()
+    for name in named:
         schemas[name]["x-go-name"] = f"{name}Object"
+    references = {f"#/components/schemas/{name}" for name in named}
+    for schema in schemas.values():
+        for member, value in schema.get("properties", {}).items():
+            if value.get("$ref") in references:
+                value["x-go-name"] = "".join(part.capitalize() for part in member.split("_"))
 
 
 def _by_rule(name: str) -> str:

@@ -2996,7 +2996,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -3040,7 +3040,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -3096,7 +3096,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -3152,7 +3152,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -3747,7 +3747,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -4430,7 +4430,7 @@ export interface components {
             /** @description Its id. */
             id: string;
             /** @description A short name. */
-            title?: string;
+            title: string;
             /** @description A text for people. */
             description?: string;
         } & {
@@ -4963,7 +4963,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -5886,7 +5886,7 @@ export interface components {
         };
         /** @description The number that the event belongs to. */
         EventMetadata: {
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number?: string;
             /** @description Meta's id of your number. */
             phone_number_id?: string;
@@ -5915,7 +5915,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -6067,7 +6067,7 @@ export interface components {
             /** @description The version of the service. */
             sha: string;
             /**
-             * @description Whether the database answers. `ok`: it answers; `error`: it does not.
+             * @description Whether the database answers. `ok`: yes; `error`: no.
              * @enum {string}
              */
             db: "ok" | "error";
@@ -6176,7 +6176,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6229,7 +6229,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6272,9 +6272,9 @@ export interface components {
             /** @description The customer pressed a quick reply of a template. */
             button: {
                 /** @description The text that you gave the button. */
-                payload?: string;
+                payload: string;
                 /** @description The text. */
-                text?: string;
+                text: string;
             } & {
                 [key: string]: unknown;
             };
@@ -6289,7 +6289,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6344,7 +6344,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6397,7 +6397,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6450,7 +6450,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6536,7 +6536,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6579,9 +6579,9 @@ export interface components {
             /** @description A place. */
             location: {
                 /** @description Degrees north. */
-                latitude?: number;
+                latitude: number;
                 /** @description Degrees east. */
-                longitude?: number;
+                longitude: number;
                 /** @description Its name. */
                 name?: string;
                 /** @description The postal address, one text. */
@@ -6599,9 +6599,9 @@ export interface components {
             /** @description Its id. */
             id: string;
             /** @description The media type, such as `image/jpeg`. */
-            mime_type?: string;
+            mime_type: string;
             /** @description SHA-256 of the file. */
-            sha256?: string;
+            sha256: string;
             /** @description The text below the file. */
             caption?: string;
             /** @description The name that the customer sees. */
@@ -6635,7 +6635,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6678,11 +6678,11 @@ export interface components {
             /** @description The products that the customer ordered. */
             order: {
                 /** @description The id of the product catalogue. */
-                catalog_id?: string;
+                catalog_id: string;
                 /** @description The text. */
                 text?: string;
                 /** @description The products. */
-                product_items?: {
+                product_items: {
                     [key: string]: unknown;
                 }[];
             } & {
@@ -6699,7 +6699,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6742,7 +6742,7 @@ export interface components {
             /** @description A reaction to a message. */
             reaction: {
                 /** @description The wamid of the message. */
-                message_id?: string;
+                message_id: string;
                 /** @description Absent or empty when the reaction was taken back. */
                 emoji?: string;
             } & {
@@ -6759,7 +6759,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6812,7 +6812,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6867,7 +6867,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -6925,7 +6925,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @constant
@@ -7628,11 +7628,11 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            phone_number_id: string;
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
-            wamid: string | null;
+            wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
@@ -7701,7 +7701,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -7804,7 +7804,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -7847,11 +7847,11 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            phone_number_id: string;
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
-            wamid: string | null;
+            wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
@@ -7897,8 +7897,8 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            phone_number_id: string;
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -8013,11 +8013,11 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string | null;
             /** @description Meta's id of your number. */
-            phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            phone_number_id: string;
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
-            wamid: string | null;
+            wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
@@ -8093,7 +8093,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -8216,7 +8216,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -8294,7 +8294,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -8354,7 +8354,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -8560,7 +8560,7 @@ export interface components {
             /** @description The wamid. */
             id: string;
             /** @description Seconds since 1970. */
-            timestamp?: string;
+            timestamp: string;
             /**
              * @description Which kind it is; the member of the same name holds the content, where there is one.
              * @enum {string}
@@ -8879,17 +8879,17 @@ export interface components {
             /** @description The version of the service. */
             sha: string;
             /**
-             * @description Whether the database answers. `ok`: it answers; `error`: it does not.
+             * @description Whether the database answers. `ok`: yes; `error`: no.
              * @enum {string}
              */
             db: "ok" | "error";
             /**
-             * @description Whether the database has the schema of this version. `ok`: it answers; `error`: it does not.
+             * @description Whether the database has the schema of this version. `ok`: yes; `error`: no.
              * @enum {string}
              */
             migrations: "ok" | "error";
             /**
-             * @description Whether the tables have partitions for the next days. `ok`: it answers; `error`: it does not.
+             * @description Whether the tables have partitions for the next days. `ok`: yes; `error`: no.
              * @enum {string}
              */
             partitions: "ok" | "error";
@@ -10040,7 +10040,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -10103,7 +10103,7 @@ export interface components {
         TemplateContent: {
             /** @description Up to 512 characters. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, an object: `{"code": "en_US"}`. */
             language: {
                 /** @description The code of the language, such as `en_US`. */
                 code: string;
@@ -10229,7 +10229,7 @@ export interface components {
             document?: components["schemas"]["DocumentContent"];
             /** @description A place. */
             location?: components["schemas"]["LocationContent"];
-            /** @description The currency, three letters of ISO 4217, such as `INR`. */
+            /** @description A sum, an object of WhatsApp's: `fallback_value`, `code` and `amount_1000`. */
             currency?: {
                 [key: string]: unknown;
             };
@@ -10237,7 +10237,7 @@ export interface components {
             date_time?: {
                 [key: string]: unknown;
             };
-            /** @description What is done. */
+            /** @description What a Flow's button needs, an object of WhatsApp's. */
             action?: {
                 [key: string]: unknown;
             };
@@ -10285,7 +10285,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -10357,7 +10357,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -10739,7 +10739,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -10783,7 +10783,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -10862,7 +10862,7 @@ export interface components {
         /** @description An error in WhatsApp's words. */
         UpstreamProblem: {
             /** @description The code. */
-            code?: number;
+            code: number;
             /** @description A short name. */
             title?: string;
             /** @description Meta's sentence about it. */
@@ -10975,7 +10975,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -11095,7 +11095,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -11139,7 +11139,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -11183,7 +11183,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;
@@ -11243,7 +11243,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of your number. */
             phone_number_id: string | null;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
             wamid: string | null;

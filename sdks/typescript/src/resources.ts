@@ -238,12 +238,12 @@ export class DeviceLogins extends Resource {
 /** The log of everything that happened. */
 export class Events extends Resource {
   /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
-  getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
+  getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string | Date; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string | Date }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
 
   /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { from?: string | null; phone_number_id?: string | null; to?: string | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
+  list(query: { from?: string | Date | null; phone_number_id?: string | null; to?: string | Date | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
 
@@ -333,7 +333,7 @@ export class Media extends Resource {
 /** Single messages and batches of them. */
 export class Messages extends Resource {
   /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | null; user_id?: string | null; wa_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
+  list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
@@ -514,7 +514,7 @@ export class Numbers extends Resource {
 /** The calls that were made with your keys, for seven days. */
 export class Requests extends Resource {
   /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
-  list(query: { error_code?: string | null; from?: string | null; key_prefix?: string | null; method?: string | null; route?: string | null; status?: string | null; to?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
+  list(query: { error_code?: string | null; from?: string | Date | null; key_prefix?: string | null; method?: string | null; route?: string | null; status?: string | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
     return this.pages({ method: "GET", path: "/v1/requests", query }, options);
   }
 
@@ -684,7 +684,7 @@ export class Tenants extends Resource {
 /** Endpoints that receive events, their deliveries and replays. */
 export class Webhooks extends Resource {
   /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set. */
-  listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
+  listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | Date | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
     return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from whabuzz import types
@@ -673,8 +674,8 @@ class AsyncEvents(AsyncResource):
     async def get_analytics(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | datetime,
+        to: str | datetime,
         direction: Literal["inbound", "outbound"] | None = None,
         group_by: str | None = None,
         interval: Literal["day", "hour"] | None = None,
@@ -706,9 +707,9 @@ class AsyncEvents(AsyncResource):
     def list(
         self,
         *,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         phone_number_id: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         type: str | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
@@ -974,13 +975,13 @@ class AsyncMessages(AsyncResource):
         *,
         batch_id: str | None = None,
         direction: Literal["inbound", "outbound"] | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         phone_number_id: str | None = None,
         referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
         | None = None,
         template: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
         limit: int | None = None,
@@ -1595,12 +1596,12 @@ class AsyncRequests(AsyncResource):
         self,
         *,
         error_code: str | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         key_prefix: str | None = None,
         method: str | None = None,
         route: str | None = None,
         status: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         limit: int | None = None,
     ) -> AsyncPages[types.Request]:
         """List the calls of the last days.
@@ -2170,10 +2171,10 @@ class AsyncWebhooks(AsyncResource):
         endpoint_id: str | None = None,
         event_id: str | None = None,
         event_type: str | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         http_status: int | None = None,
         status: Literal["dead", "delivered", "failed", "pending"] | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         limit: int | None = None,
     ) -> AsyncPages[types.Delivery]:
         """List webhook deliveries.

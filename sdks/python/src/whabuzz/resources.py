@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from whabuzz import types
@@ -671,8 +672,8 @@ class Events(Resource):
     def get_analytics(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | datetime,
+        to: str | datetime,
         direction: Literal["inbound", "outbound"] | None = None,
         group_by: str | None = None,
         interval: Literal["day", "hour"] | None = None,
@@ -704,9 +705,9 @@ class Events(Resource):
     def list(
         self,
         *,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         phone_number_id: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         type: str | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
@@ -972,13 +973,13 @@ class Messages(Resource):
         *,
         batch_id: str | None = None,
         direction: Literal["inbound", "outbound"] | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         phone_number_id: str | None = None,
         referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
         | None = None,
         template: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
         limit: int | None = None,
@@ -1593,12 +1594,12 @@ class Requests(Resource):
         self,
         *,
         error_code: str | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         key_prefix: str | None = None,
         method: str | None = None,
         route: str | None = None,
         status: str | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         limit: int | None = None,
     ) -> Pages[types.Request]:
         """List the calls of the last days.
@@ -2168,10 +2169,10 @@ class Webhooks(Resource):
         endpoint_id: str | None = None,
         event_id: str | None = None,
         event_type: str | None = None,
-        from_: str | None = None,
+        from_: str | datetime | None = None,
         http_status: int | None = None,
         status: Literal["dead", "delivered", "failed", "pending"] | None = None,
-        to: str | None = None,
+        to: str | datetime | None = None,
         limit: int | None = None,
     ) -> Pages[types.Delivery]:
         """List webhook deliveries.

@@ -368,7 +368,7 @@ class Checklist(TypedDict):
 
 class ChosenReply(TypedDict):
     id: str
-    title: NotRequired[str]
+    title: str
     description: NotRequired[str]
 
 
@@ -985,8 +985,8 @@ class Button(TypedDict):
     The customer pressed a quick reply of a template.
     """
 
-    payload: NotRequired[str]
-    text: NotRequired[str]
+    payload: str
+    text: str
 
 
 class NfmReply(TypedDict):
@@ -1016,8 +1016,8 @@ class Location(TypedDict):
     A place.
     """
 
-    latitude: NotRequired[float]
-    longitude: NotRequired[float]
+    latitude: float
+    longitude: float
     name: NotRequired[str]
     address: NotRequired[str]
     url: NotRequired[str]
@@ -1029,8 +1029,8 @@ class InboundMedia(TypedDict):
     """
 
     id: str
-    mime_type: NotRequired[str]
-    sha256: NotRequired[str]
+    mime_type: str
+    sha256: str
     caption: NotRequired[str]
     filename: NotRequired[str]
     voice: NotRequired[bool]
@@ -1042,9 +1042,9 @@ class Order(TypedDict):
     The products that the customer ordered.
     """
 
-    catalog_id: NotRequired[str]
+    catalog_id: str
     text: NotRequired[str]
-    product_items: NotRequired[list[dict[str, Any]]]
+    product_items: list[dict[str, Any]]
 
 
 class Reaction(TypedDict):
@@ -1052,7 +1052,7 @@ class Reaction(TypedDict):
     A reaction to a message.
     """
 
-    message_id: NotRequired[str]
+    message_id: str
     emoji: NotRequired[str]
 
 
@@ -2214,7 +2214,7 @@ class TemplateComponent(TypedDict):
 
 class Language(TypedDict):
     """
-    The language, such as `en_US`.
+    The language of the template, an object: `{"code": "en_US"}`.
     """
 
     code: str
@@ -2646,7 +2646,7 @@ class UpstreamProblem(TypedDict):
     An error in WhatsApp's words.
     """
 
-    code: NotRequired[int]
+    code: int
     title: NotRequired[str]
     message: NotRequired[str]
     error_data: NotRequired[ErrorData]
@@ -3612,7 +3612,7 @@ InboundAudioMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["audio"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3628,7 +3628,7 @@ InboundButtonMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["button"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3644,7 +3644,7 @@ InboundContactsMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["contacts"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3660,7 +3660,7 @@ InboundDocumentMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["document"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3676,7 +3676,7 @@ InboundImageMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["image"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3692,7 +3692,7 @@ InboundInteractiveMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["interactive"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3708,7 +3708,7 @@ InboundLocationMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["location"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3724,7 +3724,7 @@ InboundOrderMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["order"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3740,7 +3740,7 @@ InboundReactionMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["reaction"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3756,7 +3756,7 @@ InboundStickerMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["sticker"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3772,7 +3772,7 @@ InboundSystemMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["system"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3788,7 +3788,7 @@ InboundTextMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["text"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3804,7 +3804,7 @@ InboundVideoMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["video"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -3935,9 +3935,9 @@ class MessageEchoEvent(TypedDict):
     created_at: str
     tenant_id: str
     waba_id: str | None
-    phone_number_id: str | None
+    phone_number_id: str
     display_phone_number: str | None
-    wamid: str | None
+    wamid: str
     wa_id: str | None
     user_id: str | None
     dedupe_key: str
@@ -4012,7 +4012,7 @@ class MessageOutboundEvent(TypedDict):
     created_at: str
     tenant_id: str
     waba_id: str | None
-    phone_number_id: str | None
+    phone_number_id: str
     display_phone_number: str | None
     wamid: str | None
     wa_id: str | None
@@ -4053,9 +4053,9 @@ class MessageStatusEvent(TypedDict):
     created_at: str
     tenant_id: str
     waba_id: str | None
-    phone_number_id: str | None
+    phone_number_id: str
     display_phone_number: str | None
-    wamid: str | None
+    wamid: str
     wa_id: str | None
     user_id: str | None
     dedupe_key: str
@@ -4148,7 +4148,7 @@ OtherInboundMessage = TypedDict(
         "from": NotRequired[str],
         "from_user_id": NotRequired[str],
         "id": str,
-        "timestamp": NotRequired[str],
+        "timestamp": str,
         "type": Literal["edit", "revoke", "request_welcome", "unsupported", "unknown"],
         "errors": NotRequired[list[UpstreamProblem]],
         "context": NotRequired[Context],
@@ -4405,9 +4405,9 @@ class MessageInboundEvent(TypedDict):
     created_at: str
     tenant_id: str
     waba_id: str | None
-    phone_number_id: str | None
+    phone_number_id: str
     display_phone_number: str | None
-    wamid: str | None
+    wamid: str
     wa_id: str | None
     user_id: str | None
     dedupe_key: str
