@@ -1,4 +1,4 @@
 """The console of tenants: pages and their forms, navigation, search and first steps.
 
-Imports from every app; only the URL configuration imports from it.
+It may import from every app. Only the URL configuration imports from it.
 """

@@ -1,6 +1,6 @@
-"""The support desk of the staff admin: a message with what became of it, and the way out of a view as a business.
+"""The support desk of the staff admin: a message with its outcome, and the page that ends a support view.
 
-A message's page shows status, code, sentence and deliveries, never what the message says.
+The page of a message shows status, error code, explanation and deliveries, never the content.
 """
 
 from collections.abc import Iterator
@@ -29,12 +29,14 @@ from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Message
 
 INDIA = "91"
-"""The country code of a number that was asked for without one."""
+"""The country code assumed for a number without one."""
 
 
 @register_finder("webhooks.view_event")
 def _messages(text: str) -> Iterator[Hit]:
-    """A message by its wamid, or the newest of a customer by the number, with or without the code of India."""
+    """A message by its wamid, or a customer's newest message by the phone number, with or without India's country
+    code.
+    """
     if text.startswith("wamid."):
         found = message_search.find_everywhere(text)
     elif (digits := _digits(text)) is not None:
@@ -58,14 +60,14 @@ def _customer(message: Message) -> str:
 
 
 def _digits(text: str) -> str | None:
-    """The digits of a phone number as people write it; None for any other text."""
+    """The digits of a typed phone number; None for any other text."""
     digits = "".join(filter(str.isdecimal, text))
     return digits if 8 <= len(digits) <= 15 and not text.strip("+0123456789 -().") else None
 
 
 @register_page("messages/<uuid:tenant_id>/<str:environment>/<path:message_id>/", "staff_message")
 def staff_message(request: HttpRequest, tenant_id: UUID, environment: str, message_id: str) -> HttpResponse:
-    """One message: its status, the reason of a failure with its repair, and the deliveries of its events."""
+    """One message: its status, the reason of a failure with its fix, and the deliveries of its events."""
     if not request.user.has_perm("webhooks.view_event"):
         raise PermissionDenied
     tenant = get_object_or_404(Tenant, pk=tenant_id)
@@ -101,7 +103,7 @@ def staff_message(request: HttpRequest, tenant_id: UUID, environment: str, messa
 
 @register_page("see/end/", "support_end")
 def end_support_view(request: HttpRequest) -> HttpResponse:
-    """End the view as a business, and go back to its page in the admin."""
+    """End the support view, and return to the business's page in the admin."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     tenant = support_view.end(request, cast("User", request.user))

@@ -1,4 +1,4 @@
-"""Console page of figures: messages and webhook deliveries of the last days, as bars and as a table."""
+"""Console page of analytics: messages and webhook deliveries of the last days, as bars and as a table."""
 
 from calendar import timegm
 from collections import Counter
@@ -28,12 +28,12 @@ PLOT_HEIGHT = 120
 BAR_WIDTH = 5
 MOST_ADS = 20
 MOST_CHOICES = 200
-"""Numbers, and templates, that the filter offers: the first ones, and the one that is chosen."""
+"""Most numbers and most templates that the filter offers. A chosen one is always among them."""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
-    """How many days are shown, and of which messages: deliveries are those of all."""
+    """The filter: how many days, and which messages. Deliveries are not filtered."""
 
     days = forms.TypedChoiceField(
         label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
@@ -57,7 +57,7 @@ class RangeForm(forms.Form):
         cast("forms.ChoiceField", self.fields[name]).choices = choices
 
     def wanted(self) -> tuple[int, dict[str, str]]:
-        """How many days, and the number and the template as far as they are chosen."""
+        """The chosen days, number and template, as far as they are valid."""
         chosen = self.cleaned_data if self.is_valid() else {}
         narrowed = {name: chosen[name] for name in ("phone_number_id", "template") if chosen.get(name)}
         return chosen.get("days", DAYS[0]), narrowed
@@ -80,7 +80,7 @@ class Day:
 
 
 class Point(NamedTuple):
-    """A point of the plot of response times. `said` is its tooltip."""
+    """A point in the plot of response times. `said` is its tooltip."""
 
     said: str
     x: int
@@ -88,7 +88,7 @@ class Point(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar of a plot, in the plot's units. `said` is its tooltip."""
+    """A bar in a plot, in the plot's units. `said` is its tooltip."""
 
     kind: str
     said: str
@@ -98,7 +98,7 @@ class Bar(NamedTuple):
 
 
 Counts = Callable[[Day], Mapping[str, int]]
-"""A day's counts that are plotted: what a bar counts → how many."""
+"""A day's counts to plot, by the name of the bar."""
 
 
 def _messages(day: Day) -> dict[str, int]:
@@ -110,7 +110,7 @@ def _webhooks(day: Day) -> dict[str, int]:
 
 
 def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit: str = "") -> str:
-    """A plot's values as `chart.js` reads them."""
+    """A plot's values in the form that `chart.js` reads."""
     return orjson.dumps(
         {
             "days": [timegm(day.start.timetuple()) for day in days],
@@ -121,7 +121,7 @@ def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit
 
 
 class Plot:
-    """A bar chart by day, oldest first, with one bar a day for each count."""
+    """A bar chart by day, oldest first, with a bar for each count of a day."""
 
     def __init__(self, days: Sequence[Day], counts: Counts) -> None:
         self._counts = counts
@@ -140,7 +140,7 @@ class Plot:
 
 
 class TimePlot:
-    """A plot of the time within which 95 % of a day's deliveries were answered: a point a day, joined by a line."""
+    """A line plot by day: the time within which 95 % of the day's deliveries were answered."""
 
     def __init__(self, days: Sequence[Day]) -> None:
         times = [day.p95_ms for day in days if day.p95_ms is not None]
@@ -159,7 +159,7 @@ class TimePlot:
 
 
 def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Figures by day of the range that was chosen."""
+    """Show the figures by day for the chosen range."""
     form = RangeForm(visit, request.GET or None)
     days, narrowed = form.wanted()
     found = _read(visit, days, narrowed)
@@ -181,7 +181,7 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _ads(messages: list[Sums]) -> list[tuple[str, int]]:
-    """The ads and posts that brought most messages in the range, and how many."""
+    """The ads and posts that brought the most messages in the range, with the number of messages."""
     counts: Counter[str] = Counter()
     for sums in messages:
         counts.update(sums.by_value.get("referral", {}))
@@ -215,7 +215,7 @@ def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> re
 
 
 def _days(visit: Visit, figures: reading.Figures, count: int) -> list[Day]:
-    """Every day of the range in the visit's zone, oldest first, those without figures too."""
+    """Every day of the range in the visit's zone, oldest first, including days without figures."""
     messages_by_day = {sums.start.date(): sums for sums in figures.messages}
     webhooks_by_day = {sums.start.date(): sums for sums in figures.webhooks}
     none = Sums(now(), {})

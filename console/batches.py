@@ -1,5 +1,6 @@
-"""Console pages of batches: the list, and one batch with its progress and failed messages; and of what waits for its
-time, single messages and batches."""
+"""Console pages of batches: the list, and one batch with its progress and failed messages. Also the page of scheduled
+messages and batches.
+"""
 
 import csv
 import re
@@ -28,12 +29,12 @@ from messaging.sending import schedule
 
 FAILED_SHOWN = 100
 SETTLED_AFTER = timedelta(days=1)
-"""After the end of a batch: what was not delivered by then is looked for no more while the page is open."""
+"""How long after the end of a batch its open page polls for further deliveries."""
 _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 
 def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The batches, newest first."""
+    """List the batches, newest first."""
     rows = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     page = lists.page_of(rows, request)
     numbers = shown_numbers(visit, [row.phone_number_id for row in page.rows])
@@ -53,7 +54,7 @@ def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """One batch: progress, why it waits, and its failed items."""
+    """Show one batch: progress, why it waits, and its failed items."""
     found = _batch(visit, batch_id)
     rows = found.items.filter(status=BatchItem.Status.FAILED).order_by("idx")[:FAILED_SHOWN]
     counted_by, place_of = csv_batches.places_in(found.id)
@@ -76,12 +77,14 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def _title(batch: Batch) -> str:
-    """The caller's reference; of a batch from a file the file's name, without the id that makes it unique."""
+    """The caller's reference. For a batch from a file it is the file's name, without the id that makes the reference
+    unique.
+    """
     return _FILE_ID.sub("", batch.client_ref or "")
 
 
 def progress(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """The progress alone, polled by the page while something may change. At the batch's end the whole page reloads."""
+    """Show only the progress. The page polls it while something may change, and reloads at the end of the batch."""
     found = _batch(visit, batch_id)
     response = render(request, "console/messaging/batch_progress.html", _progress_of(found))
     if found.completed_at is not None and "open" in request.GET:
@@ -90,7 +93,7 @@ def progress(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """The failed messages as a file that can be corrected and uploaded again."""
+    """Download the failed messages as a file that can be corrected and uploaded again."""
     found = _batch(visit, batch_id)
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="failed-{found.public_id}.csv"'
@@ -99,7 +102,7 @@ def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpRespons
 
 
 class TimeForm(forms.Form):
-    """Another time, in the person's time zone."""
+    """A new time, in the member's time zone."""
 
     send_at = forms.DateTimeField(
         label="Send it at", widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
@@ -124,7 +127,7 @@ class TimeForm(forms.Form):
 
 
 def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """What waits for its time; with `all` also messages that were sent or cancelled."""
+    """List scheduled messages and batches. With `all`, also messages that were sent or cancelled."""
     scope = _scope(visit)
     rows, wants_all = schedule.messages(**scope), "all" in request.GET
     if not wants_all:
@@ -150,7 +153,7 @@ def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResponse:
-    """One scheduled message; POST changes its time, or with `cancel` calls it off."""
+    """Show a scheduled message. POST changes its time, or cancels it with `cancel`."""
     scope = _scope(visit)
     with or_404():
         found = schedule.find(**scope, scheduled_id=scheduled_id)
@@ -183,7 +186,7 @@ def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResp
 
 
 def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Give a batch that waits for its time another one; with `now` it begins."""
+    """Change the time of a scheduled batch. With `now` it begins."""
     require_open(visit)
     found = _batch(visit, batch_id)
     form = TimeForm(request.POST, visit=visit)
@@ -208,7 +211,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Queue again what was certainly not sent."""
+    """Queue the items again that were certainly not sent."""
     require_open(visit)
     found = _batch(visit, batch_id)
     with flash_errors(request):
@@ -227,7 +230,7 @@ def _batch(visit: Visit, batch_id: str) -> Batch:
 
 
 def _waits_for_time(found: Batch) -> bool:
-    """Whether a batch can be given another time."""
+    """Whether the time of a batch can still be changed."""
     return found.waiting_for == Batch.WaitingFor.SCHEDULED and found.started_at is None
 
 

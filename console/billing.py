@@ -44,7 +44,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 
 class ProfileForm(forms.Form):
-    """The buyer on the invoices."""
+    """The buyer named on the invoices."""
 
     legal_name = forms.CharField(label="Legal name", max_length=200, validators=[check_name])
     tax_id = forms.CharField(
@@ -88,7 +88,9 @@ class ProfileForm(forms.Form):
     )
 
     def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
-        """Fill the form from a stored profile. A country code outside ISO's list stays a choice, so saving keeps it."""
+        """Fill the form from a stored profile. A country code outside ISO's list stays among the choices, so that
+        saving keeps it.
+        """
         super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
         if stored.country not in buyers.COUNTRIES:
             field = cast("forms.ChoiceField", self.fields["country"])
@@ -103,13 +105,15 @@ class ProfileForm(forms.Form):
         return cleaned
 
     def changes(self) -> dict[str, Any]:
-        """The fields for `buyers.change`; an empty tax id, and a rate that was not sent, are left as they were."""
+        """The form's values for `buyers.change`. An empty tax id, and a tax rate that the form did not have, keep the
+        stored values.
+        """
         kept = {"tax_id", "tds_percent"}
         return {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
 
 
 class MandateForm(forms.Form):
-    """Autopay: how, and up to how much a month."""
+    """Autopay: the method, and the most that may be debited in a month."""
 
     method = forms.ChoiceField(
         label="Pay with",
@@ -141,7 +145,9 @@ class MandateForm(forms.Form):
 
 
 def leads_to_provider(view: V) -> V:
-    """Let the page's forms lead to the provider: browsers allow only what the policy names."""
+    """Allow the page's forms to lead to the payment provider. Browsers allow only targets in the content security
+    policy.
+    """
     return cast("V", csp_update({"form-action": ["'self'", "https:", *_PROVIDER]})(view))
 
 
@@ -153,7 +159,7 @@ def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @leads_to_provider
 def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Ask for a mandate, and go to the provider's page on which it is approved."""
+    """Request a mandate, and redirect to the provider's page that approves it."""
     _require_billing()
     require_active(visit)
     form = MandateForm(request.POST)
@@ -175,7 +181,7 @@ def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Change the buyer on future invoices. Issued invoices stay as they are."""
+    """Change the buyer for future invoices. Issued invoices stay unchanged."""
     _require_billing()
     stored = buyers.profile_of(visit.tenant)
     form = ProfileForm(request.POST or None, stored=stored)
@@ -202,7 +208,7 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
-    """An invoice as the page that prints, or with `?as=pdf` as PDF."""
+    """Show an invoice as a printable page, or as PDF with `?as=pdf`."""
     found = _invoice(visit, invoice_id)
     if request.GET.get("as") == "pdf":
         return pdf.response(found)
@@ -210,7 +216,7 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
 
 
 def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> HttpResponse:
-    """A credit note as PDF."""
+    """Download a credit note as PDF."""
     own = CreditNote.objects.filter(invoice__tenant_id=visit.tenant.id).select_related("invoice")
     key = ids.decode(CREDIT_NOTE, credit_note_id)
     note = own.filter(pk=key).first() if key else None
@@ -220,7 +226,7 @@ def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> Http
 
 
 def statement(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Every invoice, credit and payment, and what is owed after each; with `?as=csv` as CSV."""
+    """List every invoice, credit and payment with the balance after each. With `?as=csv` as CSV."""
     _require_billing()
     if request.GET.get("as") == "csv":
         response = HttpResponse(content_type="text/csv; charset=utf-8")
@@ -234,14 +240,14 @@ def statement(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @leads_to_provider
 def pay_all(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The payment page of everything that is due."""
+    """Redirect to the payment page for the whole amount due."""
     _require_billing()
     return _to_payment(request, visit, lambda: payment_links.pay_all(tenant_id=visit.tenant.id, at=now()))
 
 
 @leads_to_provider
 def pay(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse:
-    """The payment page of an unpaid invoice."""
+    """Redirect to the payment page of an unpaid invoice."""
     _require_billing()
     found = _invoice(visit, invoice_id)
     return _to_payment(request, visit, lambda: payment_links.pay_now(invoice=found, at=now()))

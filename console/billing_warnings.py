@@ -20,7 +20,7 @@ from tenants.models import Tenant
 
 
 def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """What billing warns of by mail, on the home page as well. Billing knows no test environment."""
+    """The warnings that billing also sends by mail, for the home page. Billing exists only in the live environment."""
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
         return []
     at = now()
@@ -29,7 +29,7 @@ def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
 
 
 def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
-    """What is to be paid now and with the next invoice, in paise. None where nothing is billed."""
+    """The amounts due now and with the next invoice, in paise. None where billing is off."""
     if not settings.BILLING_ENABLED or tenant.billing_status is None:
         return None
     seen = overview.of(tenant, now())
@@ -54,7 +54,7 @@ def _last_failure(seen: Overview) -> str:
 
 
 def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """The end of the trial, unless autopay is set up already."""
+    """Warn of the trial's end, unless autopay is set up."""
     ends = seen.tenant.trial_ends_at
     trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
     ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
@@ -66,7 +66,7 @@ def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
 
 
 def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """A mandate that ends soon, or is too small for the next invoice."""
+    """Warn of a mandate that ends soon or is too small for the next invoice."""
     mandate, page = seen.mandate, reverse("console_billing")
     if mandate is None or mandate.status != Mandate.Status.ACTIVE:
         return
@@ -82,7 +82,7 @@ def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
 
 
 def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """A profile that the next invoice needs, from ten days before it is issued."""
+    """Warn of an incomplete billing profile, from ten days before the next invoice."""
     charged = seen.next_charge is not None and seen.next_charge.numbers > 0
     if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
         text = "The billing profile lacks something that the next invoice needs."

@@ -1,4 +1,4 @@
-"""Connected apps: the page on which a member lets an AI assistant act for the business, and the list of them."""
+"""Connected apps: the page that lets an AI assistant act for the business, and the list of these apps."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,11 +28,11 @@ PARAMETERS = (
     "state",
     "resource",
 )
-"""What a client asks with. The form sends it back, and it is read and validated again."""
+"""The parameters of a client's request. The form submits them again, and they are validated again."""
 
 
 class _ToClient(HttpResponseRedirect):
-    """A redirect to a redirect URI, which was validated when it was registered: an app's own scheme is one."""
+    """A redirect to a redirect URI, which was validated at its registration. It may have an app's own scheme."""
 
     def __init__(self, address: str) -> None:
         self.allowed_schemes = [urlsplit(address).scheme]
@@ -40,7 +40,7 @@ class _ToClient(HttpResponseRedirect):
 
 
 class ConnectForm(forms.Form):
-    """What a member allows an app."""
+    """The permissions that a member gives to an app."""
 
     environment = forms.ChoiceField(
         label="Environment", choices=ENVIRONMENTS, initial=ApiKey.Environment.TEST
@@ -63,7 +63,7 @@ class ConnectForm(forms.Form):
 
 
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show which app asks, from where, and for what; POST connects or refuses it."""
+    """Show which app asks, from where, and for what. POST connects or rejects it."""
     if request.method == "POST":
         require_active(visit)
     given = request.POST if request.method == "POST" else request.GET
@@ -114,7 +114,7 @@ def _page(request: HttpRequest, visit: Visit, asked: AuthorizationRequest, form:
         "form": form,
     }
     response = render(request, "console/connect_app.html", context, status=400 if form.errors else 200)
-    # Browsers let a form lead only where the policy says: here to the app that asks.
+    # Browsers let a form lead only to targets in the policy. Here the target is the app that asks.
     target = urlsplit(asked.redirect_uri)
     source = f"https://{target.netloc}" if target.scheme == "https" else f"{target.scheme}:"
     response._csp_update = {"form-action": [source]}  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def _page(request: HttpRequest, visit: Visit, asked: AuthorizationRequest, form:
 
 
 def app_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The apps that members connected."""
+    """List the apps that members connected."""
     rows = (
         AppConnection.objects.for_tenant(visit.tenant.id).working().select_related("client").order_by("-id")
     )

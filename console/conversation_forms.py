@@ -12,15 +12,15 @@ from messaging.message_templates import parameters
 from phone_numbers.models import PhoneNumber
 
 _PICTURES = ("image/jpeg", "image/png")
-"""Image types that WhatsApp accepts as pictures; other images go as documents (upstream fact 1.2)."""
+"""Image types that WhatsApp accepts as pictures. Other images are sent as documents (upstream fact 1.2)."""
 _WITHOUT_CAPTION = "audio"
 MEGABYTE = 1024 * 1024
 _LARGEST = {"image": 5 * MEGABYTE, "video": 16 * MEGABYTE, "audio": 16 * MEGABYTE, "document": 100 * MEGABYTE}
-"""Bytes of a file, by kind (upstream fact 1.2)."""
+"""Most bytes of a file, by kind (upstream fact 1.2)."""
 
 
 class ReplyForm(forms.Form):
-    """A text, or a file with a text beside it; it may quote a message."""
+    """A text, or a file with a caption. It may quote a message."""
 
     text = forms.CharField(
         label="Message",
@@ -46,7 +46,7 @@ class ReplyForm(forms.Form):
         return cleaned
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that say what is sent."""
+        """The members of the message that hold its content."""
         values = self.cleaned_data
         quoted = {"context": {"message_id": values["quote"]}} if values["quote"] else {}
         if media_id is None:
@@ -70,13 +70,13 @@ class TemplateReplyForm(TemplateForm):
         self.fields["template"].help_text = ""
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that say what is sent; a template names its file by a link."""
+        """The members of the message that hold its content. A template refers to its file by a link."""
         assert self.document is not None  # noqa: S101 - a valid form has a template
         return {"type": "template", "template": parameters.message(self.document, self.cleaned_data)}
 
 
 def _kind(content_type: str | None) -> str:
-    """Return WhatsApp's message type for a file of this type."""
+    """WhatsApp's message type for a file of this type."""
     mime_type = content_type or ""
     if mime_type in _PICTURES:
         return "image"

@@ -1,4 +1,6 @@
-"""Pages of conversations: the list, one with its messages and the answer to them, files, and turning it all on."""
+"""Pages of conversations: the list, one conversation with the reply form, its files, and the switch that turns
+conversations on.
+"""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -44,12 +46,12 @@ MOST_NUMBERS = 200
 
 
 def conversation_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The conversations, the customer who wrote last first, or those that a search finds."""
+    """List conversations, the latest customer message first, or the results of a search."""
     return render(request, "console/conversations/list.html", _list(request, visit))
 
 
 def rows(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The list alone: the page reloads it at each event. 204 while nothing changed."""
+    """The list alone. The page reloads it at each event. 204 while it is unchanged."""
     context = _list(request, visit)
     if context["seen"] == request.GET.get("seen"):
         return HttpResponse(status=204)
@@ -63,7 +65,7 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations on: from then on the console receives, so that numbers connect without a server."""
+    """Turn conversations on. The console then receives the messages, so numbers can connect without a server."""
     require_open(visit)
     with flash_errors(request):
         lifecycle.create(
@@ -77,7 +79,7 @@ def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations off. Messages stay in the log; a number without another endpoint stops sending."""
+    """Turn conversations off. Messages stay in the log. A number without another endpoint can no longer send."""
     inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
     if request.method == "POST":
         require_open(visit)
@@ -100,7 +102,7 @@ def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @limited_by(MAX_REQUEST_BYTES)
 def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """One conversation and the forms to answer it. A form is sent once: reloading shows the page again."""
+    """Show a conversation with the forms to reply. Reloading after a reply does not send it again."""
     number, customer = _find(visit, number_id, customer_id)
     reply, template = ReplyForm(), TemplateReplyForm(number=number, visit=visit)
     if request.method == "POST":
@@ -128,7 +130,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
 
 
 def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """The messages alone: the page reloads them at each event. 204 while nothing changed."""
+    """The messages alone. The page reloads them at each event. 204 while they are unchanged."""
     number, customer = _find(visit, number_id, customer_id)
     context = _thread(visit, number, customer, lists.before(request))
     if context["seen_thread"] == request.GET.get("seen"):
@@ -137,7 +139,7 @@ def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str)
 
 
 def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """The fields of a template's variables alone, loaded when a template is chosen."""
+    """The fields for a template's variables alone, loaded when a template is chosen."""
     number, _ = _find(visit, number_id, customer_id)
     initial = {"template": request.GET.get("template", "")}
     form = TemplateReplyForm(number=number, visit=visit, initial=initial)
@@ -145,7 +147,7 @@ def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: s
 
 
 def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
-    """The file of the message `id`, streamed from WhatsApp; only while its text is kept as well."""
+    """The file of the message `id`, streamed from WhatsApp. Only within the retention of texts."""
     message_id = request.GET.get("id", "")[:512]
     if not message_id:
         return HttpResponseBadRequest("Of which message?")
@@ -175,7 +177,7 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
 
 
 def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict[str, Any]:
-    """The page of the list, and a fingerprint of what it shows; beside a conversation the list is loaded after it."""
+    """The page of the list, with a fingerprint of its content. Beside a conversation the list is loaded later."""
     inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
     own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     numbers = dict(own.order_by("id").values_list("phone_number_id", "display_phone_number")[:MOST_NUMBERS])
@@ -227,7 +229,7 @@ def _find(visit: Visit, number_id: str, customer_id: str) -> tuple[PhoneNumber, 
 
 
 def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID | None) -> dict[str, Any]:
-    """The messages of a conversation by day, and a fingerprint of what they show; who may answer has read them."""
+    """The messages of a conversation by day, with a fingerprint. A member who may reply marks them as read."""
     scope = Scope(visit.tenant.id, visit.environment, number.phone_number_id)
     found = listing.thread(scope, wa_id=customer.wa_id, user_id=customer.user_id, before=before)
     lines = drawing.lines_of(found.messages, listing.documents_of(scope, found.messages))
@@ -270,7 +272,7 @@ def _day(at: datetime, visit: Visit) -> str:
 
 
 def _quoted(days: list[tuple[str, list[tuple[Line, str]]]], key: str | None) -> Line | None:
-    """The message of the thread that an answer quotes."""
+    """The message that a reply quotes."""
     shown = (line for _, of_day in days for line, _ in of_day)
     return next((line for line in shown if key and line.row.wamid == key), None)
 
@@ -282,7 +284,7 @@ def _send(
     customer: Customer,
     form: ReplyForm | TemplateReplyForm,
 ) -> bool:
-    """Send an answer; False with the reason in the form when it was not sent."""
+    """Send a reply. False if it was not sent; the form has the reason."""
     to = {"to": customer.wa_id} if customer.wa_id else {"recipient": customer.user_id}
     try:
         media_id = _uploaded(visit, number, form)
@@ -305,7 +307,7 @@ def _send(
 
 
 def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReplyForm) -> str | None:
-    """The media id of the answer's file, uploaded now; None for an answer without one."""
+    """Upload the reply's file and return its media id. None for a reply without a file."""
     given = form.cleaned_data.get("file")
     if given is None:
         return None

@@ -1,7 +1,6 @@
-"""Pages that make a batch of a CSV file: upload, columns and preview, start.
+"""Pages that create a batch from a CSV file: upload, columns and preview, start.
 
-Nothing is chosen for good before the start: the choices are in the page's address, and the file is read again each
-time.
+Nothing is stored before the start. The choices are in the page's URL, and the file is parsed again each time.
 """
 
 import csv
@@ -40,7 +39,7 @@ ROWS_SHOWN = 50
 
 
 class UploadForm(forms.Form):
-    """The file."""
+    """The file to upload."""
 
     file = forms.FileField(
         label="CSV file",
@@ -51,7 +50,7 @@ class UploadForm(forms.Form):
 
 
 class TemplateForm(forms.Form):
-    """The number and the template that the messages are sent with."""
+    """The number and the template for the messages."""
 
     from_ = forms.ChoiceField(label="From")
     template = forms.ChoiceField(label="Template")
@@ -83,7 +82,7 @@ class TemplateForm(forms.Form):
 
 
 class ColumnsForm(forms.Form):
-    """Which column fills what: a choice for the recipient and for each parameter of the template."""
+    """Assigns columns: a choice for the recipient, and one for each parameter of the template."""
 
     def __init__(self, *args: Any, table: Table, wanted: Sequence[Parameter], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,9 +94,9 @@ class ColumnsForm(forms.Form):
 
     @classmethod
     def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
-        """The given choices; what is not given is guessed by the columns' names.
+        """The given choices. The rest is guessed from the columns' names.
 
-        A first guess that lacks a column is proposed without complaint: nobody has chosen anything yet.
+        Before the first choice, a guess that lacks a column shows no error.
         """
         guessed = csv_batches.guessed(table, wanted)
         keys = [TO, *(parameter.key for parameter in wanted)]
@@ -107,17 +106,17 @@ class ColumnsForm(forms.Form):
         return cls(chosen, table=table, wanted=wanted)
 
     def mapped(self) -> dict[str, int]:
-        """The places of the columns."""
+        """The indexes of the chosen columns."""
         return {key: int(place) for key, place in self.cleaned_data.items()}
 
     def filled(self, *, keep: int = MAX_MESSAGES) -> Filled:
-        """Fill the template from the rows. The result holds at most `keep` messages and problems."""
+        """Fill the template from the rows, keeping at most `keep` messages and problems."""
         return csv_batches.filled(self._table, self._wanted, self.mapped(), keep=keep)
 
 
 @limited_by(csv_batches.MAX_FILE_BYTES)
 def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The form for the file; a good one leads to its columns."""
+    """Show the upload form. A readable file leads to the choice of columns."""
     form = UploadForm(request.POST or None, request.FILES or None)
     if request.method == "POST":
         require_open(visit)
@@ -142,7 +141,7 @@ def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
-    """The choice of number, template and columns, with a preview of the messages."""
+    """Show the choice of number, template and columns, with a preview of the messages."""
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
         return redirect("console_batch", stored.batch_public_id)
@@ -175,7 +174,7 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
 
 
 def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
-    """Make the batch; a file that was started before leads to its batch."""
+    """Create the batch and redirect to it. A file that was started before leads to its existing batch."""
     require_open(visit)
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
@@ -203,7 +202,7 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
 
 
 def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:
-    """Send the first message of the file to the number of its author, and say what came of it."""
+    """Send the first message of the file to the member's own number, and show the result."""
     typed = request.POST["try_to"]
     to = typed_number(typed)
     first = chosen.first_message()
@@ -219,7 +218,7 @@ def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:
 
 
 def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
-    """Download the rows that cannot be sent, unchanged, each with the reason."""
+    """Download the rows that cannot be sent, unchanged, with the reason for each."""
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
         return redirect("console_batch", stored.batch_public_id)
@@ -238,21 +237,21 @@ def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpRespo
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The choices so far: number and template, then the columns."""
+    """The present choices: number and template, then the columns."""
 
     choice: TemplateForm
     document: Mapping[str, Any] | None = None
-    """The chosen template, as the upstream describes it."""
+    """The chosen template, as WhatsApp describes it."""
     columns: ColumnsForm | None = None
     refusal: str | None = None
-    """Why no file can fill the template."""
+    """Why this template cannot be filled from a file."""
 
     @property
     def is_complete(self) -> bool:
         return self.columns is not None and self.columns.is_valid()
 
     def first_message(self) -> dict[str, Any] | None:
-        """The message of the first row that can be sent; None without one, or while the choices are not complete."""
+        """The message of the first valid row. None if there is none or the choices are incomplete."""
         if self.columns is None or self.document is None or not self.is_complete:
             return None
         return next(csv_batches.bodies(self.document, self.columns.filled(keep=1)), None)

@@ -1,4 +1,4 @@
-"""Page of customers' data: erase what is stored of one customer, with receipts, and export data as a file."""
+"""Page of customers' data: erase the data of one customer, with receipts, and export data as a file."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ from tenants.labels import words
 from tenants.models import Export
 
 SHOWN = 50
-"""Receipts on the page, the newest."""
+"""Most receipts on the page; the newest are shown."""
 
 
 class CustomerField(forms.RegexField):
-    """A customer's phone number or user id, as people write it."""
+    """A customer's typed phone number or user id."""
 
     def __init__(self, **kwargs: object) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class CustomerField(forms.RegexField):
 
 
 class EraseForm(forms.Form):
-    """The customer whose data goes."""
+    """The customer whose data is erased."""
 
     customer = CustomerField(
         label="Customer", help_text="The phone number with its country code, or the user id, such as IN.1234."
@@ -47,13 +47,13 @@ class EraseForm(forms.Form):
 
 
 class ExportForm(forms.Form):
-    """The customer whose data goes into a file; without one it is the account's."""
+    """The customer whose data is exported; without one, the whole account's."""
 
     of = CustomerField(label="Only of this customer", required=False, help_text="Empty: the whole account.")
 
 
 def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Receipts and files, the form to erase, which asks again before it does, and the form to export."""
+    """Show receipts, files, the form to erase (with a confirmation) and the form to export."""
     form = EraseForm(initial={"customer": request.GET.get("customer", "")})
     export_form, confirm, status = ExportForm(), "", 200
     if request.method == "POST":

@@ -20,11 +20,11 @@ from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
-"""What a conversation needs; `*` also sends the echo of every own message."""
+"""The event types that a conversation needs. `*` would also send the echo of every own message."""
 
 
 class LinesField(forms.CharField):
-    """Names with values, `name: value` in each line."""
+    """Names with values, one `name: value` a line."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
@@ -48,7 +48,7 @@ class LinesField(forms.CharField):
 
 
 class StepsField(IdsField):
-    """Seconds with spaces, commas or line ends between them."""
+    """Seconds separated by spaces, commas or line ends."""
 
     PROBLEM = "Give whole seconds, such as 5, 30, 120."
 
@@ -77,7 +77,7 @@ _MEMBERS, _OF_BATCHES = EndpointSettings().fields, BatchSettings().fields
 
 
 def _number(member: Any, label: str, help_text: str, initial: int | None = None) -> forms.IntegerField:
-    """A number within the bounds of the API's member."""
+    """A number within the API's limits."""
     return forms.IntegerField(
         label=label,
         help_text=help_text,
@@ -89,7 +89,7 @@ def _number(member: Any, label: str, help_text: str, initial: int | None = None)
 
 
 class EndpointForm(forms.Form):
-    """An endpoint to change. The settings below `event_types` are optional."""
+    """Changes an endpoint. The settings below `event_types` are optional."""
 
     url = forms.CharField(
         label="URL",
@@ -223,33 +223,35 @@ class EndpointForm(forms.Form):
         "oauth2": credentials.OAuth2._fields,
         "batch": ("events", "milliseconds"),
     }
-    """Members of the API whose parts are fields of their own."""
+    """Members of the API that have several fields in the form."""
 
     endpoint_kind = Endpoint.Kind.WEBHOOK
-    """Of the endpoint that is changed."""
+    """The kind of the endpoint to change."""
 
     def advanced(self) -> list[forms.BoundField]:
-        """The optional settings that are a field in a line each, of those that the kind has."""
+        """The optional settings with one field a line, as far as the kind has them."""
         foreign = lifecycle.members_problem(
             self.endpoint_kind, {self._member(name) for name in self.ADVANCED}
         )
         return [self[name] for name in self.ADVANCED if self._member(name) not in foreign]
 
     def authentication(self) -> list[forms.BoundField]:
-        """What its requests authenticate with."""
+        """The fields for credentials."""
         return [self[f"{group}_{name}"] for group in ("tls", "oauth2") for name in self.GROUPS[group]]
 
     def _member(self, field: str) -> str:
-        """The member of the API that a field belongs to."""
+        """The member of the API to which a field belongs."""
         return next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
 
     def changes(self) -> dict[str, Any]:
-        """Those members of the body whose fields were changed."""
+        """The members of the body whose fields were changed."""
         changed = {self._member(field) for field in self.changed_data}
         return {name: value for name, value in self.body().items() if name in changed}
 
     def body(self) -> dict[str, Any]:
-        """The body of the API's call: what is empty is null, a verify token that is left empty stays."""
+        """The body of the API's call. Empty fields become null, except an empty verify token, which keeps the stored
+        one.
+        """
         body = {**self.cleaned_data}
         for name in (
             "phone_number_ids",
@@ -271,7 +273,7 @@ class EndpointForm(forms.Form):
 
 
 class NewEndpointForm(EndpointForm):
-    """An endpoint to create; its kind and its format stay for good."""
+    """Creates an endpoint. Its kind and its format cannot change later."""
 
     kind = forms.ChoiceField(
         label="Where events go",
@@ -300,7 +302,7 @@ class NewEndpointForm(EndpointForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Of a webhook the API asks for it.
+        # The API requires a URL for webhooks.
         self.fields["url"].required = False
 
     def body(self) -> dict[str, Any]:
@@ -310,14 +312,14 @@ class NewEndpointForm(EndpointForm):
         if not body["url"]:
             del body["url"]
         if body["kind"] != Endpoint.Kind.WEBHOOK:
-            # The form shows them for any kind: what is left empty is not meant.
+            # The form has these fields for every kind, so empty ones are left out.
             unmeant = [name for name in lifecycle.NOT_OF_ARCHIVES if not body.get(name) or name == "format"]
             body = {name: value for name, value in body.items() if name not in unmeant}
         return body
 
 
 def initial_of(endpoint: Endpoint) -> dict[str, Any]:
-    """What the form of an endpoint begins with: what the API answers, with masks for secrets."""
+    """The initial values of an endpoint's form: the API's answer, with masks for secrets."""
     shown: dict[str, Any] = {**EndpointOut(endpoint).data}
     for group, names in EndpointForm.GROUPS.items():
         found = shown.pop(group) or {}
@@ -361,7 +363,7 @@ class ExampleForm(forms.Form):
 
 
 class PeriodForm(RecoverForm):
-    """Deliveries of the last hours, or of a period in the person's time zone, to send again."""
+    """Deliveries to replay: of the last hours, or of a period in the member's time zone."""
 
     since = forms.DateTimeField(label="Or since", required=False, widget=_MOMENT)
     until = forms.DateTimeField(label="Until", required=False, widget=_MOMENT)

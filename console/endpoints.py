@@ -1,4 +1,4 @@
-"""Pages of webhook endpoints: list, create, one endpoint with its health, and what can be done with it."""
+"""Pages of webhook endpoints: list, create, and one endpoint with its health and actions."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,12 +36,14 @@ from webhooks.serializers import EndpointChangeIn, EndpointIn
 from webhooks.templatetags.delivery_errors import in_words
 
 ACTION = "call_while_waiting"
-"""The limit in `ACCOUNT_RATE_LIMITS`."""
+"""The key of the limit in `ACCOUNT_RATE_LIMITS`."""
 
 
 @contextmanager
 def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
-    """Count a call in for the time of the block. Raises TooManyInFlight, or RateLimited while the account waits."""
+    """Count a call that is under way during the block. Raises TooManyInFlight, or RateLimited while the account
+    awaits approval.
+    """
     if visit.awaits_approval and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
         raise RateLimited(
             "Your account waits for approval and has called its endpoints often. Try again later."
@@ -51,7 +53,7 @@ def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
 
 
 def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The endpoints, and a form for a new one. The answer to the form is the only page with its secret."""
+    """List the endpoints, with a form for a new one. The answer to the form is the only page with its secret."""
     form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
         require_open(visit)
@@ -68,19 +70,19 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """One endpoint: health in words, what it gets, and what can be done with it."""
+    """Show one endpoint: health in words, settings and actions."""
     return _endpoint_page(request, visit, _find(visit, endpoint_id))
 
 
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """The form with an endpoint's settings. A new URL is pinged first and saved only when the ping passes.
+    """Show the form with an endpoint's settings. A new URL is pinged first and saved only if the ping passes.
 
-    Only what was changed in the form is sent on, so what another person changed meanwhile stays.
+    Only fields changed in the form are submitted to the API, so another member's concurrent changes are kept.
     """
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=initial_of(found))
     form.endpoint_kind = Endpoint.Kind(found.kind)
-    # Of a destination it is made of its settings.
+    # The URL of a destination is derived from its settings.
     form.fields["url"].disabled = found.kind != Endpoint.Kind.WEBHOOK
     if request.method == "POST" and form.is_valid():
         require_open(visit)
@@ -120,7 +122,7 @@ def verify(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """End a pause or close an open circuit. Waiting deliveries are sent."""
+    """End a pause or close an open circuit, and send the waiting deliveries."""
     require_open(visit)
     with flash_errors(request):
         lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
@@ -129,7 +131,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Hold its events back until it is resumed."""
+    """Pause the endpoint: its events wait until it is resumed."""
     require_open(visit)
     with flash_errors(request):
         changes = {"status": Endpoint.Status.PAUSED}
@@ -151,7 +153,7 @@ def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """A new secret, on this answer alone."""
+    """Rotate the secret. Only this answer shows the new one."""
     require_open(visit)
     found = _find(visit, endpoint_id)
     form = RotateForm(request.POST)
@@ -162,7 +164,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Replay a time range: the first answer counts, the second, with `confirmed`, queues."""
+    """Replay a time range. The first submission shows the count; the second, with `confirmed`, queues."""
     require_open(visit)
     found = _find(visit, endpoint_id)
     form = PeriodForm(request.POST, zone=visit.zone)
@@ -181,7 +183,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Explain what deleting does; POST deletes."""
+    """Explain the effect of deleting. POST deletes."""
     found = _find(visit, endpoint_id)
     if request.method == "POST":
         require_open(visit)
@@ -197,7 +199,7 @@ def _scope(visit: Visit) -> dict[str, Any]:
 
 
 def _acting(visit: Visit) -> dict[str, Any]:
-    """The scope of a change, and who makes it."""
+    """The scope of a change and its author."""
     return {**_scope(visit), "actor": Actor(user_id=visit.user.pk)}
 
 
@@ -210,7 +212,7 @@ def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
 
 
 class _errors_in:  # noqa: N801
-    """Show a flow's errors beside the fields of a form."""
+    """Show a flow's errors at the fields of a form."""
 
     def __init__(self, form: EndpointForm) -> None:
         self.form = form
@@ -221,7 +223,7 @@ class _errors_in:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, ValidationError | InvalidRequest):
             for name, problems in _fields(error).items():
-                # Those of a group's parts are a mapping: each part is a field of its own.
+                # Errors of a group are a mapping, since each of its parts has a field.
                 parts = problems if isinstance(problems, Mapping) else {"": problems}
                 for part, found in parts.items():
                     field = f"{name}_{part}" if part else name
@@ -235,7 +237,7 @@ class _errors_in:  # noqa: N801
 
 
 def _fields(error: ValidationError | InvalidRequest) -> dict[str, Any]:
-    """Problems by field. Those of no field are shown at the URL."""
+    """Errors by field. Those without a field are shown at the URL."""
     if isinstance(error, InvalidRequest):
         return dict((error.details or {}).get("fields") or {"url": [error.text]})
     return error.detail if isinstance(error.detail, dict) else {}
@@ -252,7 +254,7 @@ def _sentence(error: ServiceError) -> str:
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
-    """The page with the new endpoint's secret, whether or not its ping passed; None when nothing was created."""
+    """The page with the new endpoint's secret, whether or not its ping passed. None when no endpoint was created."""
     with _errors_in(form), endpoint_called(request, visit):
         body = checked(EndpointIn(data=form.body()))
         try:

@@ -1,4 +1,4 @@
-"""Error codes for people: cause, repair, and the page where it is repaired."""
+"""Error codes for people: cause, fix, and the page where it can be fixed."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,9 +14,9 @@ _REPAIRED_ON = {
     "webhook_verify_failed": ("See the endpoints", "console_endpoints"),
     "unauthorized": ("See the API keys", "console_api_keys"),
 }
-"""The pages on which errors of the service are repaired: the button's text and the route."""
+"""The pages on which errors of the service can be fixed: the button's text and the route."""
 Link = tuple[str, str]
-"""The text of a link, and its route's name."""
+"""The text of a link, and the name of its route."""
 NUMBERS: Link = ("See the numbers", "console_numbers")
 TEMPLATES: Link = ("See the templates", "console_templates")
 SEND_TEMPLATE: Link = ("Send a template", "console_send")
@@ -25,7 +25,9 @@ UNREACHABLE = "Meta did not answer. Try again in a minute."
 
 
 class Meaning(NamedTuple):
-    """A code in words. `url_name` is the route of the page that repairs it, `button` the text of the link to it."""
+    """The meaning of an error code. `url_name` is the route of the page that fixes it, `button` the text of the link
+    to it.
+    """
 
     code: str
     cause: str
@@ -34,21 +36,21 @@ class Meaning(NamedTuple):
     url_name: str | None = None
     guide: str = "/docs/errors/"
     others: tuple[tuple[str, str], ...] = ()
-    """Further causes that answer with the same code, each with its fix."""
+    """Further causes of the same code, each with its fix."""
 
     @property
     def element_id(self) -> str:
-        """The id of the drawer with this meaning."""
+        """The id of the drawer that shows this meaning."""
         return f"error-{self.code}"
 
 
 def meaning_of(code: str) -> Meaning | None:
-    """Return the meaning of a code; None for an unknown one."""
+    """The meaning of a code; None for an unknown one."""
     return _service_meaning(code) or upstream_meaning(code)
 
 
 def meanings_of(codes: Iterable[object]) -> dict[str, Meaning]:
-    """The meanings of the codes on a page, each once; empty and unknown codes are left out."""
+    """The meanings of the codes on a page, each once, without empty and unknown codes."""
     found = (meaning_of(code) for code in sorted({str(code) for code in codes if code}))
     return {meaning.code: meaning for meaning in found if meaning is not None}
 
@@ -74,11 +76,11 @@ _UPSTREAM: dict[int, Link] = {
     130429: BATCHES,
     131047: SEND_TEMPLATE,
 }
-"""The page that repairs a code of WhatsApp, by the first code of its entry in the catalogue."""
+"""The page that fixes a WhatsApp code, by the first code in its catalogue entry."""
 
 
 def upstream_meaning(code: str) -> Meaning | None:
-    """Return the catalogue's meaning of a code of WhatsApp."""
+    """The catalogue's meaning of a WhatsApp code."""
     known = error_code(int(code)) if code.isascii() and code.isdecimal() and len(code) < 10 else None
     if known is None:
         return None
@@ -88,7 +90,7 @@ def upstream_meaning(code: str) -> Meaning | None:
 
 
 def refusal_text(refusal: Refused) -> str:
-    """Meta's own text for people about a refused call."""
+    """Meta's own explanation of a refused call."""
     error = refusal.answer.json().get("error")
     words = error if isinstance(error, dict) else {}
     return str(words.get("error_user_msg") or words.get("message") or "Meta refused it.")

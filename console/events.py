@@ -1,4 +1,4 @@
-"""Pages of the event log: events with their bodies, deliveries with their attempts, and the signal of live pages."""
+"""Pages of the event log: events with their bodies, deliveries with their attempts, and the signal for live pages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +57,7 @@ class EventFilter(lists.SpanForm):
 
 
 def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Deliveries, newest first, with a filter."""
+    """List deliveries, newest first, with a filter."""
     form = DeliveryFilter(request.GET)
     wanted = lists.filled_fields(form)
     _, begin, end = lists.split_span(wanted, visit.zone)
@@ -81,7 +81,7 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
-    """One delivery with every attempt and the responses to them."""
+    """Show one delivery with every attempt and its response."""
     found = _delivery(visit, delivery_id)
     [shown] = _shown(visit, [found])
     return render(
@@ -92,7 +92,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
 
 
 def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
-    """Make one more attempt now and show its result."""
+    """Make one more attempt now, and show its result."""
     require_open(visit)
     found = _delivery(visit, delivery_id)
     with flash_errors(request), endpoint_called(request, visit):
@@ -111,7 +111,7 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
 
 
 def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Events, newest first, with a filter."""
+    """List events, newest first, with a filter."""
     form = EventFilter(request.GET)
     wanted = lists.filled_fields(form)
     _, begin, end = lists.split_span(wanted, visit.zone)
@@ -140,7 +140,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
-    """One event: its body as delivered, and its deliveries."""
+    """Show one event: its body as delivered, and its deliveries."""
     with or_404():
         found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, event_id=event_id)
     stored = envelope.load([found.id])[found.id]
@@ -156,7 +156,7 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
-    """The two halves of an event's body, as text and as lists that fold."""
+    """The two halves of an event's body, each as text and as collapsible lists."""
     by_us = "This event was made here: Meta sent nothing."
     titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
     return [
@@ -175,7 +175,7 @@ def _delivery(visit: Visit, delivery_id: str) -> Delivery:
 
 
 def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
-    """Deliveries with their endpoint's URL and, for those that wait, when and why."""
+    """Deliveries with their endpoint's URL and, if they wait, the reason and the time of the next attempt."""
     urls: dict[UUID, str] = dict(
         Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
     )
@@ -198,9 +198,10 @@ def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
 
 
 def live(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Report whether the environment has events after `Last-Event-ID`; without the header, the current position.
+    """Report whether the environment has events after `Last-Event-ID`. Without the header, return the current
+    position.
 
-    `environment=test` follows the sandbox, whatever environment the person looks at: the test phone is always there.
+    `environment=test` follows the sandbox, whatever the environment of the visit: the test phone is on every page.
     """
     tenant_id = visit.tenant.id
     environment = TEST if request.GET.get("environment") == TEST else visit.environment

@@ -1,7 +1,8 @@
-"""Exports: the rows of a list as CSV, at once or, above `MOST_AT_ONCE` rows, in the background by a mail with a link.
+"""Exports: the rows of a list as CSV. Lists above `MOST_AT_ONCE` rows are written in the background, and a mail has
+the link.
 
-A file holds no texts of messages. A member who may read a list may export it and download its files, which are
-deleted after `KEPT`.
+A file has no texts of messages. A member who may read a list may export it and download its files, which are deleted
+after `KEPT`.
 """
 
 import csv
@@ -43,12 +44,12 @@ from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.figures import reading
 
 MOST_AT_ONCE = 10_000
-"""Rows that are answered at once."""
+"""Most rows that are answered at once."""
 MOST_ROWS = 1_000_000
-"""Rows of a file: the newest."""
+"""Most rows of a file; the newest are exported."""
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
-"""Of a worker that writes a file, from one part to the next."""
+"""The lease of the worker that writes a file, renewed at each part."""
 ROWS_OF_A_PART = 5_000
 PAGE = 1_000
 
@@ -57,7 +58,7 @@ Rows = Iterator[Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A list that can be exported: who may, the columns, and its rows by a filter, newest first."""
+    """A list that can be exported: who may export it, its columns, and its filtered rows, newest first."""
 
     title: str
     area: Area
@@ -186,7 +187,7 @@ KINDS = {
 
 
 def _moment(visit: Visit, at: datetime | None) -> str | None:
-    """ISO 8601 in the zone of the person."""
+    """A time in ISO 8601, in the member's zone."""
     return at.astimezone(visit.zone).isoformat(timespec="seconds") if at else None
 
 
@@ -203,7 +204,7 @@ def _lines(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def _at_once(request: HttpRequest, visit: Visit, *, name: str) -> HttpResponse:
-    """The file of a list; a page that offers to write it in the background when it is long."""
+    """Download a list as a file. A long list gets a page that offers to write it in the background."""
     kind = KINDS[name]
     rows = list(islice(kind.rows(visit, request.GET), MOST_AT_ONCE + 1))
     if len(rows) > MOST_AT_ONCE:
@@ -221,7 +222,7 @@ audit_csv = partial(_at_once, name="audit")
 
 
 def start(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Write a file in the background: its link comes by mail."""
+    """Write a file in the background. The link to it comes by mail."""
     kind = KINDS.get(name := request.POST.get("kind", ""))
     if kind is None or not visit.may_read(kind.area):
         messages.error(request, "Your role does not open this list.")
@@ -246,7 +247,7 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _written(request: HttpRequest, visit: Visit, export_id: UUID, *, area: Area) -> HttpResponseBase:
-    """A file that was written in the background: of the audit log, or of messages, calls or counts."""
+    """Download a file that was written in the background: of the audit log, or of messages, calls or counts."""
     kinds = [name for name, kind in KINDS.items() if kind.area == area]
     if area == Area.INTEGRATION and not visit.is_support:
         kinds += data_export.KINDS
@@ -258,7 +259,7 @@ download = partial(_written, area=Area.INTEGRATION)
 download_audit = partial(_written, area=Area.SETTINGS)
 
 
-# --- Files that are written in the background.
+# --- Files written in the background.
 
 
 def write_waiting() -> None:
@@ -269,7 +270,7 @@ def write_waiting() -> None:
 
 
 def write(export_id: UUID) -> None:
-    """Write a file from its beginning and mail its link, unless another worker writes it or did."""
+    """Write a file from its beginning and mail its link. Skipped if another worker writes it or has written it."""
     lease = now() + LEASE
     own = Export.objects.filter(pk=export_id, rows__isnull=True)
     if not own.filter(_idle()).update(leased_until=lease):
@@ -279,7 +280,7 @@ def write(export_id: UUID) -> None:
     total = 0
     for place, (count, content) in enumerate(_contents(export)):
         with transaction.atomic():
-            # The fence: a worker whose lease went to another writes nothing more.
+            # The fence: a worker that has lost its lease writes nothing more.
             held, lease = lease, now() + LEASE
             if not own.filter(leased_until=held).update(leased_until=lease):
                 return
@@ -295,7 +296,7 @@ def _idle() -> Q:
 
 
 def _contents(export: Export) -> Iterator[tuple[int, bytes]]:
-    """The parts of a file with how many rows each has; the first of a table names the columns."""
+    """The parts of a file with the number of rows in each. The first part of a table has the column names."""
     if export.kind in data_export.KINDS:
         lines = islice(data_export.lines(export), MOST_ROWS)
         while part := list(islice(lines, ROWS_OF_A_PART)):
@@ -311,7 +312,7 @@ def _contents(export: Export) -> Iterator[tuple[int, bytes]]:
 
 
 def _facts(export: Export, rows: int) -> dict[str, Any]:
-    """What the mail says."""
+    """The context of the mail."""
     kind = KINDS.get(export.kind)
     page = "console_audit_export" if kind and kind.area == Area.SETTINGS else "console_export"
     link = settings.APP_URL + reverse(page, args=[export.pk])

@@ -1,8 +1,8 @@
-"""The first steps on the home page: what a new business does once, and how far it is, live and in its sandbox.
+"""The first steps on the home page: what a new business has to do, and its progress, live and in its sandbox.
 
-A business with a developer connects its server. One without reads and answers in the console.
+A business with a developer connects its server. A business without one reads and replies in the console.
 
-Whether a step is done live is stored on the tenant (`tenants/checklist.py`).
+The tenant's row stores which steps are done live (`tenants/checklist.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -26,20 +26,20 @@ from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
 SHOWN = 3
-"""Keys and endpoints that the quickstart names."""
+"""Most keys and most endpoints that the quickstart names."""
 DEVELOPER, NONE = "developer", "none"
 WAYS = (DEVELOPER, NONE)
 WAY = "way"
-"""The session's key with one of the ways."""
+"""The session key of the chosen way, with or without a developer."""
 Tested = Callable[[UUID], bool]
-"""Whether a tenant has done a step in its sandbox."""
+"""Checks whether a tenant has done a step in its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """One of the first steps: its button leads to `url_name`.
+    """One of the first steps. Its button leads to `url_name`.
 
-    `tested` is for a step whose place in the checklist counts the live environment alone.
+    `tested` checks the sandbox, for steps whose checklist entry covers the live environment only.
     """
 
     step: Step
@@ -50,25 +50,25 @@ class FirstStep:
     tested: Tested | None = None
     needs_approval: bool = False
     is_live: bool = False
-    """Whether the button leads to the live environment once it is open."""
+    """Whether the button leads to the live environment as soon as that is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a business is with a step, for a person who can do it."""
+    """A business's progress with a step, for a member who can do it."""
 
     step: FirstStep
     is_done: bool
     """Done in the environment of the visit."""
     is_tested: bool
-    """Done in the sandbox, and not live yet."""
+    """Done in the sandbox but not live."""
     is_locked: bool
     """Possible only after the account's approval."""
     url: str
 
 
 def _can_test(tenant_id: UUID) -> bool:
-    """Whether a number of the sandbox is connected; the first is made automatically."""
+    """Whether a number is connected in the sandbox. The first one is created automatically."""
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=TEST)
     return numbers.filter(connection_state=PhoneNumber.State.CONNECTED).exists()
 
@@ -135,18 +135,18 @@ STEPS = {
 
 
 def way_of(session: Mapping[str, Any]) -> str:
-    """The way that the person chose; at first that of a developer."""
+    """The way that the member chose; by default the developer's."""
     way = session.get(WAY)
     return way if way in WAYS else DEVELOPER
 
 
 def steps_of(visit: Visit, way: str) -> list[Progress]:
-    """The first steps of a way, for a person who can do them: all are changes of the integration."""
+    """The first steps of a way. Empty for members who may not change the integration, as all steps require it."""
     return [_progress(step, visit) for step in STEPS[way]] if visit.may_change(Area.INTEGRATION) else []
 
 
 def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The first calls of a developer, with the numbers, the keys and the endpoints of this business."""
+    """A developer's first calls, with the numbers, keys and endpoints of this business."""
     keys = ApiKey.objects.for_tenant(visit.tenant.id).working().filter(environment=visit.environment)
     endpoints = Endpoint.objects.for_tenant(visit.tenant.id).filter(
         environment=visit.environment, kind=Endpoint.Kind.WEBHOOK

@@ -1,4 +1,4 @@
-"""The home page: what needs the person, the first steps, and how conversations, numbers, messages and bills are."""
+"""The home page: warnings, the first steps, and the state of conversations, numbers, messages and bills."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -28,13 +28,13 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 Warns = Callable[[Tenant, str], list[HomeWarning]]
-"""Returns the warnings of a part of the service to a business in an environment."""
+"""A function that returns the warnings of one part of the service, for a business in an environment."""
 
 WARNINGS: list[tuple[Area, Warns]] = [
     (Area.INTEGRATION, warnings.of_endpoints),
     (Area.INTEGRATION, warnings.of_numbers),
 ]
-"""Each for those who may read its area."""
+"""The warnings by area, for members who may read that area."""
 
 if apps.is_installed("billing"):
     from console import billing_warnings
@@ -42,11 +42,11 @@ if apps.is_installed("billing"):
     WARNINGS.append((Area.BILLING, billing_warnings.of_billing))
 
 MOST_OF_A_CARD = 3
-"""Conversations and numbers that a card names."""
+"""Most conversations, and most numbers, that a card names."""
 
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The page that log-in leads to; agents have their work on another one."""
+    """The page after log-in. Agents are sent to the conversations."""
     if visit.user.role == Role.AGENT and not visit.is_support:
         return redirect("console_conversations")
     return render(
@@ -65,7 +65,7 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The first steps alone: the home page reloads them at each event until all are done."""
+    """The first steps alone. The home page reloads them at each event until all are done."""
     return render(request, "console/parts/first_steps.html", _first_steps(request, visit))
 
 
@@ -91,7 +91,7 @@ def _first_steps(request: HttpRequest, visit: Visit) -> dict[str, Any]:
 
 
 def _warnings(visit: Visit) -> list[HomeWarning]:
-    """Return the warnings for this member, most urgent first."""
+    """The warnings for this member, most urgent first."""
     found = [
         warning for area, warns in WARNINGS if visit.may_read(area) for warning in _isolated(warns, visit)
     ]
@@ -99,7 +99,7 @@ def _warnings(visit: Visit) -> list[HomeWarning]:
 
 
 def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
-    """Warnings of one kind. Those that fail leave the home page and the other kinds."""
+    """Warnings of one kind. An error here leaves only this kind out."""
     try:
         with transaction.atomic():
             return warns(visit.tenant, visit.environment)
@@ -110,7 +110,7 @@ def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
 
 
 def _cards(visit: Visit) -> Iterator[SafeString]:
-    """The cards that the person's role opens: conversations that wait for an answer, numbers, the next invoice."""
+    """The cards that the member's role may see: unread conversations, numbers, the next invoice."""
     for area, name, read in (
         (Area.CONVERSATIONS, "conversations", _waiting_conversations),
         (Area.INTEGRATION, "numbers", _numbers),
@@ -121,7 +121,7 @@ def _cards(visit: Visit) -> Iterator[SafeString]:
 
 
 def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
-    """Of the conversations whose customers wrote last, those with unread messages. None while conversations are off."""
+    """Conversations with unread messages, among the most recent ones. None while conversations are off."""
     inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
     if inbox is None:
         return None
@@ -131,7 +131,7 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
 
 
 def _numbers(visit: Visit) -> dict[str, Any] | None:
-    """The numbers that are connected, of all; those that are not come first."""
+    """The count of connected numbers and of all numbers. Disconnected ones are listed first."""
     own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     connected = Q(connection_state=PhoneNumber.State.CONNECTED)
     counts = own.aggregate(total=Count("id"), connected=Count("id", filter=connected))
@@ -142,14 +142,14 @@ def _numbers(visit: Visit) -> dict[str, Any] | None:
 
 
 def _next_invoice(visit: Visit) -> dict[str, Any] | None:
-    """What is to be paid now and with the next invoice. None where nothing is billed."""
+    """The amounts due now and with the next invoice. None where billing is off."""
     if not apps.is_installed("billing") or visit.environment != LIVE:
         return None
     return billing_warnings.next_invoice(visit.tenant)
 
 
 def _unless_it_fails(read: Callable[[Visit], T], visit: Visit, area: Area) -> T | None:
-    """A part of the page, for those who may read its area. One that fails is left out."""
+    """A part of the page, for members who may read its area. It is left out after an error."""
     if not visit.may_read(area):
         return None
     try:

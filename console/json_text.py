@@ -1,4 +1,4 @@
-"""JSON for people: stored bytes with one member a line, and as lists that fold."""
+"""JSON for people: stored bytes as text with one member a line, and as collapsible lists."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,18 +8,18 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 MOST_BYTES = 50_000
-"""Longer documents are shown as text alone: their lists would be megabytes of HTML."""
+"""Longer documents are shown only as text, since their lists would be megabytes of HTML."""
 DEEPEST = 20
-"""Lists that are nested deeper are shown as text."""
+"""Lists nested deeper than this are shown as text."""
 
 
 def indented(body: bytes) -> str:
-    """A JSON document, indented."""
+    """A JSON document with indentation."""
     return orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
 
 
 def tree(body: bytes) -> SafeString | None:
-    """A JSON document as nested lists, each value with the path that leads to it; None when it is too long."""
+    """A JSON document as nested lists, each value with its path. None when it is too long."""
     if len(body) > MOST_BYTES:
         return None
     return _list(orjson.loads(body), "", 0)

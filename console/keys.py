@@ -1,4 +1,4 @@
-"""Pages of API keys: list, create, rotate, revoke. The full key is on one answer and never again."""
+"""Pages of API keys: list, create, rotate, revoke. Only one answer ever shows the full key."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -48,7 +48,7 @@ FORM_LIVES_SECONDS = 24 * 3600
 
 
 class ApiKeyForm(forms.Form):
-    """A new API key: of what the person's role allows (`grant`), as much as is ticked."""
+    """Creates an API key with the chosen permissions, within those of the member's role (`grant`)."""
 
     name = forms.CharField(
         label="Name", max_length=200, help_text="What will use it, e.g. web shop.", widget=forms.TextInput()
@@ -59,7 +59,7 @@ class ApiKeyForm(forms.Form):
         initial=ApiKey.Environment.TEST,
     )
     limits = forms.BooleanField(required=False, widget=forms.HiddenInput(), initial=True)
-    """Whether the form showed the fields below, so that nothing ticked means nothing."""
+    """Whether the form had the permission fields, so that no tick means no permission."""
     scopes = forms.MultipleChoiceField(
         label="It may", required=False, choices=SCOPES, widget=forms.CheckboxSelectMultiple
     )
@@ -91,7 +91,7 @@ class ApiKeyForm(forms.Form):
         return ids
 
     def chosen(self) -> dict[str, Any]:
-        """The arguments of `api_keys.create`. Ticks that such a key cannot have are left out."""
+        """The arguments of `api_keys.create`, without choices that do not apply to the kind of key."""
         values = self.cleaned_data
         possible = possible_scopes(
             environment=values["environment"],
@@ -108,7 +108,7 @@ class ApiKeyForm(forms.Form):
 
 
 class RevokeForm(forms.Form):
-    """Revoking cannot be undone: the name is typed in."""
+    """Revokes a key. The member types its name, because this cannot be undone."""
 
     name = forms.CharField(
         label="Type the name of the key to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -126,7 +126,7 @@ class RevokeForm(forms.Form):
 
 
 def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The keys, and a form for a new one. The answer to the form is the only page that ever shows the full key."""
+    """List the keys, with a form for a new one. Only the answer to the form shows the full key."""
     form = _form(visit, request.POST or None)
     if request.method == "POST":
         require_active(visit)
@@ -148,7 +148,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _grant(visit: Visit) -> Grant:
-    """Return the most that the member may give to a key."""
+    """The most that the member may grant to a key."""
     return Grant(scopes_of_role(visit.user.role))
 
 
@@ -157,7 +157,7 @@ def _form(visit: Visit, data: QueryDict | None = None) -> ApiKeyForm:
 
 
 def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
-    """Explain what rotating does; POST rotates."""
+    """Explain the effect of rotating. POST rotates."""
     key = _key(visit.tenant, key_id)
     if request.method != "POST":
         ends_at = api_keys.end_after_rotation(key)
@@ -188,7 +188,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
-    """Ask for the key's name; POST with it revokes."""
+    """Ask for the key's name. POST with the name revokes the key."""
     key = _key(visit.tenant, key_id)
     form = RevokeForm(request.POST or None, key_name=key.name)
     if request.method == "POST" and form.is_valid():
@@ -208,7 +208,7 @@ def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 def _sent_before(request: HttpRequest) -> bool:
-    """Whether this very form was sent already: a reload or a double click makes no second key."""
+    """Whether the same form was submitted before. A reload or a double click then creates no second key."""
     form_id = request.POST.get("form_id", "")[:64]
     if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
         return False
@@ -219,7 +219,7 @@ def _sent_before(request: HttpRequest) -> bool:
 
 
 def _makers(visit: Visit, keys: Iterable[ApiKey]) -> list[str]:
-    """Return the maker of each key, as the business may know it."""
+    """The creator of each key, as the business may see it."""
     keys = list(keys)
     people = people_by_id(visit, [key.created_by_user_id for key in keys if key.created_by_user_id])
     makers = ApiKey.objects.filter(pk__in=[key.created_by_key_id for key in keys if key.created_by_key_id])
@@ -244,7 +244,7 @@ def _key(tenant: Tenant, key_id: UUID) -> ApiKey:
 def _list_page(
     request: HttpRequest, visit: Visit, *, form: ApiKeyForm | None = None, new: api_keys.NewKey | None = None
 ) -> HttpResponse:
-    """The list of keys; a new key is shown in a dialog above it."""
+    """The list of keys. A new key is shown in a dialog above it."""
     rows = ApiKey.objects.for_tenant(visit.tenant.id).select_related("replaces").order_by("-id")
     ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
     show_ended = request.GET.get("ended") == "yes"

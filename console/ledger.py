@@ -19,7 +19,7 @@ from webhooks.models import Endpoint
 
 
 class LedgerForm(forms.Form):
-    """The day that is counted, in the visit's zone, and the hour of a very busy one."""
+    """The day to count, in the visit's zone, and optionally one hour of it."""
 
     day = forms.DateField(
         required=False,
@@ -40,7 +40,7 @@ class LedgerForm(forms.Form):
         self.fields["day"].label = f"Day ({visit.zone_name})"
 
     def clean_day(self) -> date:
-        """The day; today if none is given."""
+        """The chosen day; today by default."""
         day: date = self.cleaned_data["day"] or now().astimezone(self.zone).date()
         if (refusal := refusal_of(day, self.zone)) is not None:
             raise ValidationError(refusal)
@@ -48,7 +48,7 @@ class LedgerForm(forms.Form):
 
 
 class Row(NamedTuple):
-    """An endpoint's line: its URL is None once it was deleted."""
+    """An endpoint's line. Its URL is None for a deleted endpoint."""
 
     endpoint_id: object
     url: str | None
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The ledger of a day, or of one of its hours."""
+    """Show the ledger of a day, or of one hour."""
     form = LedgerForm(visit, request.GET)
     wanted = lists.filled_fields(form)
     day = wanted.get("day", now().astimezone(visit.zone).date())
@@ -89,7 +89,9 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
-    """A tenant has at most 20 endpoints in each environment, and those deleted since."""
+    """The lines by endpoint, all on one page: a tenant has at most 20 endpoints in each environment, and those
+    deleted since.
+    """
     urls = dict(Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url"))
     for endpoint_id, line in sorted(found.endpoints.items()):
         yield Row(endpoint_id, urls.get(endpoint_id), line)

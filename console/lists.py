@@ -24,7 +24,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class KeysetPage(Generic[Row]):
-    """The rows of one page, and the id after which the next begins; None on the last page."""
+    """The rows of one page, and the id after which the next page begins; None on the last page."""
 
     rows: Sequence[Row]
     next: UUID | None
@@ -52,7 +52,7 @@ def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
 
 
 class CustomerNumberField(RegexField):
-    """A customer's phone number as people type it; its value is the digits alone, as events and messages keep it."""
+    """A customer's typed phone number. Its value is the digits alone, as events and messages store it."""
 
     default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
 
@@ -64,7 +64,7 @@ class CustomerNumberField(RegexField):
 
 
 class IdsField(CharField):
-    """Ids with spaces, commas or line ends between them."""
+    """Ids separated by spaces, commas or line ends."""
 
     widget = Textarea(attrs={"rows": 2, "spellcheck": "false", "inputmode": "numeric"})
     PROBLEM = "An id has digits only."
@@ -94,7 +94,7 @@ class DayField(DateField):
 
 
 class SpanForm(Form):
-    """A filter with the days that rows are of."""
+    """A filter with a range of days."""
 
     since = DayField("From")
     until = DayField("To")
@@ -103,7 +103,7 @@ class SpanForm(Form):
 def split_span(
     wanted: dict[str, Any], zone: ZoneInfo
 ) -> tuple[dict[str, Any], datetime | None, datetime | None]:
-    """The filled fields without the days, and the moments from which on and before which these are."""
+    """The filled fields without the days, and the times at which the range begins and ends."""
     rest = dict(wanted)
     first, last = rest.pop("since", None), rest.pop("until", None)
     return rest, _midnight(first, zone), _midnight(last and last + timedelta(days=1), zone)
@@ -114,6 +114,6 @@ def _midnight(day: date | None, zone: ZoneInfo) -> datetime | None:
 
 
 def filled_fields(form: Form) -> dict[str, Any]:
-    """The filled fields of a bound form, without those that have an error: the page shows it beside the field."""
+    """The filled fields of a bound form, without invalid ones: the page shows their errors."""
     form.is_valid()
     return {name: value for name, value in form.cleaned_data.items() if value}

@@ -1,4 +1,4 @@
-"""Log-in: what the console changes of allauth's pages (passwords, passkeys, second step), and the device log-in."""
+"""Log-in: the console's changes of allauth's pages (passwords, passkeys, second step), and the device log-in."""
 
 from typing import Any
 
@@ -24,20 +24,22 @@ from tenants import device_login
 from tenants.models import ApiKey, User
 
 SIGNED_UP_AS = "signed_up_as"
-"""The session's note of the address that the confirmation went to."""
+"""The session key of the address to which the confirmation was sent."""
 
 
 PASSWORD_HELP = "At least 12 characters. A sentence is easy to remember."
 MOST_PASSKEYS = 20
-"""Passkeys of a person: the log-in page lists them all to the browser."""
+"""Most passkeys of a person. The log-in page sends the whole list to the browser."""
 log = structlog.get_logger(__name__)
 CODES_AT_ONCE = 20
 SECONDS_A_CODE = 30.0
-"""Bucket size, and seconds for one more code of a member: guessing a code takes too long."""
+"""Limit on codes of a member: the bucket's size, and the seconds for one more code. Guessing a code would take too
+long.
+"""
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]
-    """allauth's form, which begins with the address that this browser signed up with."""
+    """allauth's form, filled with the address that signed up in this browser."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,7 +65,7 @@ class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
 
 
 def _name_new_password(form: forms.Form) -> None:
-    """The words of the two fields of a new password; a placeholder would only repeat them."""
+    """Label the two fields of a new password. Without placeholders, which would only repeat the labels."""
     form.fields["password1"].label = "New password"
     form.fields["password1"].help_text = PASSWORD_HELP
     form.fields["password2"].label = "New password, again"
@@ -72,7 +74,7 @@ def _name_new_password(form: forms.Form) -> None:
 
 
 class AddPasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
-    """Name of a new passkey, and whether it opens the account without the password."""
+    """Name of a new passkey, and whether it logs in without the password."""
 
     name = forms.CharField(label="Name", max_length=100, required=False, help_text="For example work laptop.")
     passwordless = forms.BooleanField(
@@ -91,7 +93,7 @@ class AddPasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
 
 
 class RemovePasskey(RemoveWebAuthnView):  # type: ignore[misc]
-    """Removing a passkey, unless it is the last second factor of somebody who must have one."""
+    """Removes a passkey, unless it is the last second factor of somebody who must have one."""
 
     def form_valid(self, form: forms.Form) -> HttpResponse:
         if not get_adapter().can_delete_authenticator(self.get_object()):
@@ -102,11 +104,11 @@ class RemovePasskey(RemoveWebAuthnView):  # type: ignore[misc]
 
 
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """The code after the password: of the authenticator app, or a recovery code."""
+    """The code after the password: from the authenticator app, or a recovery code."""
 
     @property
     def has_app(self) -> bool:
-        """Whether an authenticator app shows codes, and not the recovery codes alone."""
+        """Whether the person has an authenticator app, and not only recovery codes."""
         return bool(Authenticator.objects.filter(user=self.user, type=Authenticator.Type.TOTP).exists())
 
     def save(self) -> None:
@@ -126,7 +128,7 @@ class CodeForm(AuthenticateForm):  # type: ignore[misc]
 
 
 class DeviceForm(forms.Form):
-    """The confirmation of a device log-in: which kind of key the program gets."""
+    """Confirms a device log-in, with the kind of key for the program."""
 
     code = forms.CharField(max_length=20, widget=forms.HiddenInput())
     environment = forms.ChoiceField(
@@ -140,7 +142,7 @@ class DeviceForm(forms.Form):
 
 
 def device(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Ask for the code, then show which program asks; POST confirms or denies."""
+    """Ask for the code, then show which program asks. POST confirms or denies."""
     if request.method == "POST":
         require_active(visit)
     typed = (request.POST if request.method == "POST" else request.GET).get("code", "")[:20]

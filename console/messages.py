@@ -29,7 +29,9 @@ from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Message
 
 THROUGHPUT_REACHED = 130429
-"""For a single message the repair is a batch. One of a batch was certainly not sent."""
+"""The number's throughput was reached. The fix for a single message is a batch. A message of a batch was certainly
+not sent.
+"""
 WORDS = {
     "accepted": "Accepted by Meta",
     "sent": "Sent to the phone",
@@ -42,7 +44,7 @@ WORDS = {
 
 
 class Explanation(NamedTuple):
-    """A sentence about a message, and the page that repairs it: a route's name with the button's text, or None."""
+    """A sentence about a message, and the page that fixes it: a route's name with the button's text, or None."""
 
     text: str
     level: str
@@ -114,7 +116,7 @@ class TimelineEntry:
 
 
 def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Messages, newest first, with a filter."""
+    """List messages, newest first, with a filter."""
     form = MessageFilter(request.GET)
     wanted = lists.filled_fields(form)
     page = search_page(visit, wanted, before=lists.before(request), limit=lists.ROWS_PER_PAGE)
@@ -134,7 +136,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 def search_page(
     visit: Visit, wanted: Mapping[str, Any], *, before: UUID | None, limit: int
 ) -> BoundedPage[Message]:
-    """A page of messages by the filled fields of the filter, newest first."""
+    """A page of messages that match the filled fields of the filter, newest first."""
     columns = {"batch": "batch_id", "referral": "referral_source_id"}
     wanted, begin, end = lists.split_span(dict(wanted), visit.zone)
     return message_search.search(
@@ -150,7 +152,7 @@ def search_page(
 
 
 def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages with their texts in one line and, where a message of the customer is among them, the customer's name."""
+    """Messages with their texts in one line, and the customer's name if one of the messages came from the customer."""
     if visit.is_support:
         gists = [("", "")] * len(rows)
     else:
@@ -168,7 +170,7 @@ def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
-    """One message: why it was or was not delivered, and its time axis."""
+    """Show one message: why it was or was not delivered, and its timeline."""
     with or_404():
         row = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=message_id)
     found = detail.load(row)
@@ -198,7 +200,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
 
 
 def _place(row: Message) -> str:
-    """Return a message's place in its batch, e.g. `row 3`; empty for a single one."""
+    """A message's place in its batch, e.g. `row 3`. Empty for a single message."""
     if row.batch_id is None or row.idx is None:
         return ""
     name, place_of = csv_batches.places_in(row.batch_id)
@@ -206,7 +208,7 @@ def _place(row: Message) -> str:
 
 
 def _own_event(found: Detail) -> MessageEvent | None:
-    """The event of the message itself, not of its statuses."""
+    """The event that holds the message, not one of its statuses."""
     return next((event for event in found.events if event.type != "message.status"), None)
 
 
@@ -243,7 +245,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
 
 
 def _reason(error: Error) -> str:
-    """Meta's reason for a failure. Its details often repeat the title in other letters."""
+    """Meta's reason for a failure. The details are left out when they repeat the title."""
     said = [text for text in (error.title, error.details) if text]
     if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
         said = said[1:]
@@ -251,13 +253,13 @@ def _reason(error: Error) -> str:
 
 
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:
-    """Return the parts of a send's time. A message of a batch has no call of its own in the gateway."""
+    """The parts of a send's duration. A message of a batch has no API call of its own."""
     parts = [(service_ms, "in the gateway"), (upstream_ms, "at Meta")]
     return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
 
 
 def _recipient(found: Detail) -> str | None:
-    """The recipient; that of the request when Meta named none."""
+    """The recipient in Meta's answer, else that in the request."""
     if found.to is not None or found.request is None:
         return found.to
     request = orjson.loads(found.request)
@@ -265,7 +267,7 @@ def _recipient(found: Detail) -> str | None:
 
 
 def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
-    """The attempts of every delivery of the message's events."""
+    """The attempts of all deliveries of the message's events."""
     deliveries = {row.id: row for event in found.events for row in event.deliveries}
     if not deliveries:
         return

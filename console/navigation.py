@@ -1,4 +1,4 @@
-"""The navigation, and what else the frame around every page shows."""
+"""The navigation, and the other values that the frame of every page shows."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from gateway.roles import Area
 
 
 def entries_of(visit: Visit) -> list[Entry]:
-    """The entries of the navigation that the person's role opens, in their order."""
-    # Read late: the table imports the views, and the search is one that finds entries.
+    """The entries that the member's role may open, in order."""
+    # Imported late, because the table of pages imports the views, and one of them, the search, uses this module.
     entries: list[Entry] = import_string("console.urls.ENTRIES")
     if visit.is_support:
         return [entry for entry in entries if entry.url_name in SHOWN_TO_SUPPORT or entry.area is None]
@@ -42,7 +42,7 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _places(visit: Visit, path: str) -> dict[str, Any]:
-    """The sections with their entries, and the tabs of the page. An entry is current below its tabs, too."""
+    """The sections with their entries, and the tabs of the page. An entry is current on its tabs, too."""
     entries = entries_of(visit)
     sections, shown_tabs = [], []
     for section in Section:

@@ -17,7 +17,7 @@ MOST_CHOICES = 200
 
 
 class RegisterForm(forms.Form):
-    """Registering a number for sending."""
+    """Registers a number for sending."""
 
     pin = forms.RegexField(
         r"^\d{6}\Z",
@@ -54,11 +54,11 @@ _VERTICALS = {
     "TRAVEL": "Travel and transport",
     "OTHER": "Other",
 }
-"""Kinds of business that Meta knows (upstream fact 1.7)."""
+"""Kinds of business in Meta's profile (upstream fact 1.7)."""
 
 
 class ProfileForm(forms.Form):
-    """What customers see of the business in a chat. Only what was changed is sent to Meta."""
+    """The business profile that customers see in a chat. Only changed fields are sent to Meta."""
 
     about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
     description = forms.CharField(
@@ -79,7 +79,7 @@ class ProfileForm(forms.Form):
 
     @classmethod
     def of(cls, profile: Mapping[str, Any], given: Any) -> "ProfileForm":
-        """The form of a profile as Meta has it, with what a person typed, if anything."""
+        """The form with Meta's profile, and with typed values if there are any."""
         first, second = [*(profile.get("websites") or []), "", ""][:2]
         vertical = profile.get("vertical")
         known = {name: profile.get(name, "") for name in ("about", "description", "address", "email")}
@@ -94,7 +94,7 @@ class ProfileForm(forms.Form):
         )
 
     def body(self) -> bytes:
-        """The call's body: the members that differ from Meta's. Both websites are one member."""
+        """The body of the call: the members that differ from Meta's profile. Both websites belong to one member."""
         values, changed = self.cleaned_data, set(self.changed_data)
         sites = [values[name] for name in ("website", "second_website") if values[name]]
         members: dict[str, object] = {
@@ -108,7 +108,7 @@ class ProfileForm(forms.Form):
 
 
 class FlowEndpointForm(forms.Form):
-    """Where the data requests of a number's Flows go."""
+    """The URL for the data requests of a number's Flows."""
 
     url = forms.CharField(
         label="URL of your server",
@@ -124,7 +124,7 @@ class FlowEndpointForm(forms.Form):
 
 
 class ReleaseForm(forms.Form):
-    """Releasing cannot be undone by a click: the number's id is typed in."""
+    """Releases a number. The member types its id, because one click must not be enough."""
 
     phone_number_id = forms.CharField(
         label="Type the id of the number to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -142,7 +142,7 @@ class ReleaseForm(forms.Form):
 
 
 def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
-    """Phone numbers as people read them, by `phone_number_id`; those that the tenant has no more are missing."""
+    """Phone numbers in readable form, by `phone_number_id`. Numbers that left the tenant are missing."""
     rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
         environment=visit.environment, phone_number_id__in={id_ for id_ in ids if id_}
     )

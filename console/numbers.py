@@ -1,5 +1,6 @@
-"""Console pages of numbers: the list, one number with its reason and repair, connecting, its profile, its
-Flow endpoint, releasing."""
+"""Console pages of numbers: the list, one number with its problem and the fix, connecting, profile, Flow endpoint,
+releasing.
+"""
 
 from typing import Any
 
@@ -30,7 +31,7 @@ NUMBERS_PER_PAGE = 50
 
 
 def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The numbers of the environment, and the result of a connect session that returns here."""
+    """List the numbers of the environment, and show the result of a connect session that returns here."""
     own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
     rows = own.select_related("account").defer("pin", "meta_snapshot", "account__access_token")
     page = Paginator(rows.order_by("-id"), NUMBERS_PER_PAGE).get_page(request.GET.get("page"))
@@ -54,7 +55,7 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Open a connect session that returns to the list, and go to its page."""
+    """Open a connect session that returns to the list, and redirect to its page."""
     require_active(visit)
     with flash_errors(request):
         require_session_allowed(tenant_id=visit.tenant.id, environment=visit.environment)
@@ -68,12 +69,12 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """One number: connection state with reason and repair, Meta's data, and its forms."""
+    """Show one number: connection state with its cause and fix, Meta's data, and the forms."""
     return _number_page(request, visit, _find(visit, phone_number_id))
 
 
 def _app_data(found: PhoneNumber) -> list[tuple[str, AppData | None]]:
-    """What is shown of the data of a coexistence number's app."""
+    """The app data of a coexistence number, for the page."""
     progress = app_data.progress_of(found)
     return [("Contacts", progress["contacts"]), ("Chats of the last six months", progress["history"])]
 
@@ -113,7 +114,7 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
 
 
 def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """What customers see of the business, as Meta has it now; POST changes what differs from that."""
+    """Show the business profile as Meta has it. POST sends the differences."""
     if request.method == "POST":
         require_open(visit)
     found = _find(visit, phone_number_id)
@@ -138,7 +139,7 @@ def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 
 def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """The number's Flow endpoint: its URL and keys; POST sets the URL, rotates a key, or deletes it."""
+    """Show the number's Flow endpoint with URL and keys. POST sets the URL, rotates a key, or deletes it."""
     if request.method == "POST":
         require_open(visit)
     found = _find(visit, phone_number_id)
@@ -183,7 +184,7 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
 
 
 def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """Explain what releasing does and ask for the number's id; POST with it releases."""
+    """Explain the effect of releasing and ask for the number's id. POST with the id releases it."""
     found = _find(visit, phone_number_id)
     form = ReleaseForm(request.POST or None, phone_number_id=phone_number_id)
     if request.method == "POST" and form.is_valid():
@@ -201,7 +202,7 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 
 def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
-    """The number in the visit's environment; a page 404 for another tenant's."""
+    """The number in the visit's environment; 404 for other tenants' numbers."""
     with or_404():
         return operations.find(
             tenant_id=visit.tenant.id, environment=visit.environment, phone_number_id=phone_number_id

@@ -1,4 +1,4 @@
-"""Pages of development: the mails that nobody sends, so that a newcomer finds the links in them, and all components."""
+"""Pages for development: mails that were stored instead of sent, and all components."""
 
 from django import forms
 from django.conf import settings
@@ -14,7 +14,7 @@ MAILS_PER_PAGE = 50
 
 
 class SampleForm(forms.Form):
-    """A field of each kind; with a query, its errors."""
+    """A field of each kind. With a query it shows errors."""
 
     text = forms.CharField(label="Text", help_text="What helps to fill it in.")
     choice = forms.ChoiceField(label="Choice", choices=[("", "Choose one"), ("a", "The first")])
@@ -29,14 +29,14 @@ class SampleForm(forms.Form):
 
 
 def is_open() -> bool:
-    """Whether the outbox is served: outside of production, and only where mails are stored instead of sent."""
+    """Whether the outbox is served: outside of production, where mails are stored instead of sent."""
     return not settings.PRODUCTION and settings.EMAIL_MODE == "log"
 
 
 @require_safe
 @never_cache
 def mail_list(request: HttpRequest) -> HttpResponse:
-    """The mails, newest first."""
+    """List the mails, newest first."""
     _require_open()
     page = Paginator(OutboundMail.objects.order_by("-id"), MAILS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "console/outbox.html", {"page": page})
@@ -44,7 +44,7 @@ def mail_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def components(request: HttpRequest) -> HttpResponse:
-    """Every component of the console's pages, for who changes one or builds a page."""
+    """Show every component of the console's pages, for developers of pages."""
     _require_open()
     return render(request, "console/components.html", {"form": SampleForm(request.GET or None)})
 
@@ -52,7 +52,7 @@ def components(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def one_mail(request: HttpRequest, mail_id: int) -> HttpResponse:
-    """A mail's text; its HTML is a page of its own, framed by nothing."""
+    """Show a mail's text. Its HTML is a separate page without the console's frame."""
     _require_open()
     mail = get_object_or_404(OutboundMail, pk=mail_id)
     if request.GET.get("as") == "html":

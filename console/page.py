@@ -1,4 +1,4 @@
-"""A page of the console: its address, its view, who may open it, and its entry in the navigation."""
+"""A page of the console: its path, its view, the roles that may open it, and its entry in the navigation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,15 +21,17 @@ from gateway import roles
 from gateway.roles import Area
 
 READ = ("GET", "HEAD")
-"""The methods of a page that only shows something."""
+"""The methods of a page without forms."""
 POST = ("POST",)
-"""Those of a button: it changes something and leads to a page."""
+"""The methods of a button: it changes something and redirects."""
 FORM = (*READ, *POST)
-"""Those of a page whose form is posted to itself."""
+"""The methods of a page whose form posts to the page itself."""
 FOR_ENVIRONMENT = "for_environment"
-"""The form field with the environment that the person saw while filling it in; another tab may have switched since."""
+"""The form field with the environment that was on display while the form was filled in. Another tab may have switched
+it since.
+"""
 LINKED_ENVIRONMENT = "in"
-"""The query parameter by which a mail's link names the environment of its page."""
+"""The query parameter with which a mail's link names the environment of its page."""
 
 
 PREFERENCES = "console_preferences"
@@ -68,11 +70,11 @@ SHOWN_TO_SUPPORT = frozenset(
         "_templates",
     )
 )
-"""The pages that staff may read as a business, by their routes: all others, new ones too, are closed to them."""
+"""The routes that staff may read in a support view. All other pages, including new ones, are closed to staff."""
 
 
 class Section(Enum):
-    """A heading of the navigation, in the order in which the headings are shown. The first pages have none."""
+    """A heading of the navigation, in the order of display. The first pages have none."""
 
     OVERVIEW = ""
     DEVELOPERS = "Developers"
@@ -82,9 +84,10 @@ class Section(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation; one without an area is for everybody. `path` also begins the paths below the page.
+    """An entry of the navigation. Without an area everybody sees it. All paths below `path` belong to the entry as
+    well.
 
-    `place` is its section, or the route of the entry that it is a tab of; empty in the person's own menu.
+    `place` is its section, or the route of the entry under which it is a tab. In the personal menu it is empty.
     """
 
     place: Section | str
@@ -95,15 +98,15 @@ class Entry:
     path: str
     area: Area | None = None
     tab: str = ""
-    """Its title among its own tabs."""
+    """Its title as the first of its tabs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A row of the table in `urls.py`: the path below `/console`, the view, the route's name, the area, the methods.
 
-    The view gets the request, the visit and the parts of the path. `heading` is the place, the title and the icon
-    of the entry in the navigation. `environment` is the one that the page is always in, whichever the person looks at.
+    The view gets the request, the visit and the parts of the path. `heading` has place, title and icon of the entry
+    in the navigation. `environment` fixes the page's environment, regardless of the visit's.
     """
 
     path: str
@@ -124,17 +127,17 @@ class Page:
         return Entry(*self.heading, self.name, self.full_path, self.area, self.tab) if self.heading else None
 
     def pattern(self) -> URLPattern:
-        """The page as Django's URL configuration has it. Strangers log in first."""
+        """The URL pattern for Django. It requires log-in."""
         view = never_cache(login_required(self._checked()))
         opened = require_http_methods(self.methods)(view)
         opened.console_page = self  # type: ignore[attr-defined]
         return path(self.full_path.removeprefix("/"), opened, name=self.name)
 
     def _checked(self) -> Callable[..., HttpResponseBase]:
-        """The view for those who may open it.
+        """The view with its access checks.
 
-        People without a business, and those whose role does not open the area, or does not change it when the method is
-        not a safe one, get 403. A form that was filled in for the other environment changes nothing.
+        403 for people without a business, for roles that may not open the area, and for roles that may not change it
+        if the method is unsafe. A form that was filled in for the other environment changes nothing.
         """
 
         @wraps(self.view)
@@ -157,9 +160,9 @@ class Page:
         return checked
 
     def _require_support_may(self, request: HttpRequest) -> None:
-        """Require what a staff member may do who looks at a business: read the pages that hold no texts.
+        """Limit a support view of staff to reading the pages without texts.
 
-        The one exception changes the staff member's own environment and zone, never the business. Raises
+        One exception: staff may switch their own environment and zone, which does not affect the business. Raises
         PermissionDenied.
         """
         if self.name == PREFERENCES or (self.name in SHOWN_TO_SUPPORT and request.method in READ):
@@ -168,27 +171,27 @@ class Page:
         raise PermissionDenied(f"You look at this business as our team: you cannot {cannot}.")
 
     def _without_business(self, request: HttpRequest) -> HttpResponse:
-        """Home leads staff without a business to the staff admin."""
+        """The home page redirects staff without a business to the staff admin."""
         if self.full_path == "/console" and getattr(request.user, "is_staff", False):
             return redirect("admin:index")
         raise PermissionDenied("This account belongs to no business.")
 
 
 def page_of(request: HttpRequest) -> Page | None:
-    """The row of the requested page; None for pages outside the table, such as the log-in."""
+    """The table's row for the requested page. None for pages outside the table, such as the log-in."""
     page: Page | None = getattr(getattr(request.resolver_match, "func", None), "console_page", None)
     return page
 
 
 def _switched_since(request: HttpRequest) -> HttpResponse:
-    """Answer 409 to a form of the other environment: nothing is changed, and one button leads back to its page."""
+    """Answer 409 to a form for the other environment. Nothing is changed, and a button leads to the form's page."""
     page = urlsplit(request.headers.get("Referer", ""))
     back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else reverse("console")
     return render(request, "console/switched_since.html", {"back": back}, status=409)
 
 
 def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
-    """Redirect a mail's link to its page, in the environment that it names. None for other requests."""
+    """Redirect a mail's link to its page in the environment that it names. None for other requests."""
     wanted = request.GET.get(LINKED_ENVIRONMENT)
     if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:
         return None

@@ -1,4 +1,4 @@
-"""The page of a person's own settings: name, time zone and theme. Staff without a business have it too."""
+"""The page of personal settings: name, time zone and theme. Also for staff without a business."""
 
 from typing import cast
 
@@ -15,7 +15,7 @@ from tenants.models import User
 
 
 class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its stubs alone
-    """What is the person's own."""
+    """The personal settings."""
 
     time_zone = forms.ChoiceField(
         label="Time zone",
@@ -33,7 +33,7 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its st
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def person(request: HttpRequest) -> HttpResponse:
-    """The settings of the person who is logged in."""
+    """Show and change the settings of the person who is logged in."""
     form = PersonForm(request.POST or None, instance=cast("User", request.user))
     if request.method == "POST" and form.is_valid():
         form.save()

@@ -1,7 +1,7 @@
-"""What anybody reads before signing up: the landing page, the terms and the privacy notice.
+"""Public pages: the landing page, the terms and the privacy notice.
 
-The texts are the operator's: `terms.md` and `privacy.md` in the folder TEXTS_DIR, else the defaults in
-`templates/public/`. A sign-up keeps the digest of each text that it agreed to.
+The texts belong to the operator: `terms.md` and `privacy.md` in the folder TEXTS_DIR, else the defaults in
+`templates/public/`. A sign-up stores the digest of each text that was accepted.
 """
 
 from hashlib import sha256
@@ -21,12 +21,12 @@ from django.views.decorators.http import require_safe
 from gateway.clock import now
 
 TEXTS = {"terms": "Terms of service", "privacy": "Privacy notice"}
-"""The texts by their address and file, with their titles."""
+"""The texts by URL and file, with their titles."""
 
 
 @require_safe
 def landing(request: HttpRequest) -> HttpResponse:
-    """The bare address: what the service is and costs; who is logged in goes on to the console."""
+    """The landing page: what the service is and costs. People who are logged in are redirected to the console."""
     if request.user.is_authenticated:
         return redirect("console")
     return render(request, "public/landing.html", {"price": _price(), "trial_days": settings.TRIAL_DAYS})
@@ -34,14 +34,14 @@ def landing(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def legal(request: HttpRequest, name: str) -> HttpResponse:
-    """The terms of service or the privacy notice."""
-    # The operator's own text, as trusted as a template.
+    """Show the terms of service or the privacy notice."""
+    # The operator's text is trusted like a template.
     text = mark_safe(markdown.markdown(text_of(name)))  # noqa: S308
     return render(request, "public/legal.html", {"title": TEXTS[name], "text": text})
 
 
 def text_of(name: str) -> str:
-    """A text as Markdown, with the operator's names filled in."""
+    """Render a Markdown text, with the operator's names filled in."""
     own = Path(settings.TEXTS_DIR) / f"{name}.md" if settings.TEXTS_DIR else None
     if own is not None and own.is_file():
         template = engines["django"].from_string(own.read_text())
@@ -58,12 +58,12 @@ def text_of(name: str) -> str:
 
 
 def digests() -> dict[str, str]:
-    """SHA-256 of each text as it is now, in hexadecimal: what a sign-up agrees to."""
+    """SHA-256 in hexadecimal of each present text, which a sign-up accepts."""
     return {name: sha256(text_of(name).encode()).hexdigest() for name in TEXTS}
 
 
 def _price() -> dict[str, Any] | None:
-    """This month's prices for everybody, without GST; None where nothing is billed."""
+    """This month's prices without GST. None where billing is off."""
     if not (apps.is_installed("billing") and settings.BILLING_ENABLED):
         return None
     from billing import terms

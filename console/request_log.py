@@ -1,4 +1,4 @@
-"""Console page of the request log: the calls of the last days, and the same call as curl."""
+"""Console pages of the request log: the calls of the last days, and one call as curl."""
 
 from django import forms
 from django.conf import settings
@@ -32,7 +32,7 @@ class RequestFilter(lists.SpanForm):
 
 
 def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Calls of the API, newest first, with a filter."""
+    """List calls of the API, newest first, with a filter."""
     form = RequestFilter(request.GET)
     wanted = lists.filled_fields(form)
     equal, begin, end = lists.split_span(wanted, visit.zone)
@@ -62,7 +62,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
-    """One call: where its time went, what its error means, and the call as curl."""
+    """Show one call: its durations, the meaning of its error, and the call as curl."""
     with or_404():
         found = views.find(tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id)
     return render(

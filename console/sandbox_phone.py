@@ -1,6 +1,6 @@
-"""The sandbox's phone: a person reads on it what the business sends, and answers as a customer.
+"""The sandbox's phone: a member reads the business's messages on it, and replies as a customer.
 
-Open while an account waits for approval as well: nothing in the sandbox reaches a real phone.
+Also open while the account awaits approval, because nothing in the sandbox reaches a real phone.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ KINDS = (
 MOST_MESSAGES = 100
 MOST_CUSTOMERS = 50
 INLINE_TYPES = ("image/jpeg", "image/png", "image/webp", "audio/", "video/")
-"""Types that are shown in the page. Others are downloads, so that no file becomes a page of this host."""
+"""Types that the page displays. All others are downloads, so that no file can act as a page of this host."""
 EMOJIS = ("👍", "❤", "😂")
 
 
@@ -56,11 +56,11 @@ AD = {
     "image_url": "https://example.com/coffee.jpg",
     "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ",
 }
-"""The ad that customers of the sandbox come from, in Meta's form (upstream fact 3.4)."""
+"""The ad that sandbox customers come from, in Meta's form (upstream fact 3.4)."""
 
 
 class CustomerForm(forms.Form):
-    """A customer who has not written yet."""
+    """A customer who has not written before."""
 
     customer = forms.CharField(
         label="Phone number",
@@ -106,7 +106,7 @@ class WriteForm(forms.Form):
         return cleaned
 
     def message(self) -> dict[str, Any]:
-        """The members of the message; a text beside a file is its caption."""
+        """The members of the message. A text with a file is its caption."""
         kind, text = self.cleaned_data["kind"], self.cleaned_data.get("text", "")
         if kind == "text":
             return {"type": "text", "text": text}
@@ -116,7 +116,7 @@ class WriteForm(forms.Form):
 
 
 def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The customers of a number, and the conversation with one of them."""
+    """Show the customers of a number, and the conversation with one of them."""
     customer = request.GET.get("customer", "")[:160]
     context: dict[str, Any] = {"customer": customer, "form": CustomerForm(), "writing": WriteForm()}
     try:
@@ -135,7 +135,7 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The conversation alone: the page reloads it at each event. 204 while nothing changed."""
+    """The conversation alone. The page reloads it at each event. 204 while it is unchanged."""
     customer = request.GET.get("customer", "")[:160]
     try:
         with _asking_simulator(visit), or_404():
@@ -149,7 +149,7 @@ def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """A new customer writes for the first time."""
+    """Send the first message of a new customer."""
     require_open(visit)
     form = CustomerForm(request.POST)
     if not form.is_valid():
@@ -167,7 +167,7 @@ def begin(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def write(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Write, tap, react, edit or delete as the customer, by the button that was pressed."""
+    """Write, tap, react, edit or delete as the customer, depending on the pressed button."""
     require_open(visit)
     customer = request.POST.get("customer", "")[:160]
     action, _, argument = request.POST.get("do", "write").partition(" ")
@@ -198,7 +198,7 @@ def write(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def file(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """A file of the sandbox by its `id`."""
+    """Serve a file of the sandbox by its `id`."""
     media_id = request.GET.get("id", "")[:64]
     if not media_id:
         return HttpResponseBadRequest("Which file?")
@@ -220,7 +220,7 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """A Flow as its customer fills it in, screen by screen; its end is a message of the customer."""
+    """Show a Flow as its customer fills it in, screen by screen. At its end it sends a message of the customer."""
     given = request.GET if request.method == "GET" else request.POST
     customer, message_id = given.get("customer", "")[:160], given.get("message", "")[:512]
     step: dict[str, Any] = {}
@@ -242,7 +242,7 @@ def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _filled_in(request: HttpRequest) -> dict[str, Any]:
-    """The screen that was shown, its data, and what was typed: a list for choices, a truth for what is ticked."""
+    """The screen that was shown, its data, and the entered values: lists for choices, booleans for checkboxes."""
     values: dict[str, Any] = {}
     for name in request.POST:
         kind, _, field = name.partition(":")
@@ -260,7 +260,7 @@ def _filled_in(request: HttpRequest) -> dict[str, Any]:
 
 
 def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, place: str) -> HttpResponse:
-    """Send the reply of a tapped button or list row, as the message itself defines it."""
+    """Send the reply of a tapped button or list row, as defined in the message."""
     with _asking_simulator(visit), or_404():
         number = control.number_of(visit.tenant.id, request.POST.get("number") or None)
         rows = _messages(visit, number, customer)
@@ -278,7 +278,7 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
 
 
 def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> HttpResponse:
-    """Call the business, or do something with a call: its action and its id."""
+    """Call the business, or act on a call. The form has the action and the call's id."""
     action, _, call_id = argument.partition(" ")
     with _acting(request, visit) as number:
         if call_id:
@@ -305,7 +305,7 @@ def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str,
 
 @contextmanager
 def _acting(request: HttpRequest, visit: Visit) -> Iterator[str | None]:
-    """Act as a customer of the number that was chosen; the next page says what fails."""
+    """Act as a customer of the chosen number. The next page shows errors."""
     try:
         with _asking_simulator(visit), or_404():
             yield request.POST.get("number") or None
@@ -316,7 +316,7 @@ def _acting(request: HttpRequest, visit: Visit) -> Iterator[str | None]:
 
 
 def _explain(request: HttpRequest, form: Form) -> None:
-    """Say on the next page what is wrong with a form."""
+    """Show a form's errors on the next page."""
     for problems in form.errors.values():
         for problem in problems:
             messages.error(request, str(problem))
@@ -342,7 +342,7 @@ def _messages(visit: Visit, number: PhoneNumber, customer: str) -> list[Any]:
 
 
 def _thread(visit: Visit, number: PhoneNumber, customer: str) -> dict[str, Any]:
-    """The bubbles of a conversation, and a fingerprint of what they show."""
+    """The bubbles of a conversation, with a fingerprint."""
     rows = _messages(visit, number, customer) if customer else []
     ringing = control.calls(visit.tenant.id, phone_number_id=number.phone_number_id) if customer else []
     calls = [call for call in ringing if call["customer"] == customer]

@@ -1,4 +1,4 @@
-"""The search: what an id, a number or the name of a page leads to, within the visit's tenant and environment."""
+"""The search: finds the page for an id, a number or a page's name, within the visit's tenant and environment."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -27,14 +27,14 @@ from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5
-"""Hits of one finder."""
+"""Most hits of one finder."""
 LONGEST_TEXT = 512
 _NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that the search found."""
+    """A search result."""
 
     kind: str
     title: str
@@ -45,7 +45,7 @@ Finder = Callable[[Visit, str], Iterable[Hit]]
 
 
 def find(visit: Visit, text: str) -> list[Hit]:
-    """Everything that a text names, as far as the visit may see it."""
+    """All hits for a text that the visit may see."""
     wanted = text.strip()[:LONGEST_TEXT]
     if len(wanted) < 2:
         return []
@@ -58,7 +58,7 @@ def find(visit: Visit, text: str) -> list[Hit]:
 
 
 def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the hits; a single one opens at once."""
+    """Show the hits. A single hit opens at once."""
     asked = request.GET.get("q", "")
     hits = find(visit, asked)
     if len(hits) == 1:
@@ -67,7 +67,7 @@ def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def search_hits(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The hits alone, polled by the search field while somebody types."""
+    """The hits alone, which the search field loads during typing."""
     asked = request.GET.get("q", "")
     return render(request, "console/parts/hits.html", {"asked": asked, "hits": find(visit, asked)})
 
@@ -186,7 +186,7 @@ FINDERS: list[tuple[Area, Finder]] = [
     (Area.INTEGRATION, _batches),
     (Area.INTEGRATION, _templates),
 ]
-"""Each for those who may read its area. They look up exact, indexed values."""
+"""The finders by area, for members who may read that area. Each looks up exact, indexed values."""
 
 if apps.is_installed("billing"):
     from billing.models import Invoice

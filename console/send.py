@@ -1,4 +1,4 @@
-"""The page that sends a test message: the form, the answer as it came, code that does the same, and its events."""
+"""The page that sends a test message: the form, the answer as received, equivalent code, and the message's events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,14 +25,14 @@ from webhooks.events import envelope, search
 
 EVENTS_SHOWN = 20
 EXAMPLE_CUSTOMER = "+91 98123 45678"
-"""The sandbox's first suggestion, where no number is a real person's."""
+"""The sandbox's first suggested recipient. Only where no number belongs to a real person."""
 
 
 class TemplateForm(forms.Form):
-    """A template, with a field for each of its variables once it is chosen."""
+    """A template, with a field for each of its variables after it is chosen."""
 
     without_template = "Choose a template"
-    """The choice of none."""
+    """The choice of no template."""
     template = forms.ChoiceField(
         label="Template",
         required=False,
@@ -45,7 +45,7 @@ class TemplateForm(forms.Form):
         self.refusal: str | None = None
         """Why the chosen template cannot be filled in here."""
         self.document: Mapping[str, Any] | None = None
-        """The chosen template, as the upstream describes it."""
+        """The chosen template, as WhatsApp describes it."""
         self.fields["template"].choices = [  # type: ignore[attr-defined]
             ("", self.without_template),
             *template_choices(templates),
@@ -61,11 +61,11 @@ class TemplateForm(forms.Form):
         return cleaned
 
     def parameter_fields(self) -> list[forms.BoundField]:
-        """A field for each variable of the chosen template."""
+        """Add a field for each variable of the chosen template."""
         return [field for field in self if field.name not in self.base_fields]
 
     def as_read(self) -> list[tuple[str, str]]:
-        """The chosen template as customers read it, with the values that were typed so far."""
+        """The chosen template as customers read it, with the values typed so far."""
         typed = {field.name: field.value() for field in self.parameter_fields() if field.value()}
         return parameters.as_read(self.document, typed) if self.document else []
 
@@ -73,7 +73,7 @@ class TemplateForm(forms.Form):
         given = self["template"].value()
         try:
             return self._templates.filter(pk=given).first() if given else None
-        except ValidationError:  # no id of a template
+        except ValidationError:  # not the id of a template
             return None
 
     def _add_parameters(self, document: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class TemplateForm(forms.Form):
 
 
 class SendForm(TemplateForm):
-    """A message to try sending with: a text, or a template with a field for each of its variables."""
+    """A test message: a text, or a template with a field for each variable."""
 
     without_template = "None: send the text"
     from_ = forms.ChoiceField(label="From")
@@ -124,7 +124,7 @@ class SendForm(TemplateForm):
         return cleaned
 
     def head_fields(self) -> list[forms.BoundField]:
-        """The fields above those of the template's variables."""
+        """The fields before those of the template's variables."""
         return [self[name] for name in ("from_", "to")]
 
     def message(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class SendForm(TemplateForm):
 
 
 def send(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The form; sent, also the answer. A form is sent once: reloading the answer shows it again."""
+    """Show the form and, after sending, the answer. Reloading the answer does not send again."""
     initial = {"template": request.GET.get("template", "")}
     if visit.environment == TEST:
         initial["to"] = EXAMPLE_CUSTOMER
@@ -161,7 +161,7 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
-    """The example customer of the sandbox, while a text would fail because this one has not written in 24 hours."""
+    """The sandbox's example customer, if a text would fail because this customer has not written in 24 hours."""
     known = customers.find(
         tenant_id=visit.tenant.id,
         environment=visit.environment,
@@ -172,19 +172,19 @@ def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
 
 
 def variables(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The fields of a template's variables alone, loaded when a template is chosen."""
+    """The fields for a template's variables alone, loaded when a template is chosen."""
     form = SendForm(visit=visit, initial={"template": request.GET.get("template", "")})
     return render(request, "console/messaging/send_variables.html", {"form": form})
 
 
 def events(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The events of a message, oldest first, polled while the page is open."""
+    """The events of a message, oldest first. The open page polls them."""
     wamid = request.GET.get("wamid", "")[:512]
     return render(request, "console/messaging/events.html", {"wamid": wamid, "rows": _events(visit, wamid)})
 
 
 def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply:
-    """Send a message. The form's `form_id` is its idempotency key: a form is sent once."""
+    """Send a message. The form's `form_id` is the idempotency key, so a form is sent only once."""
     request_id = getattr(request, "request_id", None)
     wanted = SendRequest(
         tenant_id=visit.tenant.id,
@@ -202,7 +202,7 @@ def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply
 
 
 def refusal_of(answer: bytes) -> str:
-    """Why WhatsApp refused, in words."""
+    """WhatsApp's reason for a refusal, in words."""
     try:
         error = orjson.loads(answer).get("error") or {}
     except (orjson.JSONDecodeError, AttributeError):

@@ -27,7 +27,7 @@ class SettingsForm(forms.Form):
 
 
 def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The settings of the business."""
+    """Show and change the settings of the business."""
     tenant = visit.tenant
     form = SettingsForm(
         request.POST or None,
@@ -70,7 +70,7 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
-    """The addresses of the business's own people, of former ones too, by id."""
+    """The addresses of present and former members of the business, by id."""
     removals = AuditEntry.objects.filter(
         tenant_id=visit.tenant.id, action="team.remove", target_id__in=[str(id_) for id_ in ids]
     )
@@ -79,7 +79,7 @@ def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
 
 
 def who(row: AuditEntry, people: dict[int, str]) -> str:
-    """Who did it, as the business may know it: its own people by address, staff as our team."""
+    """The author of an action, as the business may see it: members by address, staff as "our team"."""
     if key := row.details.get("acting_key"):
         return f"API key {key}…"
     if row.actor_user_id is None:

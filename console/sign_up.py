@@ -1,4 +1,4 @@
-"""Sign-up: the form, the confirmation of the address, and the application that is corrected."""
+"""Sign-up: the form, the confirmation of the address, and the correction of an application."""
 
 import re
 from typing import Any, cast
@@ -25,7 +25,7 @@ from tenants.names import check_name
 from tenants.signup import registration, screening, tax_ids
 
 SIGN_UP = "sign_up"
-"""The session's key with the sign-up that it began; none for an address that has an account."""
+"""The session key of the sign-up begun in this browser. Not set for an address that has an account."""
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -125,7 +125,7 @@ class SignUpForm(ApplicationForm):
         "city",
         "pin_code",
     )
-    """The order on the page, so that the summary of errors follows it."""
+    """The fields in the order of display, so that the summary of errors has the same order."""
 
     email = forms.EmailField(
         label="Business email",
@@ -169,7 +169,7 @@ class SignUpForm(ApplicationForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """The sign-up form; a valid one is answered the same, whether or not its address has an account."""
+    """Show the sign-up form. The answer to a valid form is the same, whether or not its address has an account."""
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         email = form.cleaned_data["email"]
@@ -189,7 +189,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_up_sent(request: HttpRequest) -> HttpResponse:
-    """After the sign-up: check your email. Posted, the email is sent once more."""
+    """After the sign-up, ask the person to check their email. POST sends the email again."""
     address = request.session.get(SIGNED_UP_AS)
     if request.method == "POST" and address is not None:
         if not ratelimit.consume(request, action="signup", key=address):
@@ -204,7 +204,7 @@ def sign_up_sent(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """The mailed link: a page with a button, because mail scanners open links; only POST confirms."""
+    """The mailed link: a page with a button. Only POST confirms, because mail scanners open links."""
     try:
         if request.method == "POST":
             tenant = registration.confirm(token)
@@ -215,12 +215,14 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The form of a business that waits or was rejected: correct it and apply again. Decided, it leads home."""
+    """Show the form of a business that waits or was rejected. It can be corrected and submitted again. After
+    approval, redirect home.
+    """
     tenant = visit.tenant
     sign_up = SignUp.objects.filter(tenant=tenant).first()
     is_open = tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}
     if sign_up is not None and not is_open and request.method == "GET":
-        # The link of an older mail. Home shows the account's status.
+        # The link of an older mail was opened. The home page shows the account's status.
         messages.info(request, "Your application is decided: there is nothing to correct any more.")
         return redirect("console")
     if sign_up is None or not is_open:

@@ -8,15 +8,15 @@ from celery import shared_task
 
 @shared_task
 def write_export(export_id: str, **_: Any) -> None:
-    """After a commit: write one export."""
-    from console import exports  # its pages' imports are of no use to the other tasks
+    """Write one export. Enqueued after the commit."""
+    from console import exports  # imported here: other tasks do not need the pages' imports
 
     exports.write(UUID(export_id))
 
 
 @shared_task
 def write_exports(**_: Any) -> None:
-    """Every minute: write what a task did not, delete what is old."""
+    """Every minute: write exports whose task was lost, and delete old ones."""
     from console import exports
 
     exports.write_waiting()

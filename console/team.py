@@ -1,4 +1,4 @@
-"""Pages of the team: members, roles and invitations, and the page that an invitation's link opens."""
+"""Pages of the team: members, roles and invitations, and the page behind an invitation's link."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -39,13 +39,13 @@ _WHAT_ROLES_DO = (
 
 
 class RoleForm(forms.Form):
-    """The role of a person."""
+    """The role of a member."""
 
     role = forms.ChoiceField(label="Role", choices=_ROLES, help_text=_WHAT_ROLES_DO)
 
 
 class RemovalForm(forms.Form):
-    """The keys of a member that are revoked with the removal."""
+    """The member's keys to revoke with the removal."""
 
     keys = forms.TypedMultipleChoiceField(
         label="Revoke these keys too", required=False, coerce=UUID, widget=forms.CheckboxSelectMultiple
@@ -72,7 +72,7 @@ class InviteForm(forms.Form):
 
 
 class InvitationForm(forms.Form):
-    """The password of a person who accepts."""
+    """The password of a person who accepts an invitation."""
 
     password = forms.CharField(
         label="Password",
@@ -93,7 +93,7 @@ class InvitationForm(forms.Form):
 
 
 def team(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The people and the open invitations; POST invites."""
+    """List the members and the open invitations. POST invites."""
     form = InviteForm(request.POST or None)
     if request.method == "POST":
         require_active(visit)
@@ -125,7 +125,7 @@ def team(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def change_role(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
-    """The form with a person's role."""
+    """Show the form with a member's role. POST changes it."""
     with or_404():
         member = members.find(tenant_id=visit.tenant.id, user_id=user_id)
     form = RoleForm(request.POST or None, initial={"role": member.role})
@@ -146,7 +146,7 @@ def change_role(request: HttpRequest, visit: Visit, user_id: int) -> HttpRespons
 
 
 def remove(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
-    """Explain what removing does; POST removes."""
+    """Explain the effect of removing. POST removes."""
     with or_404():
         member = members.find(tenant_id=visit.tenant.id, user_id=user_id)
     made = api_keys.made_by(tenant_id=visit.tenant.id, user_id=user_id).order_by("-id")
@@ -194,7 +194,7 @@ def withdraw(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpRes
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """The mailed link: a form with a password, because mail scanners open links; only POST makes the person."""
+    """The mailed link: a form with a password. Only POST creates the member, because mail scanners open links."""
     try:
         found = invitations.find(token)
         form = InvitationForm(request.POST or None, email=found.email)

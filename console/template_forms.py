@@ -1,4 +1,4 @@
-"""Forms of templates: a new one with its buttons, other content for one; choices of templates."""
+"""Forms of templates: a new template with its buttons, a changed template, and choices of templates."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LINK = re.compile(r"https://[^\s/{}]+\.[^\s{}]*(\{\{1\}\})?")
 MOST_TEMPLATES = 500
 
 
-# Those of Meta's page on message templates, "Supported languages".
+# The languages on Meta's page on message templates, "Supported languages".
 _INDIAN = ("en", "en_US", "en_GB", "hi", "bn", "gu", "kn", "ml", "mr", "pa", "ta", "te", "ur")
 _OTHER = re.findall(
     r"\w+",
@@ -34,7 +34,7 @@ _OTHER = re.findall(
 
 @cache
 def _languages() -> list[tuple[str, Any]]:
-    """The languages of templates by name: those of India first."""
+    """The languages of templates by name, those of India first."""
     named = [(code, f"{Locale.parse(code).get_display_name('en')} ({code})") for code in (*_INDIAN, *_OTHER)]
     indian = named[: len(_INDIAN)]
     return [
@@ -45,7 +45,7 @@ def _languages() -> list[tuple[str, Any]]:
 
 
 class DraftForm(forms.Form):
-    """A template to submit; the preview needs it to be valid too."""
+    """A template to submit. Its preview requires it to be valid too."""
 
     account = forms.ChoiceField(label="Business account")
     name = forms.RegexField(
@@ -142,7 +142,7 @@ class DraftForm(forms.Form):
             self.add_error("header_example", "Give an example for the variable.")
 
     def draft(self, buttons: list[Button], *, handle: str = "") -> Draft:
-        """What was typed. `handle` is of the uploaded sample."""
+        """The typed template. `handle` belongs to the uploaded sample."""
         values = self.cleaned_data
         is_media = values["header_format"] in MEDIA_HEADERS
         return Draft(
@@ -161,7 +161,7 @@ class DraftForm(forms.Form):
 
 
 class EditForm(DraftForm):
-    """Other content for a template. Account, name and language stay; an approved one's category too."""
+    """Changes a template. Account, name and language stay; so does the category of an approved template."""
 
     def __init__(self, *args: Any, template: MessageTemplate, draft: Draft, **kwargs: Any) -> None:
         initial = {name: getattr(draft, name) for name in self.base_fields if hasattr(draft, name)}
@@ -181,7 +181,7 @@ class EditForm(DraftForm):
 
 
 class ButtonForm(forms.Form):
-    """One button; without a kind there is none."""
+    """One button. Without a kind there is none."""
 
     kind = forms.ChoiceField(
         label="Kind",
@@ -228,7 +228,7 @@ ButtonForms = forms.formset_factory(
 
 
 def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
-    """What is typed into a form that is not complete yet; a variable without an example stands for itself."""
+    """The content typed so far into an incomplete form. A variable without an example stands for itself."""
     body = str(typed.get("body", ""))
     found = variables(body)
     examples = [line.strip() for line in str(typed.get("body_examples", "")).splitlines() if line.strip()]
@@ -252,7 +252,7 @@ def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
 
 
 def parts_of(draft: Draft) -> list[tuple[str, str]]:
-    """The parts of a template as customers will read it: what each is, and its text. Empty while none has a text."""
+    """The parts of a template as customers will read it: kind and text of each. Empty while no part has a text."""
     if draft.category == AUTHENTICATION:
         return [("body", "123456 is your verification code."), ("button", "Copy code")]
     document = draft.document()
@@ -260,7 +260,7 @@ def parts_of(draft: Draft) -> list[tuple[str, str]]:
 
 
 def initial_of(template: MessageTemplate) -> dict[str, Any]:
-    """What a template in another language begins with: account, name and category."""
+    """The initial values for a template in another language: account, name and category."""
     return {"account": template.account.waba_id, "name": template.name, "category": template.category}
 
 

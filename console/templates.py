@@ -1,4 +1,4 @@
-"""Pages of message templates: the list, one template, its deletion, and the form that writes or edits one."""
+"""Pages of message templates: the list, one template, its deletion, and the form that creates or changes one."""
 
 from dataclasses import asdict
 from typing import Any
@@ -29,7 +29,7 @@ from phone_numbers.tokens import Refused
 STATUSES = ("APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED")
 TEMPLATES_PER_PAGE = 50
 SAMPLE_FORM_BYTES = 17 * 1024 * 1024
-"""The largest form with the sample of a template's header: a video may have 16 MiB."""
+"""The largest form with a header sample, in bytes. A video may have 16 MiB."""
 
 
 class TemplateFilter(forms.Form):
@@ -44,7 +44,7 @@ class TemplateFilter(forms.Form):
 
 
 def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The templates of all accounts of the environment, by name, with a filter."""
+    """List the templates of all accounts of the environment, by name, with a filter."""
     form = TemplateFilter(request.GET)
     wanted = lists.filled_fields(form)
     rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
@@ -68,7 +68,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """One language of a template: its text as customers read it, its variables, the reason of a rejection."""
+    """Show one language of a template: its text as customers read it, its variables, the reason of a rejection."""
     found = _template(visit, template_id)
     document = orjson.loads(found.document)
     languages = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
@@ -90,7 +90,7 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
 
 
 def _examples(document: dict[str, Any]) -> dict[str, str]:
-    """The examples of the variables; none where Meta gives them in a form that is not known here."""
+    """The examples of the variables. Empty where Meta's form of them is unknown."""
     try:
         return draft.examples(document)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -98,7 +98,7 @@ def _examples(document: dict[str, Any]) -> dict[str, str]:
 
 
 def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Explain what deleting does; POST deletes this language, or with `all` every language of the name."""
+    """Explain the effect of deleting. POST deletes this language or, with `all`, every language of the name."""
     found = _template(visit, template_id)
     if request.method == "POST":
         require_open(visit)
@@ -149,13 +149,13 @@ def _reason(document: dict[str, Any]) -> str | None:
 
 
 def _text(row: MessageTemplate) -> str:
-    """The text of a template's body, to recognise it by."""
+    """The text of a template's body, shown to identify the template."""
     return next((text for part, text in parameters.as_read(orjson.loads(row.document)) if part == "body"), "")
 
 
 @limited_by(SAMPLE_FORM_BYTES)
 def new(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The form for a new template; it is shown as customers will read it, and submitted."""
+    """Show the form for a new template with its preview. POST submits it."""
     like = request.GET.get("like")
     form = DraftForm(
         request.POST or None,
@@ -168,7 +168,7 @@ def new(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @limited_by(SAMPLE_FORM_BYTES)
 def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """The same form with the content of a template, which is reviewed again once it is submitted."""
+    """Show the form with an existing template's content. After submission Meta reviews it again."""
     template = _template(visit, template_id)
     if request.method == "POST":
         require_open(visit)
@@ -204,7 +204,7 @@ def _drafted(request: HttpRequest, visit: Visit) -> tuple[DraftForm, Any]:
 
 
 def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tuple[EditForm, Any]:
-    """The forms of a template that is edited. Raises CannotBeDrafted."""
+    """The forms for changing a template. Raises CannotBeDrafted."""
     was = draft_of(orjson.loads(template.document))
     given = request.POST or None
     form = EditForm(given, request.FILES or None, visit=visit, template=template, draft=was)
@@ -214,7 +214,7 @@ def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tu
 def _written(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None = None
 ) -> HttpResponse:
-    """The page with the forms. A submitted one redirects to the template; a refusal is a form error."""
+    """The page with the forms. Success redirects to the template; a refusal becomes a form error."""
     context: dict[str, Any] = {
         "template": template,
         "form": form,
@@ -237,7 +237,7 @@ def _written(
 def _submitted(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None
 ) -> str | None:
-    """Submit a new template or an edit. Returns its id, or None with the refusal as a form error."""
+    """Submit a new or changed template. Returns its id, or None with the refusal as a form error."""
     choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
     if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
         form.add_error("header_sample", "Choose a file: Meta's reviewers look at it.")
@@ -266,7 +266,7 @@ def _submitted(
 
 
 def _uploaded(account: Any, form: DraftForm) -> str:
-    """The handle of the header's sample; empty when there is none to upload."""
+    """Upload the header's sample and return its handle. Empty without a sample."""
     sample = form.cleaned_data["header_sample"]
     if form.cleaned_data["header_format"] not in draft.MEDIA_HEADERS or sample is None:
         return ""
@@ -276,7 +276,7 @@ def _uploaded(account: Any, form: DraftForm) -> str:
 
 
 def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
-    """Show the preview as customers will read it, and the body that submits it."""
+    """Show the template as customers will read it, and the body that would submit it."""
     body = written.change(with_category=template.status != "APPROVED") if template else written.document()
     return {"parts": parts_of(written), "submission": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
 

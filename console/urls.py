@@ -1,6 +1,6 @@
-"""The table of the console's pages, and the pages of sign-up and log-in beside it.
+"""The table of the console's pages, and the pages of sign-up and log-in.
 
-A page without a row is not reachable. The navigation shows the rows that have a section and a title, in this order.
+Pages without a row are not reachable. The navigation shows the rows with a section and a title, in this order.
 """
 
 from allauth.account import views as account
@@ -43,7 +43,7 @@ from gateway.roles import Area
 
 # fmt: off
 BILLING: list[Page] = []
-"""None where billing is not installed."""
+"""The pages of billing; None where billing is not installed."""
 
 if apps.is_installed("billing"):
     from console import billing
@@ -218,7 +218,7 @@ urlpatterns = [
     path("inactive", account.account_inactive, name="account_inactive"),
     path("reauthenticate", account.reauthenticate, name="account_reauthenticate"),
     path("password/change", account.password_change, name="account_change_password"),
-    # Somebody without a password, who logs in by passkey, gets the first by mail, as a forgotten one.
+    # A person without a password logs in by passkey. The reset mail lets them set a first password.
     path(
         "password/set",
         RedirectView.as_view(pattern_name="account_reset_password"),

@@ -1,4 +1,4 @@
-"""A person's visit to the console: tenant, role, environment (live or test), time zone, and what they allow."""
+"""A visit to the console: person, tenant, role, environment (live or test), time zone, and permissions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ from tenants.staff import support_view
 
 LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
 ENVIRONMENT = "environment"
-"""The session's key with the environment that the person looks at."""
+"""The session key of the chosen environment."""
 TIME_ZONE = "time_zone"
-"""The field with the time zone that the person reads times in."""
+"""The field of the time zone in which the person reads times."""
 TIME_ZONES = (
     "Asia/Kolkata",
     "UTC",
@@ -48,33 +48,33 @@ TIME_ZONES = (
     "Europe/London",
     "Pacific/Auckland",
 )
-"""Those that a person can choose, by their names in the IANA database."""
+"""The choices of time zones, by their names in the IANA database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A visit to the console: who, of which tenant, in which environment and time zone."""
+    """A visit to the console: person, tenant, environment and time zone."""
 
     user: User
     tenant: Tenant
     environment: str
     zone: ZoneInfo
     support_until: datetime | None = None
-    """For a staff member who looks at the business (`tenants/staff/support_view.py`): until when."""
+    """The end of a staff member's support view (`tenants/staff/support_view.py`)."""
 
     @property
     def is_support(self) -> bool:
-        """Whether a staff member looks: nothing is changed, and no texts are shown."""
+        """Whether this is a support view by staff, which changes nothing and shows no texts."""
         return self.support_until is not None
 
     @property
     def zone_name(self) -> str:
-        """The zone as times name it, e.g. `IST`."""
+        """The zone's abbreviation in times, e.g. `IST`."""
         return now().astimezone(self.zone).tzname() or self.zone.key
 
     @property
     def switchable(self) -> bool:
-        """Whether both environments can be visited; a sandbox tenant has `test` alone."""
+        """Whether both environments can be visited. A sandbox tenant has only `test`."""
         return not self.tenant.sandbox
 
     @property
@@ -83,22 +83,22 @@ class Visit:
         return self.tenant.status == Tenant.Status.PENDING_APPROVAL
 
     def is_open(self, environment: str) -> bool:
-        """Whether the account's status lets an environment be changed; while it awaits approval, `test` alone."""
+        """Whether the account's status allows changes in an environment. Before approval only `test`."""
         return self.tenant.status == Tenant.Status.ACTIVE or (self.awaits_approval and environment == TEST)
 
     def may_read(self, area: Area | None) -> bool:
-        """Whether the person's role opens an area; a page without one is everybody's."""
+        """Whether the person's role may open an area. Without an area everybody may."""
         if self.is_support:
             return area != Area.CONVERSATIONS
         return area is None or roles.may_read(self.user.role, area)
 
     def may_change(self, area: Area | None) -> bool:
-        """Whether the person's role changes an area."""
+        """Whether the person's role may change an area."""
         return not self.is_support and (area is None or roles.may_change(self.user.role, area))
 
 
 def visit_of(request: HttpRequest) -> Visit | None:
-    """The visit behind a request; None for strangers, and for staff who look at no business."""
+    """The visit of a request. None for anonymous requests, and for staff outside of a support view."""
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return None
@@ -113,18 +113,20 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def environment_key(tenant: Tenant) -> str:
-    """The session's key with the environment that the person chose. Approval opens live: it ends earlier choices."""
+    """The session key of the chosen environment. It changes with the approval, so that earlier choices no longer
+    apply.
+    """
     return "environment_before_approval" if tenant.status == Tenant.Status.PENDING_APPROVAL else ENVIRONMENT
 
 
 def _first_seen(tenant: Tenant) -> str:
-    """The environment of a person who has not chosen one: the sandbox while the account awaits approval."""
+    """The environment by default: the sandbox while the account awaits approval, then live."""
     return TEST if tenant.status == Tenant.Status.PENDING_APPROVAL else LIVE
 
 
 @contextmanager
 def or_404() -> Iterator[None]:
-    """Turn NotFound of a flow into a page 404."""
+    """Turn NotFound of a flow into a 404 page."""
     try:
         yield
     except NotFound as error:
@@ -132,7 +134,7 @@ def or_404() -> Iterator[None]:
 
 
 class flash_errors:  # noqa: N801 - a context manager, read as `with flash_errors(request):`
-    """Show a service error as a message on the next page; NotFound is a page 404."""
+    """Show a service error as a message on the next page. NotFound becomes a 404 page."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.request = request
@@ -149,7 +151,7 @@ class flash_errors:  # noqa: N801 - a context manager, read as `with flash_error
 
 
 def require_open(visit: Visit) -> None:
-    """Require an active account, or one that awaits approval and changes its sandbox alone. Raises PermissionDenied."""
+    """Require an active account, or one that awaits approval and changes only its sandbox. Raises PermissionDenied."""
     if not visit.is_open(visit.environment):
         raise PermissionDenied("This account is not active.")
 

@@ -18,7 +18,7 @@ MOST_WARNINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class HomeWarning:
-    """A warning: one sentence, and the page that repairs it."""
+    """A warning: one sentence, and the page that fixes its cause."""
 
     text: str
     button: str
@@ -27,7 +27,7 @@ class HomeWarning:
 
 
 def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """Endpoints that fail or were disabled; a tenant has at most 20."""
+    """Endpoints that fail or were disabled. A tenant has at most 20 endpoints."""
     found = []
     for endpoint in Endpoint.objects.for_environment(tenant.id, environment).order_by("-id"):
         page = reverse("console_endpoint", args=[endpoint.id])
@@ -62,7 +62,7 @@ def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
 def _cannot_send(
     *, connection_detail: str | None, count: int, phone_number_id: str, shown: str
 ) -> HomeWarning:
-    """One warning for all numbers with the same reason: an invalid token disconnects its whole account."""
+    """One warning for all numbers with the same cause: an invalid token disconnects a whole account."""
     reason = explained(connection_detail).reason
     if count > 1:
         text = f"{count} numbers cannot send, for the same reason. {reason}"

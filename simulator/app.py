@@ -81,9 +81,10 @@ def make_app(config: Config) -> web.Application:
 
 
 _OPEN_PATHS = re.compile(r"/v\d+\.\d+/.*|/whatsapp_business/attachments/|/sim/health")
-"""What works without the control token: the Graph API and its files, which take an account's token themselves, and the
-health that supervisors ask for. The pages, the stand-ins of sign-up and payments and the inbox are for machines of one
-developer."""
+"""Paths that work without the control token: the Graph API and its files, which require an account's token, and the
+health check for supervisors. The pages, the simulated sign-up and payments and the inbox are for machines of one
+developer.
+"""
 
 
 def _guarding(token: str) -> Middleware:

@@ -1,4 +1,5 @@
-"""What a coexistence number's WhatsApp Business app sends: its contacts, its old chats, and what is written in it.
+"""Data that a coexistence number's WhatsApp Business app sends: its contacts, its old chats, and messages written in
+it.
 
 Called by the Graph edge `smb_app_data`, and by the control API for messages that the business writes in its app
 (upstream fact 3.6).
@@ -15,7 +16,7 @@ from simulator.world.records import Message, Number
 
 _DAY = 86_400
 _CHATS = (
-    # Customer, then who wrote what how many days ago, by phase.
+    # By phase: the customer, then the author, text and age in days of each message.
     ("919811100001", 0, ((0.2, "customer", "Are you open on Sunday?"), (0.19, "business", "Yes, from ten."))),
     ("919811100002", 0, ((0.5, "customer", "Thanks, it arrived."),)),
     ("919811100001", 1, ((20, "customer", "Do you deliver?"), (20, "business", "Yes, within the city."))),
@@ -25,7 +26,7 @@ _PHASES = 3
 
 
 def send(sim: Simulator, number: Number, kind: str) -> None:
-    """Send what `smb_app_data` was asked for."""
+    """Send the data requested at `smb_app_data`."""
     account = sim.state.accounts[number.waba_id]
     if not account.subscribed:
         return
@@ -57,7 +58,8 @@ def send(sim: Simulator, number: Number, kind: str) -> None:
 
 
 def echo(sim: Simulator, source: Mapping[str, Any]) -> Message:
-    """The business writes a text in its app. Raises `KeyError` for an unknown number, `ValueError` for no text.
+    """Send a text that the business writes in its app. Raises `KeyError` for an unknown number, `ValueError` without
+    a text.
 
     Members: phone_number_id, to, text.
     """

@@ -1,7 +1,7 @@
 """Start-up configuration, read once from the environment by `python -m simulator`.
 
-What can be changed while it runs (delays, throttling, review times) is in `settings.py` instead. The defaults
-of app id and secret are the gateway's development defaults, so both fit out of the box.
+Settings that can change at run time (delays, throttling, review times) are in `settings.py`. The defaults of app id
+and secret equal the gateway's development defaults, so the two work together at once.
 """
 
 import os
@@ -28,14 +28,14 @@ class Config:
     app_secret: str = APP_SECRET
     payments_webhook_url: str | None = None
     control_token: str = ""
-    """What the control API, the inboxes' settings and the pages ask for; empty: they are open."""
+    """The token that the control API, the inboxes' settings and the pages require. If empty, they are open."""
     razorpay_key_id: str = RAZORPAY_KEY_ID
     razorpay_key_secret: str = RAZORPAY_SECRET
     razorpay_webhook_secret: str = RAZORPAY_SECRET
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Config":
-        """Read every variable, or the file that `NAME_FILE` names; an empty value counts as absent."""
+        """Read every variable, or the file named in `NAME_FILE`. An empty value counts as absent."""
 
         def read(name: str, default: str) -> str:
             if path := environ.get(f"{name}_FILE"):

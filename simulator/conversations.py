@@ -1,6 +1,4 @@
-"""Conversations seen from the customer's side: what the phone page shows and does, also for tests
-(`docs/simulator.md`).
-"""
+"""Conversations from the customer's side, for the phone page and for tests (`docs/simulator.md`)."""
 
 from itertools import islice
 from typing import Any
@@ -70,8 +68,8 @@ def _conversation(sim: Simulator, last: Message) -> dict[str, Any]:
 
 
 async def opened(request: web.Request) -> web.Response:
-    """POST /sim/conversations/open {phone_number_id, customer}: the customer looks at the chat; it becomes
-    read.
+    """POST /sim/conversations/open {phone_number_id, customer}: open the chat as the customer, which marks its
+    messages as read.
     """
     body = await read(request)
     request.app[SIMULATOR].statuses.opened(str(body.get("phone_number_id")), str(body.get("customer")))
@@ -79,7 +77,9 @@ async def opened(request: web.Request) -> web.Response:
 
 
 async def change_status(request: web.Request) -> web.Response:
-    """POST /sim/messages/{id}/status {status, code?, waba_id?}: a status of a sent message, whatever went before."""
+    """POST /sim/messages/{id}/status {status, code?, waba_id?}: send a status of a sent message, regardless of
+    earlier ones.
+    """
     sim = request.app[SIMULATOR]
     body = await read(request)
     message = sim.state.messages.get(request.match_info["message_id"])
@@ -94,7 +94,7 @@ async def change_status(request: web.Request) -> web.Response:
 
 
 async def media(request: web.Request) -> web.StreamResponse:
-    """GET /sim/media/{id}?waba_id=: a stored file without a token, for the phone page."""
+    """GET /sim/media/{id}?waba_id=: serve a stored file without a token, for the phone page."""
     found = request.app[SIMULATOR].state.media.get(request.match_info["media_id"])
     if found is None:
         raise KeyError("such media")
@@ -103,12 +103,12 @@ async def media(request: web.Request) -> web.StreamResponse:
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """GET /sim/messages/stream: new and changed messages as server-sent events."""
+    """GET /sim/messages/stream: stream new and changed messages as server-sent events."""
     return await request.app[SIMULATOR].chats.stream(request)
 
 
 def add_routes(app: web.Application) -> None:
-    """Put these routes into the application."""
+    """Register these routes in the application."""
     for method, path, handler in (
         ("POST", "/sim/inbound", inbound),
         ("POST", "/sim/preferences", preferences),

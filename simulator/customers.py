@@ -1,6 +1,7 @@
-"""Customers of a business: known by phone number, by business-scoped user id, or both (upstream facts 0.4 and 3.4).
+"""Customers of a business, identified by phone number, by business-scoped user id, or by both (upstream facts 0.4 and
+3.4).
 
-A customer is kept under one key: the digits of the phone, or the user id when the phone is not known at all.
+A customer is stored under one key: the digits of the phone or, if the phone is unknown, the user id.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from simulator.world.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
 MOST_OF_ACCOUNT = 2_000
-"""Customers that an account remembers; the one that was met first is forgotten first."""
+"""Most customers that an account remembers. Beyond it, the one added first is deleted."""
 
 
 def is_phone(customer: str) -> bool:
@@ -21,7 +22,7 @@ def is_phone(customer: str) -> bool:
 
 
 def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
-    """The key of the customer in `source["from"]`; name, user name and identity are kept. Raises `ValueError`."""
+    """The key of the customer in `source["from"]`. Stores name, user name and identity. Raises `ValueError`."""
     given = str(source.get("from") or "")
     customer = resolve(state, account, given) if "." in given else digits_of(given)
     if not customer:
@@ -45,7 +46,7 @@ def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
 
 
 def resolve(state: State, account: Account, user_id: str) -> str:
-    """The key of the customer with a user id: the phone if this business has met it, else the id itself."""
+    """The key of the customer with a user id: the phone if this business knows it, else the id itself."""
     digits = state.user_ids.get(user_id)
     if digits is None or business_scoped_id(account.business_id, digits) != user_id:
         return user_id
@@ -57,7 +58,7 @@ def _known(state: State, account: Account, customer: str) -> dict[str, Any]:
 
 
 def names(state: State, account: Account, customer: str) -> tuple[str | None, str | None]:
-    """What the business is told: (phone number or None, user id or None), never both None."""
+    """The ids that the business learns: (phone number or None, user id or None), never both None."""
     if not is_phone(customer):
         return None, customer
     user_id = business_scoped_id(account.business_id, customer)

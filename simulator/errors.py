@@ -1,8 +1,7 @@
-"""Errors shaped like the Graph API's, in both forms: the body of a refused call and the entry of a failed
-status.
+"""Errors shaped like the Graph API's, in both forms: the body of a refused call and the entry of a failed status.
 
-Handlers raise `GraphError(code)`; the Graph wrapper turns it into the answer. Titles and HTTP statuses follow
-Meta's error page; real answers differ now and then, which is why clients must decide by `code` alone.
+Handlers raise `GraphError(code)`; the Graph wrapper turns it into the answer. Titles and HTTP statuses follow Meta's
+error page. Real answers sometimes differ, so clients must decide by `code` alone.
 """
 
 import secrets
@@ -10,7 +9,7 @@ from typing import Any
 
 HREF = "https://developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes/"
 
-# code: (HTTP status, title). A code that is missing here is answered with 400 and a plain title.
+# code: (HTTP status, title). Other codes are answered with 400 and a plain title.
 CATALOGUE: dict[int, tuple[int, str]] = {
     0: (401, "AuthException"),
     1: (400, "API Unknown"),
@@ -121,7 +120,7 @@ def trace_id() -> str:
 
 
 class GraphError(Exception):
-    """A call that the fake upstream refuses. `details` goes to `error_data.details` (upstream fact 2.7)."""
+    """A refused call. `details` becomes `error_data.details` (upstream fact 2.7)."""
 
     def __init__(
         self,
@@ -162,7 +161,7 @@ class GraphError(Exception):
 
 
 def no_such_object(node: str, method: str) -> GraphError:
-    """What the Graph API says of ids it does not know and of ids the token may not see alike (100 / 33)."""
+    """The Graph API's error for ids that do not exist or that the token has no access to (100 / 33)."""
     return GraphError(
         100,
         message=f"Unsupported {method.lower()} request. Object with ID '{node}' does not exist, cannot be loaded "
@@ -174,7 +173,7 @@ def no_such_object(node: str, method: str) -> GraphError:
 
 
 def invalid_parameter(what: str, *, subcode: int | None = None, title: str | None = None) -> GraphError:
-    """Code 100 with the reason in the message, as the management routes answer it."""
+    """Code 100 with the reason in the message, in the form of the management routes."""
     return GraphError(
         100,
         message=f"(#100) {what}",

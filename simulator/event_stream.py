@@ -1,4 +1,4 @@
-"""Server-sent events of the pages: every listener gets every change; without listeners nothing is built."""
+"""Server-sent events of the pages. Every listener gets every change. Without listeners no event is built."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ _PING_SECONDS = 15.0
 
 
 class Channel:
-    """One stream of changes with any number of listeners; a listener that lags misses changes and is told to
+    """A stream of changes for any number of listeners. A listener that lags misses changes and gets a request to
     reload.
     """
 
@@ -23,7 +23,7 @@ class Channel:
         return bool(self._listeners)
 
     def say(self, change: dict[str, Any]) -> None:
-        """Pass a change on to every listener."""
+        """Send a change to every listener."""
         if not self._listeners:
             return
         line = b"data: " + orjson.dumps(change) + b"\n\n"
@@ -36,13 +36,13 @@ class Channel:
                 listener.put_nowait(line)
 
     def close(self) -> None:
-        """End every stream: the server is about to stop."""
+        """End every stream because the server stops."""
         for listener in self._listeners:
             with contextlib.suppress(asyncio.QueueFull):
                 listener.put_nowait(None)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request with the stream until the page goes away or the server stops."""
+        """Answer a request with the stream, until the page disconnects or the server stops."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )

@@ -1,8 +1,8 @@
-"""Faults of the Graph API on demand: rules set through `PUT /sim/faults`, tried in order, the first match
-acts.
+"""Faults of the Graph API on demand. Rules come through `PUT /sim/faults`; the first one that matches a call acts.
 
-A rule has `match` (all members must fit), `action`, and optionally `when` ("before" the call is handled, the
-default, or "after": the call takes effect and only its answer is lost), `times` and `probability`.
+A rule has `match` (all members must fit), `action`, and optionally `when`, `times` and `probability`. With `when`
+"before" (the default) the rule acts before the call is handled. With "after" the call takes effect and only its
+answer is lost.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _HANG_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Rule:
-    """One fault. `used` counts how often it acted."""
+    """One fault rule. `used` counts how often it acted."""
 
     action: str
     match: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Rule:
 
     @classmethod
     def parse(cls, source: Mapping[str, Any]) -> "Rule":
-        """A rule from JSON; raises `ValueError` with the reason."""
+        """Parse a rule from JSON. Raises `ValueError` with the reason."""
         unknown = set(source) - {"action", "match", "when", "ms", "status", "code", "times", "probability"}
         if unknown:
             raise ValueError(f"unknown members {sorted(unknown)}")
@@ -54,7 +54,7 @@ class Rule:
         return cls(**{**source, "match": {name: str(value) for name, value in match.items()}})
 
     def fits(self, method: str, path: str, node: str, body: Mapping[str, Any]) -> bool:
-        """Whether the rule is for this call and acts this time."""
+        """Whether the rule matches this call and acts this time."""
         if self.times is not None and self.used >= self.times:
             return False
         match = self.match
@@ -90,7 +90,7 @@ class Rule:
 
 
 async def act(rule: Rule, request: web.BaseRequest) -> web.StreamResponse | None:
-    """Carry the fault out: an answer to give instead, or None to go on. Raises `GraphError` for error
+    """Carry out the fault. Returns an answer to send instead, or None to continue. Raises `GraphError` for error
     actions.
     """
     rule.used += 1
@@ -117,7 +117,7 @@ async def act(rule: Rule, request: web.BaseRequest) -> web.StreamResponse | None
 
 
 async def hang(request: web.BaseRequest, seconds: float) -> None:
-    """Keep the connection open without an answer until time is up or the client leaves, then drop it."""
+    """Keep the connection open without an answer until the time is up or the client disconnects, then drop it."""
     end = asyncio.get_running_loop().time() + seconds
     while request.transport is not None and not request.transport.is_closing():
         left = end - asyncio.get_running_loop().time()
@@ -128,7 +128,7 @@ async def hang(request: web.BaseRequest, seconds: float) -> None:
 
 
 def reset(request: web.BaseRequest) -> None:
-    """Drop the connection with a TCP reset, as a crashing peer does."""
+    """Reset the TCP connection, as a crashing peer does."""
     transport = request.transport
     if transport is None:
         return

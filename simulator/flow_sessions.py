@@ -1,8 +1,8 @@
-"""A Flow as its customer meets it: opened from its message, screen by screen, its data requests, its answer.
+"""A Flow from its customer's side: opened from its message, screen by screen, with its data requests and its reply.
 
-Sources: Meta's "Flow JSON" and "Implementing Endpoint for Flows" (upstream fact 3.15). Nothing is kept between two
-steps: who shows a screen gives its id and its data back with what was typed. Components that neither ask nor tell
-anything are left out, and so are conditions (`If`, `Switch`).
+Sources: Meta's "Flow JSON" and "Implementing Endpoint for Flows" (upstream fact 3.15). No state is kept between
+steps: the caller passes the screen's id and data back, with the entered values. Components without texts or inputs
+are left out, and so are conditions (`If`, `Switch`).
 """
 
 import base64
@@ -43,11 +43,11 @@ _FIELDS = {
 
 
 class Failed(Exception):
-    """The Flow cannot go on: what its customer would be shown."""
+    """The Flow cannot continue. The message is what its customer would see."""
 
 
 async def exchange(sim: Simulator, number: Number, flow: Flow, request: Object) -> tuple[int, Any]:
-    """Send a data request to the Flow's endpoint; the status, and the decrypted answer or its text.
+    """Send a data request to the Flow's endpoint. Returns the status, and the decrypted answer or its text.
 
     Raises Failed for a number without a public key, or a Flow without an endpoint.
     """
@@ -100,7 +100,7 @@ class Session:
             raise KeyError("screen in this Flow's file")
 
     async def open(self) -> Object:
-        """The first screen."""
+        """Return the first screen."""
         payload = self._parameters.get("flow_action_payload") or {}
         if self._parameters.get("flow_action") == "data_exchange":
             return await self._exchanged("INIT", None, {})
@@ -108,7 +108,7 @@ class Session:
         return self._shown(first, payload.get("data") or {})
 
     async def submit(self, screen_id: str, data: Object, values: Object) -> Object:
-        """The next screen, or the end, after a screen's button."""
+        """Return the next screen, or the end, after a screen's button."""
         screen = self._screens.get(screen_id)
         footer = next((each for each in _components(screen or {}) if each.get("type") == "Footer"), None)
         if footer is None:
@@ -144,7 +144,7 @@ class Session:
         if found.get("screen") == "SUCCESS":
             return self._closed((content.get("extension_message_response") or {}).get("params") or {})
         if found.get("screen") not in self._screens:
-            # As the app does: the business learns which answer could not be used.
+            # As WhatsApp does, so the business learns which answer could not be used.
             problem = {"error": "invalid-screen-transition", "error_message": "There is no such screen."}
             notice = {"version": "3.0", "action": action, "flow_token": self._token, "data": problem}
             await exchange(self._sim, self._number, self._flow, notice)
@@ -152,7 +152,7 @@ class Session:
         return self._shown(str(found["screen"]), content)
 
     def _closed(self, response: Object) -> Object:
-        """End the Flow: its answer comes as a message of its customer."""
+        """End the Flow. Its reply is sent as a message of its customer."""
         reply = {"name": "flow", "body": "Sent", "response_json": orjson.dumps(response).decode()}
         receive(
             self._sim,
@@ -209,7 +209,7 @@ def _field(kind: str, component: Object) -> Object:
 
 
 def _components(node: Mapping[str, Any]) -> Iterator[Object]:
-    """The components of a screen in their order, those of its forms too."""
+    """The components of a screen in order, including those inside forms."""
     children = node.get("children") or (node.get("layout") or {}).get("children") or ()
     for child in children:
         if isinstance(child, dict):
@@ -219,7 +219,7 @@ def _components(node: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def _resolved(value: Any, data: Object, values: Object) -> Any:
-    """A value with its placeholders filled; one that is a placeholder alone keeps the type of what it names."""
+    """A value with its placeholders filled. A value that is a single placeholder keeps the type of its data."""
     if isinstance(value, dict):
         return {name: _resolved(member, data, values) for name, member in value.items()}
     if isinstance(value, list):
@@ -240,9 +240,11 @@ def _named(found: "re.Match[str]", data: Object, values: Object) -> Any:
 
 
 async def step(request: web.Request) -> web.Response:
-    """POST /sim/messages/{id}/flow {waba_id?, screen?, data?, values?, probe?}: open a message's Flow, press a button.
+    """POST /sim/messages/{id}/flow {waba_id?, screen?, data?, values?, probe?}: open a message's Flow, or press a
+    button.
 
-    Answers with the screen to show, with `closed`, or with why it `failed`. `probe` only asks whether there is one.
+    The answer has the next screen, or `closed`, or why the Flow `failed`. `probe` only reports whether the message
+    has a Flow.
     """
     sim, body = request.app[SIMULATOR], await read(request)
     message = sim.state.messages.get(request.match_info["message_id"])
@@ -263,7 +265,7 @@ async def step(request: web.Request) -> web.Response:
 
 
 async def send_data(request: web.Request) -> web.Response:
-    """POST /sim/flows/{id}/data {phone_number_id, request}: one data request, exactly as given; for tests."""
+    """POST /sim/flows/{id}/data {phone_number_id, request}: send one data request exactly as given, for tests."""
     sim, body = request.app[SIMULATOR], await read(request)
     flow = sim.state.flows.get(request.match_info["flow_id"])
     number = sim.state.numbers.get(str(body.get("phone_number_id")))
@@ -277,6 +279,6 @@ async def send_data(request: web.Request) -> web.Response:
 
 
 def add_routes(app: web.Application) -> None:
-    """Put these routes into the application."""
+    """Register these routes in the application."""
     app.router.add_route("POST", "/sim/messages/{message_id}/flow", refusals(step))
     app.router.add_route("POST", "/sim/flows/{flow_id}/data", refusals(send_data))

@@ -1,8 +1,7 @@
-"""The webhook inbox: pretend customer servers that receive the gateway's deliveries at `POST /inbox/{name}`.
+"""The webhook inbox: simulated servers of tenants, which receive the gateway's deliveries at `POST /inbox/{name}`.
 
-It answers the verify ping, checks Standard Webhooks signatures with the registered secrets, misbehaves on
-request, and shows what arrived on a page. Tests and benchmarks read it through `/sim/inboxes/…`
-(`docs/simulator.md`).
+It answers the verify ping, checks Standard Webhooks signatures with the registered secrets, fails on request, and
+shows the deliveries on a page. Tests and benchmarks read them through `/sim/inboxes/…` (`docs/simulator.md`).
 """
 
 import asyncio
@@ -28,7 +27,7 @@ CHANNELS: web.AppKey[dict[str, Channel]] = web.AppKey("inbox_channels", dict)
 
 
 async def receive(request: web.Request) -> web.StreamResponse:
-    """POST /inbox/{name}: take a delivery or a verify ping."""
+    """POST /inbox/{name}: receive a delivery or a verify ping."""
     inboxes = request.app[SIMULATOR].inboxes
     inbox = inboxes.by_name.get(request.match_info["name"]) or inboxes.get(request.match_info["name"])
     body = await request.read()
@@ -78,14 +77,14 @@ def ping_answer(inbox: Inbox, challenge: str) -> web.Response:
 
 
 def expected_status(mode: str) -> int | None:
-    """The HTTP status a mode answers with; None when no whole answer arrives."""
+    """The HTTP status in a mode; None for modes without a complete answer."""
     if mode.startswith("status:"):
         return int(mode.removeprefix("status:"))
     return {"redirect": 302, "gone": 410, "hang": None, "close": None, "drip": None}.get(mode, 200)
 
 
 async def answer(mode: str, request: web.Request) -> web.StreamResponse:
-    """Answer a delivery the way the inbox is told to."""
+    """Answer a delivery as the inbox's mode demands."""
     kind, _, number = mode.partition(":")
     match kind:
         case "ok":
@@ -130,7 +129,7 @@ async def _stream(request: web.Request, *, drip: bool) -> web.StreamResponse:
 
 
 def named(request: web.Request) -> Inbox:
-    """The inbox in the path, made when it is new."""
+    """The inbox in the path, created on first use."""
     return request.app[SIMULATOR].inboxes.get(request.match_info["name"])
 
 
@@ -151,7 +150,7 @@ async def show(request: web.Request) -> web.Response:
 
 
 async def ids(request: web.Request) -> web.Response:
-    """GET /sim/inboxes/{name}/ids: every event id with how often it was accepted; count-only inboxes add
+    """GET /sim/inboxes/{name}/ids: every event id with the number of times it was accepted. Count-only inboxes add
     arrival times.
     """
     inbox = named(request)
@@ -159,14 +158,14 @@ async def ids(request: web.Request) -> web.Response:
 
 
 async def clear(request: web.Request) -> web.Response:
-    """DELETE /sim/inboxes/{name}: forget deliveries and counters, keep secrets and mode."""
+    """DELETE /sim/inboxes/{name}: delete deliveries and counters, keep secrets and mode."""
     inbox = named(request)
     inbox.clear()
     return as_json(inbox.summary())
 
 
 async def index(request: web.Request) -> web.Response:
-    """GET /sim/inboxes: all of them."""
+    """GET /sim/inboxes: all inboxes."""
     return as_json({"data": [inbox.summary() for inbox in request.app[SIMULATOR].inboxes.by_name.values()]})
 
 
@@ -176,13 +175,13 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def close_streams(app: web.Application) -> None:
-    """End the pages' streams when the server stops."""
+    """End the pages' streams because the server stops."""
     for channel in app[CHANNELS].values():
         channel.close()
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the inbox into the application."""
+    """Register the inbox in the application."""
     app[CHANNELS] = {}
     app.on_shutdown.append(close_streams)
     for method, path, handler in (

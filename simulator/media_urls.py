@@ -1,4 +1,4 @@
-"""Addresses of files in the form of the upstream's CDN: signed, and good for five minutes (upstream fact 1.2)."""
+"""URLs of files in the form of Meta's CDN: signed, and valid for five minutes (upstream fact 1.2)."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ URL_SECONDS = 300
 
 
 def media_url(sim: Simulator, media: Media) -> str:
-    """The address of a file's bytes."""
+    """The URL of a file's bytes."""
     expires = int(time.time()) + URL_SECONDS
     return (
         f"{sim.config.base_url}/whatsapp_business/attachments/"
@@ -20,6 +20,6 @@ def media_url(sim: Simulator, media: Media) -> str:
 
 
 def url_hash(sim: Simulator, media_id: str, expires: int) -> str:
-    """The signature in the address of a file."""
+    """The signature in the URL of a file."""
     message = f"{media_id}:{expires}".encode()
     return "AT" + hmac.new(sim.config.app_secret.encode(), message, hashlib.sha256).hexdigest()[:40]

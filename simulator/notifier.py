@@ -1,8 +1,8 @@
-"""Notifier: sends notifications to the gateway, batched, escaped and signed as the real ones, until a 200.
+"""Notifier: sends notifications to the gateway until it gets a 200, batched, escaped and signed like Meta's.
 
-Callers hand over one change (`publish`); it is posted concurrently, in no promised order, at least once. The
-callback is the number's override, else the account's, else the app's (only `messages` can be overridden:
-upstream fact 1.6).
+Callers pass one change to `publish`. Notifications are posted concurrently, in no guaranteed order, at least once.
+The callback is the number's override, else the account's, else the app's (only `messages` can be overridden: upstream
+fact 1.6).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from simulator.world.state import State
 
 logger = logging.getLogger(__name__)
 
-# Management fields carry `entry[].time`, the sending time; `messages` does not (upstream fact 0.12).
+# Management fields have `entry[].time`, the time of sending; `messages` has not (upstream fact 0.12).
 _WITHOUT_TIME = {"messages"}
 _OVERRIDABLE = {"messages", "message_echoes", "smb_message_echoes"}
 MAX_BATCH = 1000
@@ -33,7 +33,7 @@ MAX_BATCH = 1000
 
 @dataclass(slots=True)
 class Notification:
-    """One POST: the exact bytes, where they go, and how often it was tried."""
+    """One POST: the exact bytes, the callback, and the number of attempts."""
 
     url: str
     body: bytes
@@ -41,7 +41,7 @@ class Notification:
 
 
 def wire_bytes(payload: Any) -> bytes:
-    """JSON as the upstream writes it: non-ASCII as `\\uXXXX`, `/` as `\\/` (upstream fact 3.1)."""
+    r"""JSON in Meta's form: non-ASCII as `\uXXXX`, `/` as `\/` (upstream fact 3.1)."""
     return json.dumps(payload, ensure_ascii=True, separators=(",", ":")).replace("/", "\\/").encode()
 
 
@@ -71,9 +71,9 @@ class Notifier:
         )
 
     async def start(self) -> None:
-        """Open the connections and begin posting."""
+        """Open the connections and start posting."""
         self._session = aiohttp.ClientSession(
-            # Names are looked up anew for each connection: a service that was made anew has another address.
+            # Resolve names for each connection, because a service that was recreated has another address.
             connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -81,7 +81,7 @@ class Notifier:
         self._pump_task = asyncio.create_task(self._pump())
 
     async def stop(self) -> None:
-        """Stop posting; what still waits is lost, as the state is kept in memory only."""
+        """Stop posting. Waiting notifications are lost, because the queue is only in memory."""
         self.clear()
         tasks = [*self._posts, *([self._pump_task] if self._pump_task else [])]
         for task in tasks:
@@ -91,7 +91,7 @@ class Notifier:
             await self._session.close()
 
     def clear(self) -> None:
-        """Forget what waits, retries included, and count from zero."""
+        """Drop all waiting notifications and retries, and reset the counters."""
         for task in self._posts:
             task.cancel()
         self.counters = dict.fromkeys(self.counters, 0)
@@ -103,7 +103,7 @@ class Notifier:
         self._ready.clear()
 
     def backlog(self) -> dict[str, int]:
-        """How much waits: ready to be posted, in flight, and waiting for a retry or a delay."""
+        """The number of waiting notifications: ready to be posted, in flight, and delayed or to be retried."""
         return {"ready": len(self._ready), "in_flight": len(self._posts), "waiting": len(self._timers)}
 
     def publish(
@@ -134,7 +134,7 @@ class Notifier:
             )
 
     def callback_for(self, waba_id: str, field: str, value: dict[str, Any]) -> str:
-        """The address for a change, most specific override first."""
+        """The callback for a change; the most specific override wins."""
         if field in _OVERRIDABLE:
             number = self._state.numbers.get(value.get("metadata", {}).get("phone_number_id", ""))
             if number and number.override_callback_uri:
@@ -168,7 +168,7 @@ class Notifier:
         self.send(target, wire_bytes(payload))
 
     def send(self, url: str, body: bytes) -> None:
-        """Queue exact bytes, with the faults that are switched on."""
+        """Queue exact bytes, with the active faults applied."""
         settings = self._settings
         delay = settings.delay_ms / 1000
         if settings.reorder and random.random() < settings.reorder:
@@ -195,7 +195,7 @@ class Notifier:
         self._timers.add(timer)
 
     def resume(self) -> None:
-        """Look at the settings again: called when they change."""
+        """Apply the settings; called when they change."""
         self._wake.set()
 
     async def _pump(self) -> None:
@@ -236,7 +236,7 @@ class Notifier:
         return status == 200
 
     async def ask(self, url: str, body: bytes, *, seconds: float) -> tuple[int, bytes]:
-        """Post signed bytes and return the answer's status and body; 0 when none came in time."""
+        """Post signed bytes. Returns the status and body of the answer; status 0 when none came in time."""
         assert self._session is not None
         headers = {
             "Content-Type": "application/json",
@@ -252,7 +252,7 @@ class Notifier:
         return 0, b""
 
     async def verify_callback(self, url: str, verify_token: str) -> str | None:
-        """Ask a callback for the challenge, as when it is configured. The reason it failed, or None."""
+        """Ask a callback for the challenge, as at its configuration. Returns the reason of a failure, or None."""
         assert self._session is not None
         challenge = str(random.randint(10**8, 10**10))
         query = {"hub.mode": "subscribe", "hub.challenge": challenge, "hub.verify_token": verify_token}

@@ -1,6 +1,7 @@
-"""The pages for people: start page, phone, inbox, and the stand-in of the embedded sign-up with its `sdk.js`.
+"""The pages: start page, phone, inbox, and the simulated embedded sign-up with its `sdk.js`.
 
-Plain files in `static/`; they talk to the control API. Nothing inline, so the content security policy stays strict.
+They are static files in `static/` that call the control API. No script is inline, so the content security policy
+stays strict.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-# The SDK is loaded by pages of other origins, with `crossorigin="anonymous"`.
+# Pages of other origins load the SDK with `crossorigin="anonymous"`.
 _SDK_HEADERS = {
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",
@@ -31,7 +32,7 @@ def _page(name: str, headers: dict[str, str]) -> Callable[[web.Request], Awaitab
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the pages into the application."""
+    """Register the pages in the application."""
     for path, name in (
         ("/", "index.html"),
         ("/phone", "phone.html"),

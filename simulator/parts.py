@@ -1,6 +1,6 @@
-"""The simulator's parts, put together once: what every handler works with.
+"""The parts of the simulator in one object, which every handler uses.
 
-`app.py` builds it and starts and stops its background tasks; handlers find it as `request.app[SIMULATOR]`.
+`app.py` creates it, and starts and stops its background tasks. Handlers get it as `request.app[SIMULATOR]`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from simulator.world.state import State
 
 
 class Simulator:
-    """State, settings and machinery of one running simulator."""
+    """State, settings and background tasks of a running simulator."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -41,23 +41,21 @@ class Simulator:
         self.faults: list[Rule] = []
 
     async def start(self) -> None:
-        """Load the saved state and begin the background work."""
+        """Load the saved state and start the background tasks."""
         self.snapshot.load()
         self.state.on_change = self.snapshot.soon
         await self.notifier.start()
         self.reviews.resume()
 
     async def stop(self) -> None:
-        """End the background work and save the state."""
+        """Stop the background tasks and save the state."""
         self.statuses.clear()
         self.reviews.clear()
         await self.notifier.stop()
         self.snapshot.save()
 
     def reset(self, *, keep_accounts: bool = False) -> None:
-        """Back to an empty simulator with default settings, or to one that still has its accounts, tokens and
-        inboxes.
-        """
+        """Reset to an empty simulator with default settings, optionally keeping accounts, tokens and inboxes."""
         self.settings.update({"preset": "default"})
         self.faults.clear()
         self.statuses.clear()
@@ -76,25 +74,25 @@ class Simulator:
         self.chats.say({"reload": True})
 
     def message_changed(self, message: Message) -> None:
-        """Tell the phone pages."""
+        """Signal a change to the phone pages."""
         if self.chats:
             self.chats.say({"message": message.view()})
 
     def add_message(self, message: Message) -> None:
-        """Store a message and tell the phone pages."""
+        """Store a message and signal it to the phone pages."""
         keep = self.settings.keep
         self.state.messages.add(message, most=keep.messages, most_of_number=keep.messages_of_number)
         self.message_changed(message)
 
     def react(self, reaction: Mapping[str, Any]) -> None:
-        """Set or take back the emoji on a message, whoever reacts."""
+        """Set or remove the emoji on a message, from either side."""
         target = self.state.messages.get(str(reaction["message_id"]))
         if target is not None:
             target.reaction = str(reaction.get("emoji") or "") or None
             self.message_changed(target)
 
     def configure(self, changes: dict[str, Any]) -> None:
-        """Change settings; raises `ValueError`."""
+        """Change settings. Raises `ValueError`."""
         self.settings.update(changes)
         self.requests.resize(self.settings.keep.requests)
         self.notifier.resume()

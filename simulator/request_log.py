@@ -1,5 +1,5 @@
-"""The Graph requests received: a ring, bounded in number and bytes, with the exact bodies, for tests that reconcile
-what was sent.
+"""The Graph requests received, with their exact bodies, for tests that reconcile what was sent. A ring buffer limited
+by number and bytes.
 """
 
 import time
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Of the bodies that are kept."""
+"""Most bytes of stored bodies."""
 MOST_COUNTS = 1000
-"""Different requests that are counted: a caller may write anything in the place of an edge."""
+"""Most different requests that are counted, since a caller may invent edges."""
 
 
 @dataclass(slots=True)
 class Received:
-    """One Graph request. The access token is never kept; `query` is without it."""
+    """One Graph request. The access token is never stored, and `query` does not have it."""
 
     number: int
     at: float
@@ -31,7 +31,7 @@ class Received:
     message_id: str | None = None
 
     def view(self) -> dict[str, Any]:
-        """The form the control API shows; a body that is no UTF-8 shows replacement characters."""
+        """The form in the control API. Bytes that are not UTF-8 become replacement characters."""
         return {
             "number": self.number,
             "at": round(self.at, 6),
@@ -48,7 +48,7 @@ class Received:
 
 
 class RequestLog:
-    """The ring and what is counted over its whole life: requests by method and edge."""
+    """The ring buffer, and counts over its lifetime by method and edge."""
 
     def __init__(self, limit: int) -> None:
         self._kept: deque[Received] = deque()
@@ -63,13 +63,13 @@ class RequestLog:
         self._drop()
 
     def clear(self) -> None:
-        """Forget all requests and counts."""
+        """Delete all requests and counts."""
         self._kept.clear()
         self.counts.clear()
         self.total = self._bytes = 0
 
     def add(self, *, method: str, path: str, edge: str, query: str, body: bytes, node: str) -> Received:
-        """Note a request before it is handled, so that one that never gets an answer is seen as well."""
+        """Record a request before it is handled, so that requests without an answer are listed too."""
         self.total += 1
         counted = f"{method} {edge.partition('/')[0]}"
         self.counts[counted if counted in self.counts or len(self.counts) < MOST_COUNTS else "other"] += 1
@@ -84,5 +84,5 @@ class RequestLog:
             self._bytes -= len(self._kept.popleft().body)
 
     def newest_first(self) -> Iterator[Received]:
-        """The kept requests."""
+        """The stored requests."""
         return reversed(self._kept)

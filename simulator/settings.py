@@ -1,7 +1,7 @@
-"""Settings that can be changed while the simulator runs, through `PUT /sim/settings`.
+"""Settings that can be changed at run time through `PUT /sim/settings`.
 
-Every value has a default that behaves like the real upstream; the presets `benchmark` and `instant` are for
-measuring and for tests. Times are milliseconds unless the name says otherwise.
+The defaults behave like Meta. The presets `benchmark` and `instant` are for measurements and for tests. Times are
+milliseconds unless the name says otherwise.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,9 @@ from typing import Any
 
 @dataclass(slots=True)
 class Statuses:
-    """When statuses of an accepted send go out; `auto_read` off waits until the customer opens the chat."""
+    """When the statuses of an accepted send are sent. With `auto_read` off, `read` waits until the customer opens the
+    chat.
+    """
 
     enabled: bool = True
     sent_ms: int = 300
@@ -22,7 +24,7 @@ class Statuses:
 
 @dataclass(slots=True)
 class Notifications:
-    """How notifications travel, faults included. Probabilities are 0 to 1."""
+    """How notifications are sent, including faults. Probabilities are 0 to 1."""
 
     paused: bool = False
     batch_size: int = 1
@@ -33,14 +35,14 @@ class Notifications:
     drop_delivered: float = 0.0
     concurrency: int = 32
     timeout_ms: int = 10000
-    # The real upstream retries for days; this schedule compresses that into about four minutes.
+    # Meta retries for days. This schedule compresses that into about four minutes.
     retry_seconds: list[float] = field(default_factory=lambda: [0.5, 1, 2, 5, 10, 20, 30, 45, 60, 60])
     queue_limit: int = 100000
 
 
 @dataclass(slots=True)
 class Throttling:
-    """Token buckets: per number (80, 1,000 or 20 a second), per pair of numbers, per account and hour."""
+    """Rate limits: per number (80, 1,000 or 20 a second), per pair of numbers, per account and hour."""
 
     throughput: bool = True
     pair: bool = True
@@ -50,7 +52,7 @@ class Throttling:
 
 @dataclass(slots=True)
 class Recipients:
-    """Rules about whom a message may reach."""
+    """Rules that decide which recipients a message may reach."""
 
     # Recipients ending in 0026, 0047, 0030, 0429 fail (upstream fact 3.12).
     magic: bool = True
@@ -67,7 +69,7 @@ class Templates:
 
 @dataclass(slots=True)
 class Keep:
-    """How much the simulator remembers."""
+    """Limits of the simulator's memory."""
 
     requests: int = 20000
     messages: int = 50000
@@ -76,7 +78,7 @@ class Keep:
 
 @dataclass(slots=True)
 class Settings:
-    """All groups together."""
+    """All groups of settings."""
 
     statuses: Statuses = field(default_factory=Statuses)
     notifications: Notifications = field(default_factory=Notifications)
@@ -90,9 +92,9 @@ class Settings:
         return asdict(self)
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Apply a partial tree of values; `{"preset": name}` applies a preset first.
+        """Apply a partial tree of values. `{"preset": name}` applies a preset first.
 
-        Raises `ValueError` for an unknown name or a value of another kind; nothing is changed then.
+        Raises `ValueError` for an unknown name or a value of the wrong type; nothing is changed then.
         """
         changes = dict(changes)
         preset = changes.pop("preset", None)
@@ -135,13 +137,13 @@ def _fits(current: Any, value: Any) -> bool:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Nothing but the answer to the send: for measuring what is in front of the simulator.
+    # Only sends are answered: for measuring the gateway in front of the simulator.
     "benchmark": {
         "statuses": {"enabled": False},
         "throttling": {"throughput": False, "pair": False, "management": False, "registrations": False},
         "recipients": {"magic": False, "window": False},
     },
-    # Everything happens at once: for tests that wait for statuses and reviews.
+    # Everything happens at once, for tests that wait for statuses and reviews.
     "instant": {
         "statuses": {"sent_ms": 0, "delivered_ms": 0, "read_ms": 0},
         "templates": {"review_ms": 0},

@@ -1,8 +1,7 @@
-"""Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact
-3.5).
+"""Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact 3.5).
 
-`graph/messages.py` calls `accepted` after a 200; the phone page calls `opened`. Nothing is sent for an account
-that has not subscribed the app.
+`graph/messages.py` calls `accepted` after a 200; the phone page calls `opened`. Accounts that have not subscribed the
+app get no statuses.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ SETTABLE = ("sent", "delivered", "read", "played")
 
 
 class Statuses:
-    """Walks each accepted message through its statuses."""
+    """Sends the statuses of each accepted message in order."""
 
     def __init__(
         self, settings: Settings, state: State, notifier: Notifier, changed: Callable[[Message], None]
@@ -35,7 +34,7 @@ class Statuses:
         self._timers: set[asyncio.TimerHandle] = set()
 
     def clear(self) -> None:
-        """Forget what has not gone out."""
+        """Drop all statuses that have not been sent."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -50,7 +49,9 @@ class Statuses:
         is_read: bool = True,
         late_ms: int = 0,
     ) -> None:
-        """Plan the statuses of a message; `failure` is the code it fails with after the 200, if any, for `details`."""
+        """Plan the statuses of a message. `failure` is the code with which it fails after the 200, if any; `details`
+        explains it.
+        """
         settings = self._settings.statuses
         if not settings.enabled:
             return
@@ -65,17 +66,17 @@ class Statuses:
             self.later(late_ms + settings.read_ms, self._advance, message, "read", category)
 
     def opened(self, phone_number_id: str, customer: str) -> None:
-        """The customer looks at the conversation: what is delivered becomes read."""
+        """Open the conversation as the customer: delivered messages become read."""
         for message in self._state.messages.between(phone_number_id, customer):
             if message.direction == "outbound" and message.status == "delivered":
                 self._advance(message, "read", FREE_FORM)
 
     def fail(self, message: Message, code: int) -> None:
-        """Let a message fail now, also after `sent` (upstream fact 3.3, rule 4)."""
+        """Fail a message now, even after `sent` (upstream fact 3.3, rule 4)."""
         self._fail(message, code, None)
 
     def set(self, message: Message, status: str) -> None:
-        """Send one status now, whatever went before. Raises `ValueError` for an unknown one."""
+        """Send one status now, regardless of earlier ones. Raises `ValueError` for an unknown one."""
         if status not in SETTABLE:
             raise ValueError(f"status is one of {', '.join(SETTABLE)}, failed")
         message.status = status
@@ -83,11 +84,11 @@ class Statuses:
         self._send(message, status, FREE_FORM)
 
     def after_delivery(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call something this long after the delivery of a message that is accepted now."""
+        """Call a function this long after the delivery of a message that is accepted now."""
         self.later(self._settings.statuses.delivered_ms + milliseconds, call, *arguments)
 
     def later(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call something after a time, unless the simulator is reset or stopped before."""
+        """Call a function after a delay, unless the simulator is reset or stopped before."""
         if milliseconds == 0:
             asyncio.get_running_loop().call_soon(call, *arguments)
             return

@@ -1,6 +1,4 @@
-"""The upstream's rate limits: per number, per pair of business and customer, per account and hour (upstream
-facts 2.1-2.4).
-"""
+"""Meta's rate limits: per number, per pair of business and customer, per account and hour (upstream facts 2.1-2.4)."""
 
 import time
 from typing import Any
@@ -9,7 +7,7 @@ from simulator.errors import GraphError
 from simulator.settings import Throttling
 from simulator.world.records import Number
 
-# A message every six seconds to one user on average, with 45 borrowed from the future.
+# On average one message every six seconds to a customer, with a burst of 45.
 _PAIR_INTERVAL = 6.0
 _PAIR_BURST = 45
 _PAIRS_KEPT = 200_000
@@ -19,7 +17,7 @@ _CALLS_REGISTERED = 5000
 
 
 class Throttle:
-    """Each limit is one number per key: the time at which the bucket is full again (GCRA)."""
+    """The rate limits. Each stores one number per key: the time at which the bucket is full again (GCRA)."""
 
     def __init__(self, settings: Throttling) -> None:
         self._settings = settings
@@ -28,13 +26,13 @@ class Throttle:
         self._calls: dict[str, tuple[int, int]] = {}
 
     def clear(self) -> None:
-        """All buckets are full again."""
+        """Refill all buckets."""
         self._numbers.clear()
         self._pairs.clear()
         self._calls.clear()
 
     def take_send(self, number: Number) -> None:
-        """Spend one message of the number's second; raises 130429."""
+        """Count a message against the number's limit. Raises 130429."""
         if not self._settings.throughput:
             return
         now = time.monotonic()
@@ -44,7 +42,7 @@ class Throttle:
         self._numbers[number.id] = full_at + 1.0 / number.rate
 
     def take_pair(self, number: Number, customer: str) -> None:
-        """Spend one message of the pair; raises 131056."""
+        """Count a message against the pair's limit. Raises 131056."""
         if not self._settings.pair:
             return
         now = time.monotonic()
@@ -57,7 +55,7 @@ class Throttle:
         self._pairs[key] = full_at + _PAIR_INTERVAL
 
     def take_call(self, waba_id: str, *, registered: bool) -> dict[str, Any] | None:
-        """Count a management call; the content of `X-Business-Use-Case-Usage`, or error 80007."""
+        """Count a management call. Returns the content of `X-Business-Use-Case-Usage`, or raises error 80007."""
         if not self._settings.management:
             return None
         hour = int(time.time() // 3600)

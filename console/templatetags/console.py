@@ -23,7 +23,7 @@ from tenants.labels import NOTHING
 register = template.Library()
 
 _ROUNDED_UP = timedelta(seconds=59)
-"""A key that ends in 24 hours does so "in 1 day" also a moment later, not "in 23 hours"."""
+"""Round up slightly: a key that ends in 24 hours does so "in 1 day" also a moment later, not "in 23 hours"."""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 
 
@@ -31,9 +31,10 @@ _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(m
 def moment(
     context: dict[str, Any], at: datetime | str | None, relative: bool = False, seconds: bool = False
 ) -> SafeString | str:
-    """A `<time>` in the visit's zone, which it names; with `relative` also how far away it is; a dash for None.
+    """A `<time>` in the visit's zone, with the zone's name. With `relative` also the distance from now. A dash for
+    None.
 
-    A text is a moment in ISO 8601.
+    `moment` may be a text in ISO 8601.
     """
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
@@ -53,7 +54,7 @@ def moment(
 
 @register.simple_tag(takes_context=True)
 def environment_field(context: dict[str, Any]) -> SafeString:
-    """The hidden field of a form with the environment in which it was filled in (`console/page.py`)."""
+    """The hidden form field with the environment on display (`console/page.py`)."""
     return format_html(
         '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
     )
@@ -61,7 +62,7 @@ def environment_field(context: dict[str, Any]) -> SafeString:
 
 @register.simple_tag
 def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> SafeString:
-    """An error code. A known one is a link to `page`; where scripts run, it opens the code's drawer instead."""
+    """An error code. A known code is a link to `page`; with scripts enabled it opens the code's drawer instead."""
     known = meanings.get(str(code))
     if known is None:
         return format_html("<code>{}</code>", code)
@@ -75,7 +76,7 @@ def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> Safe
 
 @register.simple_tag
 def filter_chips(request: HttpRequest, form: Form) -> list[dict[str, str]]:
-    """The filled fields of a list's filter: the label, the value as it reads, and the list's address without it."""
+    """The filled fields of a list's filter: the label, the readable value, and the list's URL without that field."""
     found = []
     for field in form.visible_fields():
         value = request.GET.get(field.name, "")
@@ -91,18 +92,18 @@ def filter_chips(request: HttpRequest, form: Form) -> list[dict[str, str]]:
 
 @register.filter
 def milliseconds(duration: float | None) -> str:
-    """A duration with its unit, a dash for None."""
+    """A duration with its unit; a dash for None."""
     return NOTHING if duration is None else labels.milliseconds(duration)
 
 
 @register.filter
 def phone_number(name: str | None) -> str:
-    """A customer or a number, bare digits with a "+"; empty for none."""
+    """A customer or a number, with a "+" before bare digits. Empty for None."""
     return labels.phone_number(name or "")
 
 
 def away(at: datetime) -> str:
-    """How far a moment is away, e.g. `in 5 minutes`, `2 days ago`, `now`."""
+    """The distance of a time from now, e.g. `in 5 minutes`, `2 days ago`, `now`."""
     distance = at - now()
     if distance > timedelta():
         distance += _ROUNDED_UP
@@ -116,7 +117,7 @@ def away(at: datetime) -> str:
 
 @register.filter
 def time_left(until: datetime | None) -> str:
-    """Return the time left until a moment, e.g. `5 h`, `12 min`; empty when it is over."""
+    """The time left until a moment, e.g. `5 h`, `12 min`. Empty when it has passed."""
     left = (until - now()) // timedelta(minutes=1) if until else -1
     if left < 0:
         return ""
@@ -125,7 +126,7 @@ def time_left(until: datetime | None) -> str:
 
 @register.simple_tag(takes_context=True)
 def brief_moment(context: dict[str, Any], at: datetime) -> SafeString:
-    """The time of day of today's moment, the day of any other, in the visit's zone."""
+    """The time of day for a moment of today, else the date; in the visit's zone."""
     zone = context["console"].zone
     shown = at.astimezone(zone)
     if shown.date() == now().astimezone(zone).date():
@@ -135,7 +136,7 @@ def brief_moment(context: dict[str, Any], at: datetime) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def clock(context: dict[str, Any], at: datetime, seconds: bool = False) -> SafeString:
-    """The time of day in the visit's zone, whose day is said elsewhere."""
+    """The time of day in the visit's zone, for pages that show the date elsewhere."""
     shown = at.astimezone(context["console"].zone)
     text = f"{shown:%H:%M:%S}" if seconds else f"{shown:%H:%M}"
     return format_html('<time datetime="{}">{}</time>', f"{at:%Y-%m-%dT%H:%M:%SZ}", text)
@@ -150,12 +151,12 @@ _STYLES = [
 
 @register.filter
 def as_whatsapp(text: str) -> SafeString:
-    """A message's text as WhatsApp shows it: `*bold*`, `_italic_`, `~struck~` and code between backticks."""
+    """A message's text formatted as in WhatsApp: `*bold*`, `_italic_`, `~struck~` and code between backticks."""
     drawn, end = [], 0
     for found in _CODE.finditer(text):
         drawn += [_styled(text[end : found.start()]), f"<code>{escape(found[1] or found[2])}</code>"]
         end = found.end()
-    # Escaped part by part; nothing else of the text is in it.
+    # Safe, because each part is escaped and no other part of the text is included.
     return mark_safe("".join([*drawn, _styled(text[end:])]))  # noqa: S308
 
 
@@ -171,7 +172,7 @@ def _drawn(tag: str, found: re.Match[str]) -> str:
 
 
 def _is_nested(part: str) -> bool:
-    """Whether every tag that begins in a part ends in it: `*a _b* c_` crosses."""
+    """Whether every tag that begins in a part also ends in it; `*a _b* c_` crosses."""
     depth = 0
     for sign in re.findall("</?", part):
         depth += 1 if sign == "<" else -1

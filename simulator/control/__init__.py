@@ -1,1 +1,1 @@
-"""Control of the simulator: what tests and pages make happen, such as a banned account."""
+"""Control of the simulator: tests and pages cause events through it, such as a banned account."""

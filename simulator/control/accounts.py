@@ -53,7 +53,7 @@ _NUMBER_MEMBERS = _PLAIN_MEMBERS | {
 
 
 def number_view(number: Number) -> dict[str, Any]:
-    """A number with everything the simulator knows of it, the verification code included."""
+    """A number with all of its simulated data, including the verification code."""
     return asdict(number)
 
 
@@ -72,9 +72,7 @@ def account_view(sim: Simulator, account: Account) -> dict[str, Any]:
 
 
 async def create_account(request: web.Request) -> web.Response:
-    """POST /sim/accounts: a new account, or, when `waba_id` is known, the same one again with what is
-    missing.
-    """
+    """POST /sim/accounts: create an account. For a known `waba_id`, add to the existing account what is missing."""
     sim = request.app[SIMULATOR]
     body = await read(request)
     account = sim.state.accounts.get(str(body.get("waba_id", "")))
@@ -109,7 +107,7 @@ async def create_account(request: web.Request) -> web.Response:
 
 
 def add_number(sim: Simulator, account: Account, row: dict[str, Any]) -> Number:
-    """Add a number as described, or give the one with its id or its digits. Raises `ValueError`."""
+    """Add a number as described, or return the existing one with its id or digits. Raises `ValueError`."""
     unknown = set(row) - _NUMBER_MEMBERS
     if unknown:
         raise ValueError(f"unknown members of a number: {sorted(unknown)}")
@@ -157,7 +155,7 @@ async def get_account(request: web.Request) -> web.Response:
 
 
 async def change_account(request: web.Request) -> web.Response:
-    """PATCH /sim/accounts/{waba_id}: what Meta's own staff or systems would change."""
+    """PATCH /sim/accounts/{waba_id}: changes that at Meta only its staff or systems make."""
     sim = request.app[SIMULATOR]
     account = _account(sim, request.match_info["waba_id"])
     changes = await read(request)
@@ -168,14 +166,14 @@ async def change_account(request: web.Request) -> web.Response:
 
 
 async def add_account_number(request: web.Request) -> web.Response:
-    """POST /sim/accounts/{waba_id}/phone_numbers: one more number."""
+    """POST /sim/accounts/{waba_id}/phone_numbers: add a number."""
     sim = request.app[SIMULATOR]
     number = add_number(sim, _account(sim, request.match_info["waba_id"]), await read(request))
     return answer(number_view(number), status=201)
 
 
 async def change_number(request: web.Request) -> web.Response:
-    """PATCH /sim/phone_numbers/{id}: quality, tier, throughput, status and the like."""
+    """PATCH /sim/phone_numbers/{id}: set quality, tier, throughput, status and similar fields."""
     sim = request.app[SIMULATOR]
     number = sim.state.numbers.get(request.match_info["phone_number_id"])
     if number is None:
@@ -186,7 +184,7 @@ async def change_number(request: web.Request) -> web.Response:
 
 
 async def number_event(request: web.Request) -> web.Response:
-    """POST /sim/phone_numbers/{id}/events {event}: what the upstream decides about a number, with its notice."""
+    """POST /sim/phone_numbers/{id}/events {event}: apply a decision of Meta about a number, and notify."""
     sim = request.app[SIMULATOR]
     number = sim.state.numbers.get(request.match_info["phone_number_id"])
     if number is None:
@@ -219,8 +217,8 @@ def _check_health(health: Any) -> None:
 
 
 async def create_code(request: web.Request) -> web.Response:
-    """POST /sim/codes {waba_id, variant?, seconds?}: an authorization code, 30 s by default; negative =
-    expired.
+    """POST /sim/codes {waba_id, variant?, seconds?}: create an authorization code, valid for 30 s by default;
+    negative = expired.
     """
     sim = request.app[SIMULATOR]
     body = await read(request)
@@ -231,7 +229,7 @@ async def create_code(request: web.Request) -> web.Response:
 
 
 async def create_token(request: web.Request) -> web.Response:
-    """POST /sim/tokens {waba_id | waba_ids, variant?}: an access token."""
+    """POST /sim/tokens {waba_id | waba_ids, variant?}: create an access token."""
     sim = request.app[SIMULATOR]
     body = await read(request)
     waba_ids = body.get("waba_ids") or [body.get("waba_id", "")]
@@ -246,7 +244,7 @@ async def create_token(request: web.Request) -> web.Response:
 
 
 async def change_token(request: web.Request) -> web.Response:
-    """PATCH /sim/tokens {access_token, invalidated?, expires_at?}: withdraw a token or let it expire."""
+    """PATCH /sim/tokens {access_token, invalidated?, expires_at?}: invalidate a token or set its expiry."""
     sim = request.app[SIMULATOR]
     body = await read(request)
     token = sim.state.tokens.get(str(body.get("access_token", "")))
@@ -259,7 +257,7 @@ async def change_token(request: web.Request) -> web.Response:
 
 
 def add_routes(app: web.Application) -> None:
-    """Put these routes into the application."""
+    """Register these routes in the application."""
     for method, path, handler in (
         ("GET", "/sim/accounts", list_accounts),
         ("POST", "/sim/accounts", create_account),

@@ -1,4 +1,4 @@
-"""What the upstream decides about a number, each with its notification (upstream fact 3.9)."""
+"""Meta's decisions about a number, each with its notification (upstream fact 3.9)."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ EVENTS = (
     "APP_REMOVED",
     "APP_RECONNECTED",
 )
-"""The last two are of a coexistence number: the business ends the connection in its app, or the app is back."""
+"""The last two are for coexistence numbers: the business ended the connection in its app, or reconnected."""
 
 
 def decide(sim: Simulator, number: Number, event: str) -> None:
-    """Change the number as the event says, and send its notification. Raises `ValueError` for an unknown event."""
+    """Change the number according to the event, and send its notification. Raises `ValueError` for an unknown event."""
     if event not in EVENTS:
         raise ValueError(f"event is one of {', '.join(EVENTS)}")
     value: dict[str, Any] = {"display_phone_number": number.digits}

@@ -1,8 +1,6 @@
-"""The control API under `/sim/…`: settings, faults, notifications, what was received
-(`docs/simulator.md`).
+"""The control API under `/sim/…`: settings, faults, notifications, received requests (`docs/simulator.md`).
 
-Tests, benchmarks and the sandbox drive the simulator through it. Errors are `{"error": reason}` with 400 or
-404.
+Tests, benchmarks and the sandbox drive the simulator through it. Errors are `{"error": reason}` with 400 or 404.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +33,7 @@ async def read(request: web.Request) -> dict[str, Any]:
 
 
 def refusals(handler: ControlHandler) -> ControlHandler:
-    """Answer `ValueError` with 400 and `KeyError` (something named does not exist) with 404."""
+    """Answer `ValueError` with 400. Answer `KeyError` (an object does not exist) with 404."""
 
     async def checked(request: web.Request) -> web.StreamResponse:
         try:
@@ -49,7 +47,7 @@ def refusals(handler: ControlHandler) -> ControlHandler:
 
 
 def require_account(asked: Mapping[str, Any], waba_id: str, what: str) -> None:
-    """Refuse what belongs to another account than the `waba_id` that a caller may name. Raises `KeyError`."""
+    """Reject objects of another account than the `waba_id` that a caller may give. Raises `KeyError`."""
     if asked.get("waba_id") not in {None, waba_id}:
         raise KeyError(f"such {what}")
 
@@ -67,7 +65,7 @@ async def put_settings(request: web.Request) -> web.Response:
 
 
 async def get_faults(request: web.Request) -> web.Response:
-    """GET /sim/faults: the rules with how often each acted."""
+    """GET /sim/faults: the rules, each with the number of times it acted."""
     return answer({"rules": [rule.view() for rule in request.app[SIMULATOR].faults]})
 
 
@@ -85,7 +83,7 @@ async def put_faults(request: web.Request) -> web.Response:
 
 async def change_template(request: web.Request) -> web.Response:
     """POST /sim/templates/{id}: {event, reason?}, {quality}, {category} or {correct_category}, each with its
-    notice; `waba_id` refuses another account's.
+    notification. `waba_id` rejects templates of other accounts.
     """
     sim = request.app[SIMULATOR]
     template = sim.state.templates.get(request.match_info["template_id"])
@@ -108,9 +106,7 @@ async def change_template(request: web.Request) -> web.Response:
 
 
 async def notify(request: web.Request) -> web.Response:
-    """POST /sim/notify {waba_id, field, value, entry_id?, url?}, or {raw, url?} for exact bytes, signed as
-    they are.
-    """
+    """POST /sim/notify {waba_id, field, value, entry_id?, url?}, or {raw, url?} to sign and send exact bytes."""
     sim = request.app[SIMULATOR]
     body = await read(request)
     url = body.get("url")
@@ -152,7 +148,7 @@ async def get_requests(request: web.Request) -> web.Response:
 
 
 async def reset(request: web.Request) -> web.Response:
-    """POST /sim/reset: forget everything; {"keep": "accounts"} forgets only messages, requests, faults,
+    """POST /sim/reset: delete everything. {"keep": "accounts"} deletes only messages, requests, faults and the
     inboxes' content.
     """
     sim = request.app[SIMULATOR]
@@ -162,7 +158,7 @@ async def reset(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """GET /sim/health: alive, and how much of everything there is."""
+    """GET /sim/health: report that the simulator runs, with counts of its objects."""
     sim = request.app[SIMULATOR]
     state = sim.state
     return answer(
@@ -179,7 +175,7 @@ async def health(request: web.Request) -> web.Response:
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the control API into the application."""
+    """Register the control API in the application."""
     for method, path, handler in (
         ("GET", "/sim/health", health),
         ("POST", "/sim/reset", reset),

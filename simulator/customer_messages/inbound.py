@@ -1,8 +1,8 @@
-"""Messages from customers: builds the `messages` notification of every type and stores the message (upstream
-fact 3.4).
+"""Messages from customers: builds the `messages` notification of every type and stores the message (upstream fact
+3.4).
 
-Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is named: by phone,
-by phone and business-scoped user id, or by user id alone.
+Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is identified: by phone, by
+phone and business-scoped user id, or by user id alone.
 """
 
 import base64
@@ -20,11 +20,12 @@ from simulator.world.records import MEDIA_TYPES, Account, Message, Number
 
 Source = Mapping[str, Any]
 INBOUND_DAYS = 7
-"""How long a customer's file is kept (upstream fact 1.2)."""
+"""How many days a customer's file is kept (upstream fact 1.2)."""
 
 
 def receive(sim: Simulator, source: Source) -> Message:
-    """A customer writes. Raises `KeyError` for an unknown number and `ValueError` for what makes no message.
+    """Receive a message from a customer. Raises `KeyError` for an unknown number, `ValueError` for an invalid
+    message.
 
     Members: phone_number_id, from (phone or user id), type, the object of that type (or a simple text), name,
     username, identity, context, referral, errors, id, timestamp.
@@ -68,9 +69,9 @@ def receive(sim: Simulator, source: Source) -> Message:
 
 
 def prefer(sim: Simulator, source: Source) -> str:
-    """A customer stops or resumes a number's marketing messages in WhatsApp (upstream fact 3.7); returns the customer.
+    """Stop or resume a number's marketing messages as a customer (upstream fact 3.7). Returns the customer.
 
-    Members: phone_number_id, from, value. Raises as `receive` does.
+    Members: phone_number_id, from, value. Raises the errors of `receive`.
     """
     number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
     if number is None:
@@ -104,7 +105,7 @@ def prefer(sim: Simulator, source: Source) -> str:
 
 
 def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
-    """Change or take back the message that an `edit` or a `revoke` names. Raises `ValueError` for no such message."""
+    """Apply an `edit` or a `revoke` to the message that it names. Raises `ValueError` if there is none."""
     kind = message["type"]
     original = sim.state.messages.get(message[kind]["original_message_id"])
     if original is None or (original.phone_number_id, original.customer, original.direction) != (

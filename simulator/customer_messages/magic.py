@@ -1,7 +1,8 @@
-"""Magic recipients and magic texts: what becomes of a message by its recipient's last digits or its own last line.
+"""Magic recipients and magic texts: the outcome of a message follows from its recipient's last digits or its own last
+line.
 
-A magic text is a last line such as `#fail 131049`. An unknown one is ordinary text. `docs/sandbox.md` lists both, and
-`phone_numbers/sandbox/control.py` tells customers of them.
+A magic text is a last line such as `#fail 131049`. Unknown ones are ordinary text. `docs/sandbox.md` lists both, and
+`phone_numbers/sandbox/control.py` explains them to tenants.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +19,14 @@ _UNREAD, _SLOW = "0001", "0008"
 _SLOW_SECONDS = 10
 _MOST_SECONDS = 600
 _ANSWER_MS = 400
-"""The time from the delivery of a message to the customer's answer."""
+"""The time between the delivery of a message and the customer's reply."""
 _ANSWER_TYPES = frozenset({"image", "video", "audio", "document", "sticker", "location", "contacts", "order"})
 
 Answer = Callable[[Simulator, Message], None]
 
 
 class Effect(NamedTuple):
-    """What becomes of a message: refused with a code, or accepted and then this."""
+    """The outcome of a message: refused with a code, or accepted with what follows."""
 
     refused: int | None = None
     failed: int | None = None
@@ -39,7 +40,7 @@ ORDINARY = Effect()
 
 
 def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
-    """The effect of a recipient, else of the message's text."""
+    """The effect of a recipient or, without one, of the message's text."""
     last = customer[-4:]
     if last in _REFUSED:
         return Effect(refused=_REFUSED[last])
@@ -53,13 +54,13 @@ def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
 
 
 def answer(sim: Simulator, message: Message, effect: Effect) -> None:
-    """Let the customer answer a delivered message as its magic text says."""
+    """Send the customer's reply to a delivered message, as its magic text demands."""
     if effect.answer is not None:
         sim.statuses.after_delivery(effect.late_ms + _ANSWER_MS, effect.answer, sim, message)
 
 
 def _text_of(body: Mapping[str, Any]) -> str:
-    """The text that a customer would read in a message: of a text, below a file, above buttons."""
+    """The text that a customer reads in a message: a text, a file's caption, or the text above buttons."""
     kind = body.get("type", "text")
     content = body.get(kind) if isinstance(kind, str) else None
     if not isinstance(content, Mapping):
@@ -102,7 +103,7 @@ def _of_text(line: str, body: Mapping[str, Any]) -> Effect:
 
 
 def _choice(body: Mapping[str, Any], place: int | None) -> dict[str, Any] | None:
-    """The reply of a customer who chooses the button or list row at this place, from 1."""
+    """The reply of a customer who chooses the button or list row at a position, counted from 1."""
     interactive = body.get("interactive")
     if not isinstance(interactive, Mapping) or place is None:
         return None
@@ -149,7 +150,7 @@ def _thinks_again(command: str) -> Answer:
 
 
 def _receive(sim: Simulator, message: Message, source: Mapping[str, Any]) -> Message | None:
-    """Let the recipient of a message write; None when its number is gone meanwhile."""
+    """Send a message from the recipient of a message. None when the number no longer exists."""
     if message.phone_number_id not in sim.state.numbers:
         return None
     return receive(sim, {**source, "phone_number_id": message.phone_number_id, "from": message.customer})

@@ -1,4 +1,4 @@
-"""Small files for customers' media when the caller of `POST /sim/inbound` brings none."""
+"""Small files for customers' media, used when the caller of `POST /sim/inbound` gives none."""
 
 import base64
 import struct
@@ -43,8 +43,7 @@ def pdf() -> bytes:
 
 # One transparent pixel.
 WEBP = base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
-# An Ogg page with an Opus header, and an MP4 without tracks: enough for type checks, silent and empty to
-# players.
+# An Ogg page with an Opus header, and an MP4 without tracks. They pass type checks; players show nothing.
 _OPUS_HEAD = b"OpusHead\x01\x01\x38\x01\x80\xbb\x00\x00\x00\x00\x00"
 OGG = b"OggS\x00\x02" + bytes(8) + b"\x01\x00\x00\x00" + bytes(4) + bytes(4) + b"\x01\x13" + _OPUS_HEAD
 MP4 = b"\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00mp42isom" + b"\x00\x00\x00\x08moov"

@@ -1,1 +1,1 @@
-"""The Graph API as the simulator answers it."""
+"""The simulated Graph API."""

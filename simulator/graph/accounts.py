@@ -56,7 +56,9 @@ async def get_account(call: Call) -> dict[str, Any]:
 
 
 async def update_account(call: Call) -> dict[str, Any]:
-    """POST /{waba}: its name, its time zone, and whether templates are counted (never the reverse)."""
+    """POST /{waba}: change its name, its time zone, or whether template sends are counted (which cannot be switched
+    off again).
+    """
     account, params = call.account(), call.params()
     given = read_fields(
         params, {"name": "text", "timezone_id": "text", "is_enabled_for_insights": "flag"}, ()
@@ -79,7 +81,7 @@ async def list_numbers(call: Call) -> dict[str, Any]:
 
 
 async def create_number(call: Call) -> dict[str, Any]:
-    """POST /{waba}/phone_numbers: add a number, or begin to migrate one from elsewhere."""
+    """POST /{waba}/phone_numbers: add a number, or start the migration of one from elsewhere."""
     account = call.account()
     params = call.params()
     digits = digits_of(text_of(params, "cc")) + digits_of(text_of(params, "phone_number"))
@@ -128,9 +130,7 @@ async def get_subscribed_apps(call: Call) -> dict[str, Any]:
 
 
 async def subscribe(call: Call) -> dict[str, Any]:
-    """POST /{waba}/subscribed_apps: subscribe (which removes an override), or set an override in a second
-    call.
-    """
+    """POST /{waba}/subscribed_apps: subscribe (which removes an override) or, in a second call, set an override."""
     account = call.account()
     params = call.params()
     override = params.get("override_callback_uri")
@@ -163,7 +163,7 @@ async def unsubscribe(call: Call) -> dict[str, Any]:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.node("GET", lambda sim, node: node in sim.state.accounts, get_account)
     table.node("POST", lambda sim, node: node in sim.state.accounts, update_account)
     table.edge("GET", "phone_numbers", list_numbers)

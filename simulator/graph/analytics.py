@@ -1,4 +1,4 @@
-"""Analytics of an account: what the numbers' messages in memory add up to (KAPSO, "Analytics")."""
+"""Analytics of an account, summed from the numbers' messages in memory (KAPSO, "Analytics")."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ _DAY = 86_400
 
 
 def account_fields(call: Call, account: Account) -> dict[str, Any]:
-    """The analytics that `fields` of an account asks for, as `analytics.start(1).end(2).granularity(DAY)`."""
+    """The analytics requested in `fields` of an account, as `analytics.start(1).end(2).granularity(DAY)`."""
     text = str(call.params().get("fields") or "")
     found: dict[str, Any] = dict.fromkeys(FIELDS)
     for name in FIELDS:
@@ -44,7 +44,7 @@ def _range(arguments: dict[str, Any]) -> tuple[int, int]:
 
 
 def _by_day(call: Call, account: Account, start: int, end: int) -> dict[int, list[Message]]:
-    """What the account's numbers sent, by the beginning of each day of a range."""
+    """The messages that the account's numbers sent, by the beginning of each day of a range."""
     days: dict[int, list[Message]] = {at: [] for at in range(start - start % _DAY, end, _DAY)}
     for number in account.numbers:
         for message in call.sim.state.messages.newest_first(number):
@@ -64,7 +64,7 @@ def _counts(sent: list[Message]) -> dict[str, int]:
 
 
 def _points(days: dict[int, list[Message]], name: str) -> list[dict[str, Any]]:
-    """The data points of a field: of every day, or of those with messages where money is counted."""
+    """The data points of a field. Counts have a point for every day; costs only for days with messages."""
     points = []
     for start, sent in days.items():
         point: dict[str, Any] = {"start": start, "end": start + _DAY}
@@ -107,7 +107,7 @@ async def template_analytics(call: Call) -> dict[str, Any]:
 
 
 async def template_group_analytics(call: Call) -> dict[str, Any]:
-    """GET /{waba}/template_group_analytics: the same for all templates of a group together."""
+    """GET /{waba}/template_group_analytics: the same sums for all templates of a group."""
     account, params = call.account(), call.params()
     days = _by_day(call, account, *_range(params))
     groups = call.sim.state.objects.get(f"{account.waba_id}/template_groups", {})
@@ -122,7 +122,7 @@ async def template_group_analytics(call: Call) -> dict[str, Any]:
 
 
 async def group_analytics(call: Call) -> dict[str, Any]:
-    """GET /{waba}/group_analytics: what was sent to groups by day."""
+    """GET /{waba}/group_analytics: messages sent to groups by day."""
     account, params = call.account(), call.params()
     days = _by_day(call, account, *_range(params))
     points = [
@@ -135,7 +135,7 @@ async def group_analytics(call: Call) -> dict[str, Any]:
 
 
 async def compare_templates(call: Call) -> dict[str, Any]:
-    """GET /{template}/compare: with one other template of the account."""
+    """GET /{template}/compare: compare with one other template of the account."""
     template, params = template_of(call), call.params()
     days = _by_day(call, call.sim.state.accounts[template.waba_id], *_range(params))
     others = [each.strip() for each in coerced("texts", "template_ids", params.get("template_ids"))]
@@ -164,7 +164,7 @@ async def compare_templates(call: Call) -> dict[str, Any]:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("GET", "template_analytics", template_analytics)
     table.edge("GET", "template_group_analytics", template_group_analytics)
     table.edge("GET", "group_analytics", group_analytics)

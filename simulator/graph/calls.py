@@ -1,6 +1,6 @@
-"""Calls of a number: begun by a customer or over the Graph API, accepted, ended (upstream facts 3.11 and 3.16).
+"""Calls of a number: started by a customer or over the Graph API, accepted, ended (upstream facts 3.11 and 3.16).
 
-The customer's side is the control API: `/sim/calls`. Nothing is transported; the SDP is a sample.
+The control API plays the customer: `/sim/calls`. No audio is transported; the SDP is a sample.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from simulator.world.records import Number
 _ACTIONS = frozenset({"connect", "pre_accept", "accept", "reject", "terminate"})
 OF_CUSTOMERS = ("hang_up", "accept", "reject")
 RING_SECONDS = 60.0
-"""A call that nobody accepts ends then: 30 to 60 seconds by Meta's "User-initiated calls"."""
+"""When a call that nobody accepts ends: after 30 to 60 seconds by Meta's "User-initiated calls"."""
 _SDP = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n"
 _BUSINESS, _USER = "BUSINESS_INITIATED", "USER_INITIATED"
 
 
 async def call_customer(call: Call) -> Row:
-    """POST /{number}/calls: `connect` begins a call that rings; the other actions are of one that exists."""
+    """POST /{number}/calls: `connect` starts a call that rings. The other actions need an existing call."""
     number, params = call.sending_number(), call.params()
     action = text_of(params, "action")
     if action not in _ACTIONS:
@@ -75,7 +75,7 @@ async def call_permissions(call: Call) -> Row:
 
 
 def _calls(sim: Simulator, number: Number) -> dict[str, Row]:
-    """The calls of a number that have not ended, by their ids."""
+    """The calls of a number that have not ended, by id."""
     return sim.state.objects.setdefault(f"{number.id}/calls", {})
 
 
@@ -92,7 +92,7 @@ def _give_up(sim: Simulator, number: Number, row: Row) -> None:
 
 
 def _end(sim: Simulator, number: Number, row: Row) -> None:
-    """End a call: COMPLETED when it was accepted, otherwise FAILED."""
+    """End a call: COMPLETED if it was accepted, else FAILED."""
     del _calls(sim, number)[row["id"]]
     ended: Row = {"status": "FAILED"}
     if "accepted_at" in row:
@@ -134,7 +134,7 @@ def _publish(sim: Simulator, number: Number, **lists: Any) -> None:
 
 
 async def ring(request: web.Request) -> web.Response:
-    """POST /sim/calls {phone_number_id, from, name?, identity?}: a customer calls the business."""
+    """POST /sim/calls {phone_number_id, from, name?, identity?}: call the business as a customer."""
     sim, body = request.app[SIMULATOR], await read(request)
     number = sim.state.numbers.get(str(body.get("phone_number_id", "")))
     if number is None:
@@ -146,7 +146,7 @@ async def ring(request: web.Request) -> web.Response:
 
 
 async def list_calls(request: web.Request) -> web.Response:
-    """GET /sim/calls?phone_number_id=: the calls of a number that ring or go on."""
+    """GET /sim/calls?phone_number_id=: the calls of a number that have not ended."""
     sim = request.app[SIMULATOR]
     number = sim.state.numbers.get(request.query.get("phone_number_id", ""))
     if number is None:
@@ -155,8 +155,8 @@ async def list_calls(request: web.Request) -> web.Response:
 
 
 async def act(request: web.Request) -> web.Response:
-    """POST /sim/calls/{id} {action, waba_id?}: what the customer does: `hang_up`, or `accept`, `reject` of a call to
-    them.
+    """POST /sim/calls/{id} {action, waba_id?}: act as the customer: `hang_up`, or `accept` or `reject` a call from
+    the business.
     """
     sim, body = request.app[SIMULATOR], await read(request)
     call_id, action = request.match_info["call_id"], body.get("action")
@@ -190,13 +190,13 @@ def _view(number: Number, row: Row) -> Row:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "calls", call_customer)
     table.edge("GET", "call_permissions", call_permissions)
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the customer's side into the application."""
+    """Register the customer's routes in the application."""
     for method, path, handler in (
         ("POST", "/sim/calls", ring),
         ("GET", "/sim/calls", list_calls),

@@ -1,5 +1,5 @@
 """Payments of customers in India: an account's payment configurations, the look-up of a payment, refunds (KAPSO,
-"Payments API India"). Nobody pays in the fake world, so a payment that is looked up is pending.
+"Payments API India"). No simulated customer pays, so every payment looked up is pending.
 """
 
 import time
@@ -24,7 +24,9 @@ async def get_configuration(call: Call) -> Row:
 
 
 async def create_configuration(call: Call) -> Row:
-    """POST /{waba}/payment_configuration: one of a payment gateway is connected at a link, one of UPI at once."""
+    """POST /{waba}/payment_configuration: create one. For a payment gateway the answer has a link to connect it; UPI
+    is connected at once.
+    """
     rows, params = _configurations(call), call.params()
     name, provider = text_of(params, "configuration_name"), text_of(params, "provider_name").lower()
     if provider not in _GATEWAYS:
@@ -48,7 +50,7 @@ async def create_configuration(call: Call) -> Row:
 
 
 async def change_configuration(call: Call) -> Row:
-    """POST /{waba}/payment_configuration/{name}: the address that a checkout asks."""
+    """POST /{waba}/payment_configuration/{name}: set the URL that a checkout calls."""
     row = _configuration(call, _name_in(call))
     row.update(read_fields(call.params(), {"data_endpoint_url": "text"}, ()))
     row["updated_timestamp"] = int(time.time())
@@ -118,7 +120,7 @@ def _oauth_link() -> Row:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("GET", "payment_configurations", list_configurations)
     table.edge("GET", "payment_configuration/*", get_configuration)
     table.edge("POST", "payment_configuration", create_configuration)

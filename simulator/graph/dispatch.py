@@ -1,7 +1,7 @@
-"""Dispatch of the fake Graph API: every `/v25.0/…` call comes through `handle`, whatever its version.
+"""Dispatch of the simulated Graph API: `handle` receives every `/v25.0/…` call, of any version.
 
-It notes the request, plays faults, checks the token, finds the handler in one table and gives errors Meta's
-shape. Handlers are the other modules of this folder and get a `Call`; what they return is answered as JSON.
+It records the request, applies faults, checks the token, finds the handler in one table and puts errors into Meta's
+form. Handlers are in the other modules of this folder. They get a `Call`; their return value is answered as JSON.
 """
 
 import time
@@ -20,12 +20,12 @@ from simulator.world.state import MOST_BYTES_OF_ACCOUNT
 
 JSON_TYPE = "application/json; charset=UTF-8"
 CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
-"""Parameters that say who calls; they are no part of what is stored."""
+"""Parameters that identify the caller. They are not stored."""
 _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "fb_exchange_token"}
 
 
 class Call:
-    """One Graph call on its way to a handler."""
+    """One Graph call, as its handler gets it."""
 
     __slots__ = (
         "body", "edge", "form", "message_id", "node", "request", "sim", "table", "token", "usage", "version",
@@ -47,7 +47,7 @@ class Call:
         self.message_id: str | None = None
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; anything else is error 100."""
+        """The body as a JSON object. Raises error 100 for anything else."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -61,7 +61,7 @@ class Call:
         return value
 
     def params(self) -> dict[str, Any]:
-        """Parameters from the query, a form or a JSON body, which management calls accept alike."""
+        """Parameters from the query, a form or a JSON body; management calls accept all three."""
         values: dict[str, Any] = dict(self.request.query)
         kind = self.request.content_type
         if self.form is not None:
@@ -73,15 +73,15 @@ class Call:
         return values
 
     def expanded(self, edge: str, query: Mapping[str, str]) -> "Call":
-        """The call of one of the node's edges that stands in the place of a field."""
+        """A call of one of the node's edges, for an edge that was requested in `fields`."""
         request = self.request.clone(rel_url=self.request.rel_url.with_query(query))
         call = Call(self.sim, self.table, request, self.version, self.node, edge)
         call.token = self.token
         return call
 
     def account(self, waba_id: str | None = None) -> Account:
-        """The account in the path (or the one given), if the token may manage it; counts the call against its
-        hour.
+        """The account in the path (or the given one), if the token may manage it. Counts the call against the
+        account's hourly limit.
         """
         wanted = waba_id or self.node
         account = self.sim.state.accounts.get(wanted)
@@ -94,7 +94,7 @@ class Call:
         return account
 
     def source_account(self) -> Account:
-        """The account that `source_waba_id` names, to copy from."""
+        """The account in `source_waba_id`, from which to copy."""
         source = text_of(self.params(), "source_waba_id")
         if source not in self.sim.state.accounts or not self.token.opens(source):
             raise invalid_parameter("Param source_waba_id must be an account that the token opens")
@@ -127,8 +127,8 @@ _NOBODY = Token("", [])
 
 
 class Table:
-    """Which handler answers what: `edges` are `/{node}/{edge}`, `roots` are `/{name}` or `/{name}/*`, `nodes` are
-    kinds of `/{id}`.
+    """The table of handlers: `edges` are `/{node}/{edge}`, `roots` are `/{name}` or `/{name}/*`, `nodes` are kinds of
+    `/{id}`.
     """
 
     def __init__(self) -> None:
@@ -138,14 +138,14 @@ class Table:
         self.public: set[str] = {"access_token"}
         self.streaming: set[str] = {"media"}
         self.bounded: set[str] = {"marketing_messages", "media", "messages"}
-        """What these make has a bound of its own."""
+        """Roots whose objects have a limit of their own."""
 
     def edge(self, method: str, name: str, handler: Handler) -> None:
         """Register `/{node}/{name}`."""
         self.edges[method, name] = handler
 
     def root(self, method: str, name: str, handler: Handler) -> None:
-        """Register `/{name}`, or everything below it: `{name}/*`."""
+        """Register `/{name}`, or with `{name}/*` everything below it."""
         self.roots[method, name] = handler
 
     def node(self, method: str, is_kind: Callable[[Simulator, str], bool], handler: Handler) -> None:
@@ -153,9 +153,9 @@ class Table:
         self.nodes.append((method, is_kind, handler))
 
     def find(self, sim: Simulator, method: str, node: str, edge: str) -> Handler:
-        """The handler, or the upstream's answer to what does not exist."""
+        """The handler, or Meta's error for paths that do not exist."""
         if edge:
-            # What a collection has under a key is one handler's, whatever the key.
+            # The objects of a collection share one handler, regardless of their keys.
             handler = (
                 self.edges.get((method, edge))
                 or self.edges.get((method, f"{edge.partition('/')[0]}/*"))
@@ -261,7 +261,7 @@ class Graph:
         return None
 
     def _authenticate(self, call: Call) -> Token:
-        """The token of the call; upstream fact 1.0 for where it may stand, 1.8 for `appsecret_proof`."""
+        """The token of the call. Upstream fact 1.0 lists the places for it, 1.8 covers `appsecret_proof`."""
         header = call.request.headers.get("Authorization", "")
         scheme, _, value = header.partition(" ")
         query = call.request.query if call.request.query_string else {}
@@ -281,14 +281,14 @@ class Graph:
 
 
 def _require_room(call: Call) -> None:
-    """Refuse to make more for an account that is full, as a machine's memory has an end."""
+    """Refuse to create more objects in a full account, because the machine's memory is limited."""
     if any(call.sim.state.is_full(waba_id) for waba_id in call.token.waba_ids or ()):
         why = f"The sandbox keeps {MOST_BYTES_OF_ACCOUNT >> 20} MiB of an account: delete something."
         raise invalid_parameter(why)
 
 
 def find_token(sim: Simulator, value: str) -> Token:
-    """A working token; otherwise 190 with subcode 463 (expired) or 467 (unknown or withdrawn)."""
+    """A valid token. Otherwise raises 190 with subcode 463 (expired) or 467 (unknown or withdrawn)."""
     token = sim.state.tokens.get(value)
     if token is None:
         if value == f"{sim.config.app_id}|{sim.config.app_secret}":
@@ -316,13 +316,13 @@ def _answer(value: Any) -> web.StreamResponse:
 
 
 def require_app(call: Call) -> None:
-    """The path must name the app this simulator plays, and the token must be of it."""
+    """Require that the path names the simulated app, and that the token belongs to it."""
     if call.node != call.sim.config.app_id or call.token.app_id != call.sim.config.app_id:
         raise no_such_object(call.node, call.request.method)
 
 
 def text_of(params: Mapping[str, Any], name: str) -> str:
-    """A required text parameter; error 100 when it is missing."""
+    """A required text parameter. Raises error 100 when it is missing."""
     value = params.get(name)
     if value is None or value == "":
         raise invalid_parameter(f"The parameter {name} is required.")

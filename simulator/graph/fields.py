@@ -16,7 +16,7 @@ ARGUMENT = re.compile(r"\.(\w+)\(([^()]*)\)")
 
 
 def parse_fields(text: str) -> list[str]:
-    """`a,b{c,d}` → [`a`, `b`]: nested selections are accepted, the whole nested object is given."""
+    """Split `a,b{c,d}` into [`a`, `b`]. Nested selections are accepted, but the whole nested object is returned."""
     names, depth, name = [], 0, ""
     for character in text + ",":
         if character in "{(":
@@ -33,8 +33,8 @@ def parse_fields(text: str) -> list[str]:
 
 
 def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> dict[str, Any]:
-    """The fields asked for, `id` always; an unknown one is error 100. Values of None are left out, as
-    upstream does.
+    """The requested fields, always with `id`. An unknown field is error 100. Fields with the value None are left out,
+    as at Meta.
     """
     asked = call.request.query.get("fields")
     names = parse_fields(asked) if asked else list(default)
@@ -50,7 +50,7 @@ def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> 
 
 
 async def with_edges(call: Call, available: Mapping[str, Any]) -> dict[str, Any]:
-    """A node's fields, and the lists below it that are asked for like fields: `flows.limit(2){name}`."""
+    """A node's fields, and the lists below it that were requested like fields: `flows.limit(2){name}`."""
     asked, edges = call.request.query.get("fields", ""), {}
     for name in parse_fields(asked):
         handler = call.table.edges.get(("GET", name))
@@ -64,7 +64,7 @@ async def with_edges(call: Call, available: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _inner_fields(asked: str, name: str) -> str | None:
-    """What stands in the braces of an expanded field."""
+    """The text in the braces of an expanded field."""
     found = re.search(rf"(?<!\w){re.escape(name)}(?:\.\w+\([^()]*\))*\{{", asked)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def _inner_fields(asked: str, name: str) -> str | None:
 
 
 def narrowed(value: Any, asked: str, name: str) -> Any:
-    """An expanded field, `name{a,b}`: of each object in it the fields a and b."""
+    """An expanded field, `name{a,b}`: the fields a and b of each of its objects."""
     inner = _inner_fields(asked, name)
     if inner is None or not isinstance(value, dict):
         return value
@@ -90,8 +90,8 @@ def narrowed(value: Any, asked: str, name: str) -> Any:
 def page(
     call: Call, rows: Sequence[T], key: Callable[[T], str], render: Callable[[T], Any], *, size: int = 25
 ) -> dict[str, Any]:
-    """One page of rows: `limit`, `after` and `before` by cursors made of the row's key. A bad cursor is
-    131059.
+    """One page of rows: `limit`, and `after` and `before` with cursors built from the rows' keys. A bad cursor is
+    error 131059.
     """
     query = call.request.query
     try:
@@ -118,7 +118,7 @@ def page(
 
 
 def cursor(key: str) -> str:
-    """The opaque form of a row's key."""
+    """The opaque cursor for a row's key."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

@@ -1,4 +1,4 @@
-"""Flows of an account: made, listed, changed, published, deleted; their files."""
+"""Flows of an account: created, listed, changed, published, deleted; their files."""
 
 import re
 import time
@@ -75,7 +75,7 @@ async def get_flow(call: Call) -> dict[str, Any]:
     fields, asked = _fields(_flow(call)), call.request.query.get("fields", "")
     if metric := re.search(r"(?<!\w)metric((?:\.\w+\([^()]*\))+)", asked):
         arguments = dict(ARGUMENT.findall(metric[1]))
-        # Nobody fills in a flow here.
+        # No customer fills in a flow here.
         fields["metric"] = {
             "name": text_of(arguments, "name"),
             "granularity": text_of(arguments, "granularity").upper(),
@@ -95,7 +95,7 @@ async def update_flow(call: Call) -> dict[str, Any]:
 
 
 async def delete_flow(call: Call) -> dict[str, Any]:
-    """DELETE /{flow}: a draft alone."""
+    """DELETE /{flow}: delete a draft. Other flows cannot be deleted."""
     flow = _flow(call)
     if flow.status != "DRAFT":
         raise GraphError(100, "Flow can't be deleted: only drafts can.")
@@ -116,7 +116,7 @@ async def deprecate_flow(call: Call) -> dict[str, Any]:
 
 
 async def migrate_flows(call: Call) -> dict[str, Any]:
-    """POST /{waba}/migrate_flows: drafts of another account's flows, by name."""
+    """POST /{waba}/migrate_flows: copy drafts of another account's flows, by name."""
     account, params = call.account(), call.params()
     source = call.source_account()
     own = {flow.name: flow for flow in call.sim.state.flows.values() if flow.waba_id == source.waba_id}
@@ -163,7 +163,7 @@ def _flow(call: Call) -> Flow:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "flows", create_flow)
     table.edge("GET", "flows", list_flows)
     table.edge("POST", "migrate_flows", migrate_flows)

@@ -1,7 +1,7 @@
-"""Groups of a number: made, read, changed, deleted; their invite links, participants and requests to join.
+"""Groups of a number: created, read, changed, deleted; their invite links, participants and requests to join.
 
-What a command begins is told by notifications (upstream fact 3.11), as the upstream does: the answer holds a request id
-alone. Nobody joins by itself: a group's participants are those that a test puts there.
+As at Meta, the answer to a command has only a request id; its result comes in a notification (upstream fact 3.11).
+Nobody joins on their own: tests put the participants into a group.
 """
 
 import base64
@@ -25,7 +25,7 @@ def _groups(sim: Simulator, phone_number_id: str) -> dict[str, Row]:
 
 
 def owner_of(sim: Simulator, group_id: str) -> Number | None:
-    """The number that a group belongs to."""
+    """The number to which a group belongs."""
     for number in sim.state.numbers.values():
         if group_id in sim.state.objects.get(f"{number.id}/groups", {}):
             return number
@@ -56,7 +56,7 @@ def _named(params: dict[str, Any]) -> Row:
 
 
 async def create_group(call: Call) -> Row:
-    """POST /{number}/groups: the group itself comes in a notification."""
+    """POST /{number}/groups: create a group, which a notification then describes."""
     number, params = call.sending_number(), call.params()
     text_of(params, "subject")
     digits = f"capi_group:{number.digits}:{secrets.randbelow(10**18):018d}"
@@ -95,7 +95,7 @@ async def list_groups(call: Call) -> Row:
 
 
 async def get_group(call: Call) -> Row:
-    """GET /{group}: its id alone, unless fields are asked for."""
+    """GET /{group}: only its id, unless fields are requested."""
     _, group = _group(call)
     if not call.params().get("fields"):
         return {"messaging_product": "whatsapp", "id": group["id"]}
@@ -130,7 +130,7 @@ async def delete_group(call: Call) -> Row:
 
 
 async def invite_link(call: Call) -> Row:
-    """GET, POST (a new one) and DELETE /{group}/invite_link."""
+    """GET, POST (create a new one) and DELETE /{group}/invite_link."""
     _, group = _group(call)
     if call.request.method != "GET":
         group["invite_link"] = _link()
@@ -190,7 +190,7 @@ def _link() -> str:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "groups", create_group)
     table.edge("GET", "groups", list_groups)
     for method, handler in (("GET", get_group), ("POST", update_group), ("DELETE", delete_group)):

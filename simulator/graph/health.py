@@ -1,4 +1,4 @@
-"""`health_status` of numbers and accounts: each entity that a message passes, with what limits or blocks it."""
+"""`health_status` of numbers and accounts: the entities that a message passes, each with its limits and blocks."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +22,7 @@ _BLOCKS = {
 
 
 def of_number(call: Call, number: Number) -> dict[str, Any]:
-    """The health of a number: its own, and that of everything above it."""
+    """The health of a number, with that of its account, its business and the app."""
     account = call.sim.state.accounts[number.waba_id]
     own = "AVAILABLE"
     if not number.registered:

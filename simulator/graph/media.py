@@ -1,6 +1,4 @@
-"""Media: upload, info, bytes behind a five-minute URL on the simulator's own host, delete (upstream fact
-1.2).
-"""
+"""Media: upload, info, download from a five-minute URL on the simulator's own host, delete (upstream fact 1.2)."""
 
 import time
 from typing import Any
@@ -31,7 +29,7 @@ _EXECUTABLE_NAMES = (".exe", ".dll", ".bat", ".com", ".msi", ".scr")
 
 
 def limit_of(mime_type: str) -> int:
-    """The largest size of a type in bytes; error 100 for a type that is not supported."""
+    """The largest size of a type in bytes. Raises error 100 for an unsupported type."""
     base = mime_type.partition(";")[0].strip().lower()
     limit = LIMITS.get(base)
     if limit is not None:
@@ -45,7 +43,7 @@ def limit_of(mime_type: str) -> int:
 
 
 async def upload(call: Call) -> dict[str, str]:
-    """POST /{number}/media: a multipart form with messaging_product, type, file; read as it arrives."""
+    """POST /{number}/media: a multipart form with messaging_product, type and file, read as it arrives."""
     number = call.sending_number()
     if call.request.content_type != "multipart/form-data":
         raise invalid_parameter("The parameter file is required.")
@@ -90,7 +88,7 @@ async def _content(part: BodyPartReader, limit: int) -> bytes:
 
 
 async def get_media(call: Call) -> dict[str, Any]:
-    """GET /{media}: a URL that works for five minutes; `sha256` is hex here, base64 in notifications."""
+    """GET /{media}: a URL that works for five minutes. `sha256` is hex here, base64 in notifications."""
     media = _media(call)
     return {
         "messaging_product": "whatsapp",
@@ -119,7 +117,9 @@ def _media(call: Call) -> Media:
 
 
 async def download(request: web.Request) -> web.StreamResponse:
-    """GET /whatsapp_business/attachments/: the bytes; needs the URL's signature, its time and the token."""
+    """GET /whatsapp_business/attachments/: the bytes. Requires the URL's signature, a URL that has not expired, and
+    the token.
+    """
     sim = request.app[SIMULATOR]
     query = request.query
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -142,7 +142,7 @@ async def download(request: web.Request) -> web.StreamResponse:
 
 
 async def send_bytes(request: web.Request, media: Media) -> web.StreamResponse:
-    """Stream a file, or the range of it that is asked for, with its type, length and name."""
+    """Stream a file or the requested range, with its type, length and name."""
     try:
         asked = request.http_range
     except ValueError:
@@ -165,12 +165,12 @@ async def send_bytes(request: web.Request, media: Media) -> web.StreamResponse:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "media", upload)
     table.node("GET", lambda sim, node: node in sim.state.media, get_media)
     table.node("DELETE", lambda sim, node: node in sim.state.media, delete_media)
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the file host into the application."""
+    """Register the file host in the application."""
     app.router.add_get("/whatsapp_business/attachments/", download)

@@ -1,4 +1,4 @@
-"""Checks of the files that a message names: known to the number before the send, of the right type after it
+"""Checks of the files in a message. Before the send the number must have the file; after it the type must fit
 (upstream fact 1.2).
 """
 
@@ -15,11 +15,11 @@ TYPES: dict[str, tuple[str, ...]] = {
     "audio": ("audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg"),
     "video": ("video/mp4", "video/3gpp"),
 }
-"""MIME types that a kind of message takes; a document takes any."""
+"""MIME types by kind of message. A document may have any type."""
 
 
 def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None:
-    """Refuse a message whose media id the number does not have: unknown, deleted, expired, or another number's."""
+    """Reject a message whose media id the number does not have: unknown, deleted, expired, or another number's."""
     for path, _, media_id in _media_ids(body):
         media = call.sim.state.media.get(media_id)
         if media is None or media.phone_number_id != number.id:
@@ -29,7 +29,7 @@ def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None
 
 
 def media_problem(call: Call, body: Mapping[str, Any]) -> str | None:
-    """Why the upstream cannot send a file of an accepted message: the message fails with 131053."""
+    """Why Meta cannot send the file of an accepted message, which then fails with 131053."""
     for _, kind, media_id in _media_ids(body):
         media = call.sim.state.media.get(media_id)
         base = media.mime_type.partition(";")[0].strip().lower() if media else ""
@@ -39,7 +39,9 @@ def media_problem(call: Call, body: Mapping[str, Any]) -> str | None:
 
 
 def _media_ids(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The path, kind and id of each file that a message names by id: its own, in a header, in template parameters."""
+    """The path, kind and id of each file that a message refers to by id: its own, in a header, in template
+    parameters.
+    """
     kind = body.get("type")
     content = body.get(kind) if isinstance(kind, str) else None
     if not isinstance(content, Mapping):

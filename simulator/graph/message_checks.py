@@ -1,6 +1,6 @@
 """Checks of message bodies, one function per `type` (upstream facts 1.1.1 and 1.1.2).
 
-`messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong shape, 131008 missing,
+`messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong form, 131008 missing member,
 131009 bad value. Templates are checked against the stored template in `message_templates/checks.py`.
 """
 
@@ -25,21 +25,21 @@ _INTERACTIVE_NEEDS = {
     "voice_call": "voice_call",
 }
 _LONGEST_CALL_BUTTON = 43_200
-"""Minutes that a call button may stay on: 30 days."""
+"""Most minutes that a call button may be shown: 30 days."""
 
 
 def missing(path: str) -> GraphError:
-    """A required member is absent."""
+    """A required member is missing."""
     return GraphError(131008, f"The parameter {path} is required.")
 
 
 def bad(path: str, why: str) -> GraphError:
-    """A member has a value that the upstream does not take."""
+    """A member has a value that Meta does not accept."""
     return GraphError(131009, f"Parameter {path} {why}")
 
 
 def check(body: Body) -> None:
-    """Check everything about a send that can be known from its body alone."""
+    """Check everything about a send that its body alone decides."""
     kind = body.get("type", "text")
     checker = CHECKS.get(kind) if isinstance(kind, str) else None
     if checker is None:
@@ -257,7 +257,7 @@ def _check_named_action(kind: str, action: Body) -> None:
 
 
 def _check_call_button(parameters: Any) -> None:
-    """The parameters of a call button, each of which may be missing."""
+    """The parameters of a call button; each is optional."""
     if parameters is None:
         return
     if not isinstance(parameters, dict):

@@ -1,4 +1,4 @@
-"""The history of what a number sent: each message, and each status of it (OAPI, "Message History")."""
+"""The history of a number's sent messages, with the statuses of each (OAPI, "Message History")."""
 
 import hashlib
 from typing import Any
@@ -13,7 +13,7 @@ _STEPS = ("sent", "delivered", "read")
 
 
 async def list_history(call: Call) -> Row:
-    """GET /{number}/message_history: newest first, or that of one message."""
+    """GET /{number}/message_history: newest first, or only one message."""
     number, wanted = call.number(), call.params().get("message_id")
     sent = [
         message
@@ -38,7 +38,7 @@ def _entry(call: Call, message: Message) -> Row:
 
 
 def _events(call: Call, message: Message) -> list[dict[str, Any]]:
-    """What is known of a message: the step that it is at and those before."""
+    """The statuses of a message: the present one and those before it."""
     steps = _STEPS[: _STEPS.index(message.status) + 1] if message.status in _STEPS else (message.status,)
     return [
         {
@@ -56,6 +56,6 @@ def _numeric(text: str) -> str:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("GET", "message_history", list_history)
     table.edge("GET", "events", list_events)

@@ -1,7 +1,7 @@
-"""`POST /{number}/messages`: the hot path of the fake upstream, and its relatives (upstream fact 1.1).
+"""`POST /{number}/messages`: the hot path of the simulated Graph API, with related calls (upstream fact 1.1).
 
-The order of checks is upstream's (1.1.6). What passes is answered with a wamid at once; its statuses follow
-from `statuses.py`. Nothing here waits for anything, so a send costs little more than its HTTP request.
+The checks are in Meta's order (1.1.6). A message that passes is answered with a wamid at once; `statuses.py` sends
+its statuses later. Nothing here waits, so a send costs little more than its HTTP request.
 """
 
 import re
@@ -29,7 +29,7 @@ _OBJECTS = {
     "interactive.action": frozenset({"buttons", "cards", "parameters", "sections"}),
     "template": frozenset({"components", "language"}),
 }
-"""Members of a message that may come as the JSON of what they hold, by the path to them."""
+"""Members of a message that may be given as JSON text, by their path."""
 _NOT_DIGITS = str.maketrans("", "", "+-() .")
 
 
@@ -101,7 +101,7 @@ async def send(call: Call) -> bytes:
 
 
 async def send_marketing(call: Call) -> bytes:
-    """POST /{number}/marketing_messages: the same, for marketing templates only."""
+    """POST /{number}/marketing_messages: like `messages`, but only for marketing templates."""
     number = call.sending_number()
     body = call.json()
     if body.get("type") != "template":
@@ -113,11 +113,11 @@ async def send_marketing(call: Call) -> bytes:
 
 
 def _body(call: Call) -> dict[str, Any]:
-    """The message, however it was written."""
+    """The message, with members given as JSON text parsed."""
     if call.body.lstrip()[:1] == b"{":
         body = call.json()
         if b'"{' not in call.body and b'"[' not in call.body:
-            # Nearly every message: no member is the JSON of what it holds.
+            # Nearly all messages: no member is given as JSON text.
             return body
     else:
         body = {
@@ -128,7 +128,7 @@ def _body(call: Call) -> dict[str, Any]:
 
 
 def _dropped(call: Call, number: Number, body: dict[str, Any]) -> bytes:
-    """A business-scoped user id in `to` is accepted, and the message goes nowhere without a word."""
+    """As at Meta, a business-scoped user id in `to` is accepted, but the message is silently dropped."""
     to = str(body["to"])
     message = Message(
         id=message_id("0", inbound=False),
@@ -148,7 +148,9 @@ def _dropped(call: Call, number: Number, body: dict[str, Any]) -> bytes:
 
 
 def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
-    """Mark an inbound message and those before it as read, perhaps show typing (upstream fact 1.1.4)."""
+    """Mark an inbound message and those before it as read, and show the typing indicator if asked (upstream fact
+    1.1.4).
+    """
     if body["status"] != "read":
         raise bad("status", "must be read")
     wanted = body.get("message_id")
@@ -174,7 +176,7 @@ def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
 
 
 def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
-    """The customer a message goes to, the `contacts` entry of the answer, and whether it is a group."""
+    """The recipient of a message, the `contacts` entry of the answer, and whether the recipient is a group."""
     to = body.get("to")
     if isinstance(to, int) and not isinstance(to, bool):
         to = str(to)
@@ -192,7 +194,7 @@ def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, d
         return to, {"input": to, "wa_id": to}, True
     digits = to.translate(_NOT_DIGITS)
     if not digits.isdigit() or not digits.isascii() or digits.startswith("0") or not 5 <= len(digits) <= 15:
-        # A national number's leading 0 is no part of an international one.
+        # International numbers omit the leading 0 of a national one.
         raise GraphError(131009, "Recipient phone number is not valid.")
     if len(digits) <= 10 and not to.startswith("+"):
         digits = number.digits[: len(number.digits) - 10] + digits
@@ -233,6 +235,6 @@ def _window_failure(call: Call, message: Message) -> int | None:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "messages", send)
     table.edge("POST", "marketing_messages", send_marketing)

@@ -33,7 +33,7 @@ _CHANGES = {
     "webhook_configuration": "object",
     "whatsapp_business_api_data": "object",
 }
-"""What can be changed of a number at its own path. `connection_status` is taken and changes nothing here."""
+"""Members that can be changed at the number's own path. `connection_status` is accepted without effect."""
 _ALLOWED = {
     "connection_status": (
         "CONNECTED", "DISCONNECTED", "PENDING", "FLAGGED", "RESTRICTED", "RATE_LIMITED",
@@ -101,8 +101,8 @@ async def get_number(call: Call) -> dict[str, Any]:
 
 
 async def update_number(call: Call) -> dict[str, Any]:
-    """POST /{number}: the two-step PIN, the number's own callback, a name that waits for its review, a user name, and
-    what Meta's OpenAPI names besides (v23.0, 2025-11), alone or together.
+    """POST /{number}: set the two-step PIN, the number's own callback, a name (which awaits review), a user name, or
+    other members from Meta's OpenAPI (v23.0, 2025-11). Alone or together.
     """
     number = call.number()
     given = read_fields(call.params(), _CHANGES, ())
@@ -162,7 +162,7 @@ def _spend_registration(call: Call, number: Number) -> None:
 
 
 async def register_number(call: Call) -> dict[str, Any]:
-    """POST /{number}/register: make the number able to send; its PIN must fit when it has one."""
+    """POST /{number}/register: enable the number to send. The PIN must match if the number has one."""
     number = call.number()
     params = call.params()
     if params.get("messaging_product") != "whatsapp":
@@ -204,7 +204,7 @@ async def deregister_number(call: Call) -> dict[str, Any]:
 
 
 async def request_code(call: Call) -> dict[str, Any]:
-    """POST /{number}/request_code: the code shows in `GET /sim/accounts/{waba}` in the place of an SMS."""
+    """POST /{number}/request_code: create a code. It is shown in `GET /sim/accounts/{waba}` instead of an SMS."""
     number = call.number()
     params = call.params()
     if text_of(params, "code_method") not in {"SMS", "VOICE"}:
@@ -238,7 +238,7 @@ async def verify_code(call: Call) -> dict[str, Any]:
 
 
 async def sync_app_data(call: Call) -> dict[str, Any]:
-    """POST /{number}/smb_app_data: a coexistence number's contacts or history, once each (upstream fact
+    """POST /{number}/smb_app_data: request a coexistence number's contacts or history, once each (upstream fact
     1.10).
     """
     number = call.number()
@@ -253,7 +253,7 @@ async def sync_app_data(call: Call) -> dict[str, Any]:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.node("GET", lambda sim, node: node in sim.state.numbers, get_number)
     table.node("POST", lambda sim, node: node in sim.state.numbers, update_number)
     for name, handler in (

@@ -10,7 +10,7 @@ from simulator.errors import GraphError, invalid_parameter
 from simulator.graph.dispatch import Call, Table, find_token, require_app, text_of
 from simulator.world.records import Token
 
-# What an app can subscribe to (upstream fact 3.14); other names are refused with error 100.
+# The fields to which an app can subscribe (upstream fact 3.14). Other names are error 100.
 FIELDS = frozenset(
     [
         "messages",
@@ -92,7 +92,7 @@ def _granted(token: Token) -> dict[str, Any]:
 
 
 async def debug_token(call: Call) -> dict[str, Any]:
-    """GET /debug_token: what a token is and may; an unknown one is 200 with `is_valid: false`."""
+    """GET /debug_token: describe a token. An unknown one is 200 with `is_valid: false`."""
     if call.token.kind != "APP" and call.token.app_id != call.sim.config.app_id:
         raise invalid_parameter(
             "You must provide an app access token, or a user access token that is an owner or developer of the app"
@@ -159,9 +159,7 @@ async def get_subscriptions(call: Call) -> dict[str, Any]:
 
 
 async def set_subscriptions(call: Call) -> dict[str, Any]:
-    """POST /{app}/subscriptions: the app's callback and fields; the callback is asked for the challenge
-    first.
-    """
+    """POST /{app}/subscriptions: set the app's callback and fields, after asking the callback for the challenge."""
     require_app(call)
     params = call.params()
     if text_of(params, "object") != "whatsapp_business_account":
@@ -187,7 +185,7 @@ async def set_subscriptions(call: Call) -> dict[str, Any]:
 
 
 async def delete_subscriptions(call: Call) -> dict[str, Any]:
-    """DELETE /{app}/subscriptions: back to the callback the simulator was started with."""
+    """DELETE /{app}/subscriptions: return to the callback with which the simulator was started."""
     require_app(call)
     call.sim.state.app_subscription = None
     call.sim.state.changed()
@@ -195,7 +193,7 @@ async def delete_subscriptions(call: Call) -> dict[str, Any]:
 
 
 async def verify_callback(call: Call, url: str, verify_token: str) -> None:
-    """Ask a callback for the challenge (upstream fact 3.1); raises error 2200 when it fails."""
+    """Ask a callback for the challenge (upstream fact 3.1). Raises error 2200 when it fails."""
     reason = await call.sim.notifier.verify_callback(url, verify_token)
     if reason:
         raise GraphError(
@@ -204,7 +202,7 @@ async def verify_callback(call: Call, url: str, verify_token: str) -> None:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     for method in ("GET", "POST"):
         table.edge(method, "access_token", access_token)
     table.root("GET", "debug_token", debug_token)

@@ -88,7 +88,7 @@ async def set_profile(call: Call) -> dict[str, Any]:
 
 
 async def settings(call: Call) -> dict[str, Any]:
-    """GET and POST /{number}/settings: calling, identity and storage settings, kept as they are sent."""
+    """GET and POST /{number}/settings: calling, identity and storage settings, stored as sent."""
     number = call.number()
     if call.request.method == "GET":
         return number.settings
@@ -99,7 +99,7 @@ async def settings(call: Call) -> dict[str, Any]:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("GET", "whatsapp_business_profile", get_profile)
     table.edge("POST", "whatsapp_business_profile", set_profile)
     table.edge("GET", "settings", settings)

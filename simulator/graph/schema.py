@@ -1,8 +1,8 @@
-"""The declared part of Meta's schema: edges that keep what they are sent, their fields, types and coercions.
+"""The declared part of Meta's schema: edges that store what they are sent, with their fields, types and coercions.
 
-A `Document` is one object of a node, a `Collection` a list of objects below it. What has a behaviour of its own
-(sending, registering, groups, calls) is in a module of its own. Shapes are those of Meta's OpenAPI (v23.0, 2025-11) and
-its pages of 2026.
+A `Document` is one object of a node, a `Collection` a list of objects below it. Edges with further behaviour
+(sending, registering, groups, calls) have their own modules. The forms are those of Meta's OpenAPI (v23.0, 2025-11)
+and its pages of 2026.
 """
 
 import secrets
@@ -23,11 +23,11 @@ Row = dict[str, Any]
 SIGNUP_TEXTS = dict.fromkeys(
     ("signup_message", "confirmation_message", "website_url", "promo_code", "display_name"), "text"
 )
-"""What can be changed of a sign-up link."""
+"""Members of a sign-up link that can be changed."""
 
 
 def coerced(kind: str, name: str, value: Any) -> Any:
-    """A parameter as its type, the way the upstream reads it: numbers and flags in texts, objects in JSON texts."""
+    """Convert a parameter to its type as Meta does: numbers and flags may be texts, objects may be JSON texts."""
     if isinstance(value, str) and kind in {"object", "list", "texts"}:
         try:
             value = orjson.loads(value)
@@ -49,7 +49,7 @@ def coerced(kind: str, name: str, value: Any) -> Any:
 
 
 def read_fields(params: Mapping[str, Any], fields: Mapping[str, str], required: tuple[str, ...]) -> Row:
-    """The known parameters of a call as their types; error 100 for one that is missing. Unknown ones are ignored."""
+    """The known parameters of a call, converted to their types. A missing one is error 100. Others are ignored."""
     for name in required:
         if params.get(name) in (None, ""):
             raise invalid_parameter(f"The parameter {name} is required.")
@@ -66,7 +66,7 @@ class Document:
     required: tuple[str, ...] = ()
     initial: Mapping[str, Any] = field(default_factory=dict)
     is_listed: bool = True
-    """Whether GET answers it as the only row of a list."""
+    """Whether GET returns the object as the only row of a list."""
     answer: Mapping[str, Any] = field(default_factory=lambda: {"success": True})
     can_delete: bool = False
     has_id: bool = False
@@ -96,7 +96,7 @@ class Document:
         return {"success": True}
 
     def register(self, table: Table) -> None:
-        """Put its routes into the table."""
+        """Register its routes in the table."""
         table.edge("GET", self.edge, self.get)
         table.edge("POST", self.edge, self.post)
         if self.can_delete:
@@ -105,7 +105,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Objects below a number or account, each under a key that its maker gives it."""
+    """Objects below a number or account. The caller chooses the key of each."""
 
     node: str
     edge: str
@@ -115,24 +115,24 @@ class Collection:
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
     answer_to_change: Callable[[Row], Row] | None = None
-    """The same as to what makes one, unless said otherwise."""
+    """The members that can be changed; by default those for creation."""
     is_flat: bool = False
-    """Whether its objects are addressed elsewhere than below the node."""
+    """Whether its objects have paths elsewhere than below the node."""
     are_nodes: bool = False
-    """Whether its objects are addressed by their ids alone."""
+    """Whether the path of an object is its id alone."""
 
     def rows(self, call: Call) -> dict[str, Row]:
-        """Those of the node in the path."""
+        """The objects of the node in the path."""
         return call.sim.state.objects.setdefault(f"{owner_of(call, self.node)}/{self.edge}", {})
 
     async def list(self, call: Call) -> Row:
-        """GET /{node}/{edge}: all, or the one that the parameter of its key names."""
+        """GET /{node}/{edge}: all objects, or the one whose key is given as a parameter."""
         wanted = call.params().get(self.key)
         rows = [row for row in self.rows(call).values() if wanted is None or row[self.key] == wanted]
         return page(call, rows, lambda row: str(row[self.key]), lambda row: chosen(call, row))
 
     async def create(self, call: Call) -> Row:
-        """POST /{node}/{edge}: make one, or change the one that the parameter of its key names."""
+        """POST /{node}/{edge}: create an object, or change the one whose key is given as a parameter."""
         rows, params = self.rows(call), call.params()
         given = read_fields(params, self.fields, self.required)
         former = rows.get(str(params.get(self.key, "")))
@@ -167,7 +167,7 @@ class Collection:
         return {"success": True}
 
     def _owner_of(self, sim: Simulator, node: str) -> str | None:
-        """The account of one of its objects."""
+        """The account to which an object belongs."""
         objects = sim.state.objects
         return next(
             (each for each in sim.state.accounts if node in objects.get(f"{each}/{self.edge}", {})), None
@@ -181,7 +181,7 @@ class Collection:
         return row
 
     def register(self, table: Table) -> None:
-        """Put its routes into the table."""
+        """Register its routes in the table."""
         table.edge("GET", self.edge, self.list)
         table.edge("POST", self.edge, self.create)
         if self.are_nodes:
@@ -195,12 +195,12 @@ class Collection:
 
 
 def owner_of(call: Call, kind: str) -> str:
-    """The id in the path, if the token opens it and it is of that kind."""
+    """The id in the path, if the token has access to it and it is of the right kind."""
     return call.number().id if kind == "number" else call.account().waba_id
 
 
 def chosen(call: Call, row: Row) -> Row:
-    """The fields of a row that are asked for, and its id; all of them without `fields`."""
+    """The requested fields of a row, with its id; all fields without `fields`."""
     asked = parse_fields(str(call.params().get("fields") or ""))
     return {name: value for name, value in row.items() if not asked or name in {*asked, "id"}}
 
@@ -358,7 +358,7 @@ COLLECTIONS = (
 
 
 async def block_users(call: Call) -> Row:
-    """GET, POST and DELETE /{number}/block_users: a list that is changed by several at once."""
+    """GET, POST and DELETE /{number}/block_users: a list that one call can change in several places."""
     number = call.number()
     rows = call.sim.state.objects.setdefault(f"{number.id}/block_users", {})
     if call.request.method == "GET":
@@ -381,7 +381,7 @@ async def block_users(call: Call) -> Row:
 
 
 async def signup(call: Call) -> Row:
-    """GET and POST /signups/{id}: a link at which customers sign up for messages, by its id alone."""
+    """GET and POST /signups/{id}: a link at which customers sign up for messages. Its path is its id alone."""
     found = _owner_of_signup(call)
     if found is None:
         raise no_such_object(call.edge, call.request.method)
@@ -405,7 +405,7 @@ def _owner_of_signup(call: Call) -> str | None:
 
 
 async def forget_contact(call: Call) -> Row:
-    """DELETE /{number}/contact_book: the portfolio no longer knows the phone number behind a user id."""
+    """DELETE /{number}/contact_book: remove the phone number behind a user id from the portfolio."""
     number, user_id = call.number(), text_of(call.params(), "bsuid")
     if ".ENT." in user_id:
         raise invalid_parameter("Param bsuid must not be a parent business-scoped user ID")
@@ -424,24 +424,24 @@ async def username_suggestions(call: Call) -> Row:
 
 
 async def cancel_username(call: Call) -> Row:
-    """DELETE /{number}/requested_username: a name is reviewed at once here, so none waits."""
+    """DELETE /{number}/requested_username: without effect, because names are reviewed at once."""
     call.number()
     return {"success": False}
 
 
 async def data_set(call: Call) -> Row:
-    """GET and POST /{waba}/dataset: the account's one data set of conversions."""
+    """GET and POST /{waba}/dataset: the account's only data set of conversions."""
     return {"id": f"4{call.account().waba_id[1:]}"}
 
 
 async def nothing(call: Call) -> Row:
-    """GET /{waba}/{edge} of what nobody has in the fake business manager."""
+    """GET /{waba}/{edge}: empty lists for objects that the simulated business manager does not have."""
     call.account()
     return {"data": []}
 
 
 async def of_partners(call: Call) -> Row:
-    """A call of solution partners, which no business token may make."""
+    """A call for solution partners, which no business token may make."""
     call.account()
     raise GraphError(10, message="(#10) Application does not have permission for this action")
 
@@ -457,7 +457,7 @@ OF_PARTNERS = (
 
 
 def with_objects(value: Any, places: Mapping[str, frozenset[str]], path: str = "") -> Any:
-    """A body in which named members may be the JSON of what they hold. `places` names them by the path to them."""
+    """A body whose members in `places` (paths) may be given as JSON text."""
     names = places.get(path)
     if names is None or not isinstance(value, dict):
         return value
@@ -471,7 +471,7 @@ def with_objects(value: Any, places: Mapping[str, frozenset[str]], path: str = "
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     for declared in (*DOCUMENTS, *COLLECTIONS):
         declared.register(table)
     for method in ("GET", "POST", "DELETE"):

@@ -54,7 +54,7 @@ def template_fields(template: Template) -> dict[str, Any]:
 
 
 _MOST_TEMPLATES = 250
-"""Of a business that is not verified."""
+"""The limit of a business that is not verified."""
 
 
 async def list_templates(call: Call) -> dict[str, Any]:
@@ -129,7 +129,7 @@ async def create_template(call: Call) -> dict[str, Any]:
         components = _from_library(str(library_name), body)
     else:
         if "promo" in name and category == "UTILITY":
-            # The upstream moves what it takes for marketing, and says so in the answer.
+            # As at Meta, a template that looks like marketing gets that category, and the answer says so.
             category = "MARKETING"
         components = _list_in(body, "components")
     template = Template(
@@ -152,7 +152,7 @@ async def create_template(call: Call) -> dict[str, Any]:
 
 
 async def upsert_templates(call: Call) -> dict[str, Any]:
-    """POST /{waba}/upsert_message_templates: an authentication template in several languages at once."""
+    """POST /{waba}/upsert_message_templates: create or change an authentication template in several languages."""
     account, body = call.account(), call.params()
     name, category = text_of(body, "name"), check_category(text_of(body, "category"))
     if category != "AUTHENTICATION":
@@ -174,7 +174,7 @@ async def upsert_templates(call: Call) -> dict[str, Any]:
 
 
 async def preview_templates(call: Call) -> dict[str, Any]:
-    """GET /{waba}/message_template_previews: what an authentication template says, in each language asked for."""
+    """GET /{waba}/message_template_previews: the text of an authentication template in each requested language."""
     call.account()
     params = call.params()
     if text_of(params, "category").upper() != "AUTHENTICATION":
@@ -192,7 +192,7 @@ async def preview_templates(call: Call) -> dict[str, Any]:
 
 
 async def migrate_templates(call: Call) -> dict[str, Any]:
-    """POST /{waba}/migrate_message_templates: copies of another account's approved templates."""
+    """POST /{waba}/migrate_message_templates: copy another account's approved templates."""
     account, params = call.account(), call.params()
     source = call.source_account()
     asked = coerced("texts", "template_ids", params["template_ids"]) if "template_ids" in params else None
@@ -263,7 +263,7 @@ def _from_library(name: str, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def edit_template(call: Call) -> dict[str, Any]:
-    """POST /{template}: new components, category or validity; back to review."""
+    """POST /{template}: change components, category or validity, which starts a new review."""
     template = template_of(call)
     body = call.params()
     if template.status not in {"APPROVED", "REJECTED", "PAUSED"}:
@@ -341,7 +341,7 @@ async def list_library(call: Call) -> dict[str, Any]:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("GET", "message_templates", list_templates)
     table.edge("POST", "message_templates", create_template)
     table.edge("DELETE", "message_templates", delete_templates)

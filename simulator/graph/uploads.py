@@ -1,5 +1,5 @@
-"""Resumable uploads: a session at the app, then the bytes, then a handle for template samples and profile
-pictures (1.4).
+"""Resumable uploads: a session at the app, then the bytes, then a handle for template samples and profile pictures
+(upstream fact 1.4).
 """
 
 import secrets
@@ -18,7 +18,7 @@ _LARGEST = 100 * 1024 * 1024
 
 
 async def create_upload(call: Call) -> dict[str, str]:
-    """POST /{app}/uploads?file_name=&file_length=&file_type=: a session id."""
+    """POST /{app}/uploads?file_name=&file_length=&file_type=: create a session, answer its id."""
     require_app(call)
     params = call.params()
     length, kind = text_of(params, "file_length"), text_of(params, "file_type")
@@ -39,7 +39,7 @@ async def create_upload(call: Call) -> dict[str, str]:
 
 
 async def continue_upload(call: Call) -> dict[str, str]:
-    """POST /upload:…: bytes from `file_offset` on; the handle once all have come."""
+    """POST /upload:…: receive bytes from `file_offset` on. Answers the handle when all have arrived."""
     upload = _upload(call)
     offset = call.request.headers.get("file_offset", "")
     if not offset.isdigit() or int(offset) != len(upload.data):
@@ -59,7 +59,7 @@ async def continue_upload(call: Call) -> dict[str, str]:
 
 
 async def get_upload(call: Call) -> dict[str, Any]:
-    """GET /upload:…: how many bytes have come."""
+    """GET /upload:…: the number of bytes received."""
     upload = _upload(call)
     return {"id": f"upload:{upload.key}?sig={upload.signature}", "file_offset": len(upload.data)}
 
@@ -72,7 +72,7 @@ def _upload(call: Call) -> Upload:
 
 
 async def show(request: web.Request) -> web.Response:
-    """GET /sim/uploads/{key}: the bytes, as a profile picture's address."""
+    """GET /sim/uploads/{key}: the bytes of a profile picture, at the picture's URL."""
     upload = request.app[SIMULATOR].state.uploads.get(request.match_info["key"])
     if upload is None:
         return web.Response(status=404, text="Not Found")
@@ -80,12 +80,12 @@ async def show(request: web.Request) -> web.Response:
 
 
 def register(table: Table) -> None:
-    """Put these routes into the table."""
+    """Register these routes in the table."""
     table.edge("POST", "uploads", create_upload)
     table.node("POST", lambda _, node: node.startswith("upload:"), continue_upload)
     table.node("GET", lambda _, node: node.startswith("upload:"), get_upload)
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the picture host into the application."""
+    """Register the picture host in the application."""
     app.router.add_get("/sim/uploads/{key}", show)

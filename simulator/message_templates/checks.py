@@ -1,7 +1,6 @@
 """Checks of a template send against the stored template, and the text that the customer reads (upstream fact 1.1.3).
 
-Order and codes as upstream: unknown 132001, paused 132015, disabled 132016, wrong count 132000, wrong kind
-132012.
+The order and codes are Meta's: unknown 132001, paused 132015, disabled 132016, wrong count 132000, wrong kind 132012.
 """
 
 import re
@@ -23,7 +22,7 @@ def variables(text: str) -> list[str]:
 
 
 def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Template:
-    """The template that a send names, if it may be sent."""
+    """The template that a send names. Raises an error if it may not be sent."""
     name, language = source["name"], source["language"]["code"]
     template = state.template_index.get((waba_id, name, language))
     if template is None or template.status in {
@@ -42,9 +41,9 @@ def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Temp
 
 
 def check_parameters(template: Template, components: Sequence[Any]) -> dict[str, Any]:
-    """Compare the send's components with the template's; what the customer then reads.
+    """Compare the send's components with those of the template. Returns what the customer reads.
 
-    That is {header?: a parameter, body, footer?, buttons: [{type, text, url?, payload?, code?}]}.
+    The result is {header?: a parameter, body, footer?, buttons: [{type, text, url?, payload?, code?}]}.
     """
     given = _by_kind(components)
     rendered: dict[str, Any] = {"body": "", "buttons": []}

@@ -1,4 +1,4 @@
-"""The upstream's library of ready-made templates: a dozen entries with the members of upstream fact 1.3."""
+"""Meta's library of ready-made templates: a dozen entries with the members of upstream fact 1.3."""
 
 from typing import Any
 
@@ -65,9 +65,7 @@ LIBRARY: list[dict[str, Any]] = [
 
 
 def search(query: dict[str, str]) -> list[dict[str, Any]]:
-    """Entries that fit `search`, `name`, `topic`, `usecase`, `industry`, `language`, `category`, all
-    together.
-    """
+    """Entries that match all of `search`, `name`, `topic`, `usecase`, `industry`, `language` and `category`."""
 
     def fits(entry: dict[str, Any]) -> bool:
         for name in ("topic", "usecase", "category"):
@@ -86,5 +84,5 @@ def search(query: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def by_name(name: str) -> dict[str, Any] | None:
-    """The library entry of that name."""
+    """The library entry with that name."""
     return next((entry for entry in LIBRARY if entry["name"] == name), None)

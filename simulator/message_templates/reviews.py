@@ -1,8 +1,7 @@
-"""The upstream's review of templates, and everything it later decides about them, each with its notification
-(upstream fact 3.8).
+"""Meta's review of templates and its later decisions about them, each with its notification (upstream fact 3.8).
 
-A submitted template waits `templates.review_ms`. A name with `reject` in it is rejected, any other approved;
-the control API decides otherwise at any time.
+A submitted template waits for `templates.review_ms`. A name that contains `reject` is rejected, any other is
+approved. The control API can decide otherwise at any time.
 """
 
 import asyncio
@@ -44,13 +43,13 @@ class Reviews:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def clear(self) -> None:
-        """Forget what waits for review."""
+        """Drop all pending reviews."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def resume(self) -> None:
-        """Go on after a restart: whatever was pending is reviewed again."""
+        """Continue after a restart: pending templates are reviewed again."""
         for template in self._state.templates.values():
             if template.status == "PENDING":
                 self.submit(template)
@@ -74,7 +73,7 @@ class Reviews:
             self.decide(template, "APPROVED")
 
     def decide(self, template: Template, event: str, *, reason: str = "NONE", **more: Any) -> None:
-        """An event of `message_template_status_update`; raises `ValueError` for an unknown one."""
+        """Apply an event of `message_template_status_update`. Raises `ValueError` for an unknown one."""
         if event not in STATUS_OF:
             raise ValueError(f"event is one of {', '.join(STATUS_OF)}")
         template.status = STATUS_OF[event]
@@ -101,7 +100,7 @@ class Reviews:
         self._publish(template, "message_template_status_update", value)
 
     def set_quality(self, template: Template, score: str) -> None:
-        """A new quality score; raises `ValueError`."""
+        """Set a new quality score. Raises `ValueError`."""
         if score not in QUALITIES:
             raise ValueError(f"quality is one of {', '.join(QUALITIES)}")
         before, template.quality = template.quality, score
@@ -112,7 +111,7 @@ class Reviews:
         )
 
     def set_category(self, template: Template, category: str) -> None:
-        """The upstream moves the template to another category."""
+        """Move the template to another category, as Meta does."""
         before, template.category = template.category, category
         template.previous_category = before
         self._publish(
@@ -122,7 +121,7 @@ class Reviews:
         )
 
     def warn_of_category(self, template: Template, category: str) -> None:
-        """The notice a day before: `new_category` is the present one (upstream fact 3.8)."""
+        """Send the notice a day before such a move. `new_category` is the present one (upstream fact 3.8)."""
         self._publish(
             template,
             "template_category_update",

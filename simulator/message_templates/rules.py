@@ -33,12 +33,12 @@ BAD_HANDLE = 2494102
 
 
 def refuse(what: str, subcode: int, title: str = "Template cannot be created") -> GraphError:
-    """A refused template: code 100 with the subcode and a text for the user."""
+    """A rejected template: code 100 with the subcode and a text for the user."""
     return invalid_parameter(what, subcode=subcode, title=title)
 
 
 def check_name(name: str) -> None:
-    """Lower-case letters, digits and underscores, at most 512."""
+    """Check a name: lower-case letters, digits and underscores, at most 512."""
     if not _NAME.fullmatch(name):
         raise invalid_parameter(
             "Param name can only have lowercase letters, digits and underscores, at most 512"
@@ -46,7 +46,7 @@ def check_name(name: str) -> None:
 
 
 def check_category(category: str) -> str:
-    """One of the three categories, upper case."""
+    """Check a category: one of the three, in upper case."""
     if category.upper() not in CATEGORIES:
         raise invalid_parameter(
             f"Param category must be one of {{{', '.join(CATEGORIES)}}} - got {category!r}"
@@ -55,7 +55,7 @@ def check_category(category: str) -> str:
 
 
 def check_ttl(category: str, seconds: Any) -> None:
-    """The validity period that fits the category; -1 means 30 days for authentication and utility."""
+    """Check the validity period for the category. -1 means 30 days for authentication and utility."""
     if seconds is None or (seconds == -1 and category != "MARKETING"):
         return
     low, high = _TTL[category]
@@ -64,7 +64,7 @@ def check_ttl(category: str, seconds: Any) -> None:
 
 
 def check_components(state: State, category: str, named: bool, components: Any) -> list[dict[str, Any]]:
-    """The components as they will be read back; raises error 100 with the reason."""
+    """The components in the form in which they are read back. Raises error 100 with the reason."""
     if not isinstance(components, list) or not all(isinstance(item, dict) for item in components):
         raise invalid_parameter("Param components must be an array of objects")
     kinds = [str(item.get("type", "")).upper() for item in components]

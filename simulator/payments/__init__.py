@@ -1,1 +1,3 @@
-"""A local payment provider on Razorpay's paths: mandates, debits, payment links, signed webhooks, a movable clock."""
+"""A local payment provider with Razorpay's API: mandates, debits, payment links, signed webhooks, an adjustable
+clock.
+"""

@@ -20,7 +20,7 @@ from simulator.payments.hooks import Hooks, shown
 
 
 class Payments:
-    """One provider: its book and its webhooks."""
+    """One payment provider: its book and its webhooks."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -28,7 +28,7 @@ class Payments:
         self.book = Book(self.hooks.publish, lambda: config.base_url)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self.book.clear()
         self.hooks.clear()
 
@@ -45,7 +45,7 @@ def _email_in(book: Book, body: Row) -> str:
 
 
 def api(call: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Basic authentication, the request log, the documented members, the scenarios that spoil an answer."""
+    """Check the authentication, record the request, check its members, and apply scenarios that spoil the answer."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         payments, raw = request.app[PAYMENTS], await request.read()
@@ -86,7 +86,7 @@ def api(call: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.St
 
 
 def _variant(call: str, body: Row) -> str:
-    """The call's name in the contract: registrations differ by their method."""
+    """The call's name in the contract. Registrations differ by their method."""
     if call != "register":
         return call
     method = (body.get("subscription_registration") or {}).get("method")
@@ -171,7 +171,7 @@ async def get_token(book: Book, request: web.Request, _: Row) -> Row:
 
 
 async def cancel_token(book: Book, request: web.Request, _: Row) -> Row:
-    """PUT /v1/customers/{id}/tokens/{id}/cancel: of UPI; the mandate ends at the bank."""
+    """PUT /v1/customers/{id}/tokens/{id}/cancel: cancel a UPI mandate, also at the bank."""
     token = _known(book.tokens, request.match_info["token_id"])
     if token["method"] != "upi":
         raise RefusedError("Only tokens of UPI can be cancelled.")
@@ -180,7 +180,7 @@ async def cancel_token(book: Book, request: web.Request, _: Row) -> Row:
 
 
 async def delete_token(book: Book, request: web.Request, _: Row) -> Row:
-    """DELETE /v1/customers/{id}/tokens/{id}: the provider forgets it; a mandate of UPI lives on at the bank."""
+    """DELETE /v1/customers/{id}/tokens/{id}: delete the token. A UPI mandate stays valid at the bank."""
     token = _known(book.tokens, request.match_info["token_id"])
     if token["method"] != "upi":
         book.change_token(token["id"], "cancelled")
@@ -248,7 +248,7 @@ def _page(title: str, text: str, *, form: bool) -> web.Response:
 
 
 async def show_mandate(request: web.Request) -> web.StreamResponse:
-    """GET, POST /sim/mandate/{id}: the payer's bank asks about a mandate."""
+    """GET, POST /sim/mandate/{id}: the page on which the payer's bank asks for approval of a mandate."""
     book = request.app[PAYMENTS].book
     row = book.registrations.get(request.match_info["id"])
     if row is None:
@@ -301,7 +301,7 @@ async def _chosen(request: web.Request) -> str | None:
 
 
 def _back(request: web.Request, row: Row, values: dict[str, str], signed: str) -> web.Response:
-    """To the merchant's page with a real signature, or a page that says it is done."""
+    """Redirect to the merchant's page with a valid signature, or show that the payment is done."""
     if not row.get("callback_url"):
         return _page("Done", "You may close this page.", form=False)
     secret = request.app[PAYMENTS].config.razorpay_key_secret
@@ -311,7 +311,7 @@ def _back(request: web.Request, row: Row, values: dict[str, str], signed: str) -
 
 
 async def advance(request: web.Request) -> web.Response:
-    """POST /sim/clock/advance {hours}: move the payment clock on."""
+    """POST /sim/clock/advance {hours}: advance the payment clock."""
     hours = float((await read(request)).get("hours", 0))
     if not 0 <= hours <= 24 * 366:
         raise ValueError("hours is from 0 to a year")
@@ -321,7 +321,7 @@ async def advance(request: web.Request) -> web.Response:
 
 
 async def set_scenario(request: web.Request) -> web.Response:
-    """POST /sim/scenario {scenario, email?}: how payments end, of one payer or of all."""
+    """POST /sim/scenario {scenario, email?}: set the outcome of payments, for one payer or all."""
     body = await read(request)
     if body.get("scenario") not in SCENARIOS:
         raise ValueError(f"scenario is one of {', '.join(SCENARIOS)}")
@@ -330,7 +330,7 @@ async def set_scenario(request: web.Request) -> web.Response:
 
 
 async def dashboard_refund(request: web.Request) -> web.Response:
-    """POST /sim/refund {payment_id, amount?}: the merchant refunds a payment on the provider's dashboard."""
+    """POST /sim/refund {payment_id, amount?}: refund a payment, as the merchant can on the provider's dashboard."""
     body, book = await read(request), request.app[PAYMENTS].book
     payment = book.payments[str(body["payment_id"])]
     try:
@@ -342,12 +342,12 @@ async def dashboard_refund(request: web.Request) -> web.Response:
 
 
 async def settle(request: web.Request) -> web.Response:
-    """POST /sim/settle: pay what was collected to the merchant's bank."""
+    """POST /sim/settle: settle the collected payments with the merchant's bank."""
     return answer({"settlement": request.app[PAYMENTS].book.settle()})
 
 
 async def get_payments(request: web.Request) -> web.Response:
-    """GET /sim/payments: everything the provider knows, and the webhooks it sent."""
+    """GET /sim/payments: all objects of the provider, and the webhooks it sent."""
     payments = request.app[PAYMENTS]
     book = payments.book
     everything = shown(
@@ -366,20 +366,20 @@ async def get_payments(request: web.Request) -> web.Response:
 
 
 async def put_payments(request: web.Request) -> web.Response:
-    """PUT /sim/payments {webhook_url}: where webhooks go; null keeps them unsent."""
+    """PUT /sim/payments {webhook_url}: set the URL for webhooks. With null they are not sent."""
     url = (await read(request)).get("webhook_url")
     request.app[PAYMENTS].hooks.url = str(url) if url else None
     return answer({"webhook_url": request.app[PAYMENTS].hooks.url})
 
 
 async def reset(request: web.Request) -> web.Response:
-    """POST /sim/payments/reset: forget every payment; the clock is the real one again."""
+    """POST /sim/payments/reset: delete every payment and reset the clock to real time."""
     request.app[PAYMENTS].clear()
     return answer({"reset": True})
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the payment provider into the application."""
+    """Register the payment provider in the application."""
     payments = app[PAYMENTS] = Payments(app[SIMULATOR].config)
 
     async def stop(_: web.Application) -> None:

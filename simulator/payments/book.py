@@ -1,8 +1,9 @@
-"""The payment provider's book: orders, payments, tokens, links; and what becomes of a debit when its time comes.
+"""The payment provider's book: orders, payments, tokens and links, and the outcomes of debits.
 
-A scenario, chosen by the payer's e-mail (`name+scenario@…`) or over the control API, decides how debits end. Time is
-the real one plus what `POST /sim/clock/advance` added; until that is called, 25 hours of a debit pass in five seconds.
-Rows have the members of Razorpay's entities (`contract.py`); those that begin with `_` are the book's own.
+A scenario decides how debits end. The payer's e-mail (`name+scenario@…`) or the control API chooses it. The clock
+shows real time plus the hours added by `POST /sim/clock/advance`. Until the first such call, a debit's 25 hours pass
+in five seconds. Rows have the members of Razorpay's entities (`contract.py`). Members that begin with `_` are
+internal to the book.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ Row = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """The provider's 400: a description and its reason."""
+    """An error 400 of the provider: a description and its reason."""
 
     def __init__(self, description: str, reason: str = "input_validation_failed") -> None:
         super().__init__(description)
@@ -52,7 +53,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Book:
-    """The whole state; `publish(event, payload, scenario)` sends a webhook."""
+    """The whole state. `publish(event, payload, scenario)` sends a webhook."""
 
     publish: Callable[[str, dict[str, Row], str], None]
     base_url: Callable[[], str]
@@ -68,11 +69,11 @@ class Book:
     settled: list[Row] = field(default_factory=list)
     scenarios: dict[str, str] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
-    """When a payment that waits is decided, by the book's clock."""
+    """When a pending payment is decided, by the book's clock."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
     def clear(self) -> None:
-        """Forget everything; the clock is the real one again."""
+        """Delete everything and reset the clock to real time."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
@@ -97,12 +98,12 @@ class Book:
         return int(time.time() + self.offset)
 
     def scenario_of(self, email: str) -> str:
-        """The scenario of a payer: set for the address, in its tag, set for everybody, or `ok`."""
+        """The scenario of a payer: set for the address, in its tag, set for all payers, or `ok`."""
         tag = email.partition("@")[0].partition("+")[2]
         return self.scenarios.get(email) or (tag if tag in SCENARIOS else self.scenarios.get("*", "ok"))
 
     def advance(self, hours: float) -> None:
-        """Move the clock on; what became due happens, in order."""
+        """Advance the clock, and process in order what has become due."""
         self.offset += hours * HOUR
         while ripe := sorted((at, key) for key, at in self.due.items() if at <= self.now()):
             self.decide(ripe[0][1])
@@ -117,7 +118,7 @@ class Book:
                 self.publish("invoice.expired", {"invoice": row}, self.scenario_of(email))
 
     def customer(self, details: Row) -> Row:
-        """The customer with these details, made when new."""
+        """The customer with these details, created on first use."""
         for known in self.customers.values():
             if known["email"] == details.get("email"):
                 return known
@@ -126,7 +127,7 @@ class Book:
         return made
 
     def order(self, amount: int, receipt: str, customer_id: str | None = None) -> Row:
-        """A new order."""
+        """Create an order."""
         made = entity(
             "order",
             id=_id("order"),
@@ -142,7 +143,7 @@ class Book:
         return made
 
     def payment(self, order: Row, amount: int, method: str, payer: str, **more: Any) -> Row:
-        """A new payment of an order, not decided yet."""
+        """Create a pending payment of an order."""
         made = entity(
             "payment",
             id=_id("pay"),
@@ -160,7 +161,7 @@ class Book:
         return made
 
     def register(self, body: Row) -> Row:
-        """A registration link for a mandate. Without an end of its own it has none."""
+        """Create a registration link for a mandate. The mandate has no end unless one is given."""
         wanted = body["subscription_registration"]
         customer = self.customer(dict(body["customer"]))
         order = self.order(body["amount"], body["receipt"], customer["id"])
@@ -201,7 +202,7 @@ class Book:
         return row
 
     def answer_mandate(self, registration: Row, *, approved: bool) -> Row:
-        """The payer approves or declines; returns the payment of the registration."""
+        """Approve or decline as the payer. Returns the payment of the registration."""
         customer, order = self.customers[registration["customer_id"]], self.orders[registration["order_id"]]
         scenario = self.scenario_of(customer["email"])
         method = registration["_method"]
@@ -229,7 +230,7 @@ class Book:
             _cap=registration["_max_amount"],
             **_instrument(method, customer["email"]),
         )
-        if method != "upi":  # tokens of UPI have no end, and only those of e-mandates their limit
+        if method != "upi":  # UPI tokens have no end, and only those of e-mandates their limit
             token["expired_at"] = self.now() + 10 * 365 * 24 * HOUR
         if method == "emandate":
             token["max_amount"] = registration["_max_amount"]
@@ -243,7 +244,7 @@ class Book:
         return payment
 
     def debit(self, body: Row) -> Row:
-        """A recurring payment of a token; decided a day or so later."""
+        """Create a recurring payment with a token. It is decided about a day later."""
         order, token = self.orders.get(body["order_id"]), self.tokens.get(body["token"])
         if order is None or token is None or token["_customer"] != body["customer_id"]:
             raise RefusedError("The order or the token does not exist.")
@@ -270,7 +271,7 @@ class Book:
         return payment
 
     def announce(self, order_id: str, token_id: str, status: str, scenario: str) -> None:
-        """The bank told the payer of a debit, or could not."""
+        """Record whether the bank notified the payer of a debit."""
         told = entity(
             "notification",
             id=_id("notification"),
@@ -282,7 +283,7 @@ class Book:
         self.publish(f"order.notification.{status}", {"notification": told}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
-        """Decide a payment after this many hours of the book's clock, or their share of seconds."""
+        """Decide a payment after these hours of the book's clock, or their equivalent in seconds."""
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR
         if self.offset == 0:
@@ -290,7 +291,7 @@ class Book:
             self.timers.add(loop.call_later(hours * HOUR / COMPRESSION, self.decide, key))
 
     def decide(self, payment_id: str) -> None:
-        """A waiting payment ends, as its payer's scenario says."""
+        """End a pending payment according to its payer's scenario."""
         if self.due.pop(payment_id, None) is None:
             return
         payment = self.payments[payment_id]
@@ -310,7 +311,7 @@ class Book:
             self.capture(payment)
 
     def capture(self, payment: Row) -> None:
-        """The money is there; also after a failure (a late authorisation)."""
+        """Capture a payment, possibly after a failure (a late authorisation)."""
         order = self.orders[payment["order_id"]]
         base = payment["amount"] * 2 // 100
         tax = base * 18 // 100
@@ -324,7 +325,7 @@ class Book:
             self.publish(event, payload, scenario)
 
     def fail(self, payment: Row, reason: str, description: str) -> None:
-        """There is no money."""
+        """Fail a payment."""
         payment |= {
             "status": "failed",
             "error_code": "BAD_REQUEST_ERROR",
@@ -334,7 +335,7 @@ class Book:
         self.publish("payment.failed", {"payment": payment}, self.scenario_of(payment["_payer"]))
 
     def refund(self, payment: Row, amount: int, receipt: str | None) -> Row:
-        """Give back a part of a captured payment, by API or on the dashboard."""
+        """Refund a part of a captured payment, by API or on the dashboard."""
         if not payment["captured"]:
             raise RefusedError("The payment has not been captured.", "payment_not_captured")
         if not 0 < amount <= payment["amount"] - payment["amount_refunded"]:
@@ -365,14 +366,14 @@ class Book:
         return made
 
     def change_token(self, token_id: str, status: str) -> None:
-        """A token is paused, cancelled or confirmed at the bank's side."""
+        """Pause, cancel or confirm a token at the bank."""
         token = self.tokens[token_id]
         token["recurring_details"]["status"] = status
         email = self.customers[token["_customer"]]["email"]
         self.publish(f"token.{status}", {"token": token}, self.scenario_of(email))
 
     def link(self, body: Row) -> Row:
-        """A payment link; its reference is used once."""
+        """Create a payment link. A reference can be used only once."""
         reference = body["reference_id"]
         if any(known["reference_id"] == reference for known in self.links.values()):
             raise RefusedError(f"payment link with given reference_id ({reference}) already exists")
@@ -396,7 +397,7 @@ class Book:
         return made
 
     def answer_link(self, link: Row, *, approved: bool) -> Row | None:
-        """The payer pays or is declined; a link that ended, or was paid, takes no money."""
+        """Pay or decline as the payer. A link that ended or was paid accepts no payment."""
         if link["status"] != "created":
             return None
         order = self.orders.get(link.get("order_id", "")) or self.order(link["amount"], link["reference_id"])
@@ -422,7 +423,9 @@ class Book:
         return payment
 
     def settle(self) -> Row | None:
-        """Pay what was collected and not settled yet, less fees and refunds, to the merchant's bank; None: nothing."""
+        """Settle: pay the collected amount, less fees and refunds, to the merchant's bank. None if there is nothing
+        to settle.
+        """
         known = {row["entity_id"] for row in self.settled}
         paid = [row for row in self.payments.values() if row["captured"] and row["id"] not in known]
         returned = [row for row in self.refunds.values() if row["id"] not in known]
@@ -466,7 +469,7 @@ class Book:
         )
 
     def settled_on(self, year: int, month: int, day: int | None) -> list[Row]:
-        """What was settled in a month, or on a day, of Indian time."""
+        """The payments settled in a month, or on a day, of Indian time."""
         wanted = (year, month, day)
         found = []
         for row in self.settled:

@@ -1,7 +1,8 @@
-"""Razorpay's documented contract (`contract.json`): which members its calls take, and which its entities have.
+"""Razorpay's documented contract (`contract.json`): the members of requests and of entities.
 
-The provider refuses what a call's page does not name, and answers with every member that the entity's page has. Tests
-of the service's client read the same file, so neither side can be true to the other alone.
+The provider rejects members that a call's page does not name, and its answers have every member on the entity's page.
+Tests of the service's client read the same file, so client and simulator agree with the documentation and not only
+with each other.
 """
 
 import json
@@ -14,7 +15,7 @@ _EMPTY: Row = {"integer": 0, "string": "", "boolean": False, "object": {}, "list
 
 
 class UnfitRequest(ValueError):
-    """A request that is not as its page says; the text is the provider's description, with the member's name."""
+    """A request that contradicts its page. The message is the provider's description, with the member's name."""
 
     def __init__(self, description: str, field: str) -> None:
         super().__init__(description)
@@ -22,7 +23,7 @@ class UnfitRequest(ValueError):
 
 
 def check_request(call: str, body: Row) -> None:
-    """Raises UnfitRequest for a member that no page names, one that is missing, and an amount below the least."""
+    """Raises UnfitRequest for an undocumented member, a missing member, and an amount below the minimum."""
     _check(CONTRACT["calls"][call].get("body", {}), body, "")
 
 
@@ -52,7 +53,7 @@ def _check_value(name: str, kind: str, value: Any) -> None:
 
 
 def entity(name: str, **known: Any) -> Row:
-    """An entity with every member that is always there: null where it may be null, else empty, then what is known."""
+    """An entity with all members that are always present: null where allowed, else empty, then the given values."""
     made: Row = {}
     for member, kind in CONTRACT["entities"][name]["members"].items():
         if not member.endswith("?"):

@@ -1,4 +1,6 @@
-"""The provider's webhooks: Razorpay's shape and signature, kept for a look, posted until they are answered."""
+"""The provider's webhooks with Razorpay's form and signature. They are stored for inspection and posted until they
+are answered.
+"""
 
 import asyncio
 import contextlib
@@ -21,7 +23,7 @@ _KEPT = 2000
 
 @dataclass(slots=True)
 class Hook:
-    """One notice as it is posted."""
+    """One webhook as posted."""
 
     event_id: str
     event: str
@@ -31,14 +33,14 @@ class Hook:
 
 
 def shown(value: Any) -> Any:
-    """A row without the members that begin with `_`, which only the provider's book knows."""
+    """A row without the members that begin with `_`, which are internal to the book."""
     if isinstance(value, dict):
         return {name: shown(part) for name, part in value.items() if not name.startswith("_")}
     return [shown(part) for part in value] if isinstance(value, list) else value
 
 
 class Hooks:
-    """The notices so far and the tasks that post them; without an address they are only kept."""
+    """The webhooks so far, and the tasks that post them. Without a URL they are only stored."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -47,7 +49,7 @@ class Hooks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def publish(self, event: str, payload: dict[str, Any], scenario: str) -> None:
-        """Make a notice and send it, as the scenario says: lost, twice, or with a wrong signature."""
+        """Create and send a webhook. The scenario can lose it, send it twice, or give it a wrong signature."""
         body = json.dumps(
             {
                 "entity": "event",
@@ -73,11 +75,11 @@ class Hooks:
                 task.add_done_callback(self._tasks.discard)
 
     def view(self) -> list[dict[str, Any]]:
-        """Every notice, oldest first."""
+        """All webhooks, oldest first."""
         return [asdict(hook) for hook in self.sent]
 
     def clear(self) -> None:
-        """Forget the notices and stop posting."""
+        """Delete the webhooks and stop posting."""
         for task in self._tasks:
             task.cancel()
         self.sent.clear()

@@ -1,1 +1,1 @@
-"""The simulated world: accounts, numbers, customers, conversations and media, and its snapshot."""
+"""The simulated data: accounts, numbers, customers, conversations and media, and their snapshot."""

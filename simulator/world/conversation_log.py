@@ -1,6 +1,6 @@
-"""Messages of the fake upstream, in memory and bounded: by id, by number, and by number and customer.
+"""Messages of the simulator, in memory and bounded: by id, by number, and by number and customer.
 
-Each number has room of its own, so that a busy one forgets its own oldest messages, not those of others.
+Each number has its own limit, so a busy number drops its own oldest messages and not those of others.
 """
 
 from collections import defaultdict, deque
@@ -11,7 +11,7 @@ import orjson
 from simulator.world.records import Message
 
 WINDOW_SECONDS = 24 * 3600
-"""How long after a customer's message the business may write without a template."""
+"""How long after a customer's message the business may send without a template."""
 MOST_WINDOWS = 100_000
 MOST_BYTES = 512 * 1024 * 1024
 MOST_BYTES_OF_NUMBER = 32 * 1024 * 1024
@@ -27,7 +27,7 @@ class ConversationLog:
         self._of_number: dict[str, deque[Message]] = {}
         self._of_customer: dict[tuple[str, str], deque[Message]] = {}
         self._last_inbound: dict[tuple[str, str], float] = {}
-        """When each customer wrote to a number within the window, the latest last. Messages are forgotten before."""
+        """When each customer wrote to a number within the window, the latest last. Kept longer than the messages."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -69,7 +69,7 @@ class ConversationLog:
         return list(found.values())
 
     def add(self, message: Message, *, most: int, most_of_number: int) -> None:
-        """Remember a message; the oldest ones leave when those of a number, or all, are too many or too large."""
+        """Store a message. The oldest ones are dropped when those of its number, or all, exceed their limits."""
         self._by_id[message.id] = message
         message.size = len(orjson.dumps([message.body, message.rendered]))
         self._count_bytes(message, message.size)
@@ -85,7 +85,7 @@ class ConversationLog:
             self._forget(next(iter(self._by_id.values())))
 
     def open_window(self, phone_number_id: str, customer: str, timestamp: float) -> None:
-        """Note that a customer wrote to a number; what is over, and the oldest of too many, are forgotten."""
+        """Record that a customer wrote to a number. Expired entries, and the oldest beyond the limit, are dropped."""
         windows = self._last_inbound
         windows[phone_number_id, customer] = max(
             timestamp, windows.pop((phone_number_id, customer), timestamp)
@@ -94,7 +94,7 @@ class ConversationLog:
             del windows[next(iter(windows))]
 
     def is_open(self, phone_number_id: str, customer: str, at: float) -> bool:
-        """Whether a customer wrote to a number within the window before a moment."""
+        """Whether a customer wrote to a number in the window that ends at a given time."""
         return at - self._last_inbound.get((phone_number_id, customer), 0.0) <= WINDOW_SECONDS
 
     def windows(self) -> list[tuple[str, str, float]]:
@@ -106,7 +106,7 @@ class ConversationLog:
         self._bytes_of_number[message.phone_number_id] += size
 
     def _forget(self, message: Message) -> None:
-        """Forget a message that is the oldest of its number, and so of its conversation."""
+        """Drop a message that is the oldest of its number, and so of its conversation."""
         self._by_id.pop(message.id, None)
         self._count_bytes(message, -message.size)
         self._of_number[message.phone_number_id].popleft()

@@ -1,4 +1,4 @@
-"""Ids, numbers, names and times in the forms of the upstream: pure functions, used everywhere."""
+"""Ids, numbers, names and times in Meta's forms: pure functions."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ def digits_of(number: str) -> str:
 
 
 def display_form(digits: str) -> str:
-    """The way the upstream prints a number: `+91 98000 00001`."""
+    """A number in Meta's notation: `+91 98000 00001`."""
     if digits.startswith("91") and len(digits) == 12:
         return f"+91 {digits[2:7]} {digits[7:]}"
     if digits.startswith("1") and len(digits) == 11:
@@ -36,7 +36,7 @@ def display_form(digits: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def business_scoped_id(business_id: str, digits: str) -> str:
-    """The customer's user id within a business portfolio: always the same for the same pair."""
+    """The customer's user id within a business portfolio. The same pair always has the same id."""
     country = next((_COUNTRIES[digits[:n]] for n in (3, 2, 1) if digits[:n] in _COUNTRIES), "IN")
     number = int.from_bytes(hashlib.sha256(f"{business_id}:{digits}".encode()).digest()[:10], "big")
     return f"{country}.{number % 10**20:020d}"
@@ -44,12 +44,12 @@ def business_scoped_id(business_id: str, digits: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def customer_name(customer: str) -> str:
-    """A profile name for a customer that gave none."""
+    """A profile name for a customer without one."""
     return _NAMES[sum(customer.encode()) % len(_NAMES)]
 
 
 def message_id(party: str, *, inbound: bool) -> str:
-    """A `wamid.` of the upstream's form (upstream fact 1.1): readable parts, unique tail."""
+    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning, a unique end."""
     tail = os.urandom(10 if inbound else 9).hex().upper().encode()
     who = party.encode()[:120]
     raw = b"\x1c\x18%c%b\x15\x02\x00%c\x18%c%b\x00" % (
@@ -63,12 +63,12 @@ def message_id(party: str, *, inbound: bool) -> str:
 
 
 def new_id(prefix: str) -> str:
-    """A numeric id of 15 digits that begins with `prefix`, so that a reader sees what it names."""
+    """A numeric id of 15 digits that begins with `prefix`, which shows the kind of object."""
     return prefix + "".join(random.choices("0123456789", k=15 - len(prefix)))
 
 
 def graph_time(seconds: float | None = None) -> str:
-    """A time as the Graph API writes it: `2026-10-01T08:00:00+0000`."""
+    """A time in the Graph API's form: `2026-10-01T08:00:00+0000`."""
     return time.strftime(
         "%Y-%m-%dT%H:%M:%S+0000", time.gmtime(seconds if seconds is not None else time.time())
     )

@@ -1,7 +1,7 @@
-"""Inboxes of the pretend customers' servers: one per name, each a bounded ring with counters.
+"""Inboxes of the simulated servers: one for each name, each a bounded ring buffer with counters.
 
-`inbox_views.py` is its HTTP side. In count-only mode an inbox keeps nothing of a delivery but its id and arrival
-time, so that it does not slow down what is being measured.
+`inbox_views.py` is the HTTP side. In count-only mode an inbox stores only the id and arrival time of a delivery, so
+that it does not slow down a measurement.
 """
 
 import base64
@@ -23,7 +23,7 @@ _CROCKFORD = {character: value for value, character in enumerate("0123456789abcd
 
 @dataclass(slots=True)
 class Delivery:
-    """One POST that arrived, as it arrived."""
+    """One received POST."""
 
     number: int
     at: float
@@ -35,7 +35,7 @@ class Delivery:
     status: int | None
 
     def view(self) -> dict[str, Any]:
-        """The form shown on the page and by the control API."""
+        """The form on the page and in the control API."""
         return {
             "number": self.number,
             "at": round(self.at, 6),
@@ -49,10 +49,11 @@ class Delivery:
 
 
 def check_signature(secrets: Iterable[str], *, headers: dict[str, str], body: bytes, now: float) -> str:
-    """Standard Webhooks: `valid`, `invalid`, `stale` (right, but more than five minutes old) or `no_secret`.
+    """Check the signature of Standard Webhooks: `valid`, `invalid`, `stale` (correct, but older than five minutes) or
+    `no_secret`.
 
-    Names in `headers` are lower case. The signed content is `{id}.{timestamp}.{body}`; any given signature
-    that fits any registered secret is enough, so both secrets work while one is being rotated.
+    Names in `headers` are lower-case. The signed content is `{id}.{timestamp}.{body}`. One given signature that
+    matches one registered secret is enough, so both secrets work during a rotation.
     """
     secrets = list(secrets)
     if not secrets:
@@ -70,9 +71,7 @@ def check_signature(secrets: Iterable[str], *, headers: dict[str, str], body: by
 
 
 def created_at(event_id: str) -> float | None:
-    """Seconds since the epoch in an id of the form `evt_` + UUIDv7 in Crockford base32, or None for other
-    ids.
-    """
+    """The Unix time in an id of the form `evt_` + UUIDv7 in Crockford base32; None for other ids."""
     text = event_id.rpartition("_")[2].lower()
     if len(text) != 26 or any(character not in _CROCKFORD for character in text):
         return None
@@ -84,7 +83,7 @@ def created_at(event_id: str) -> float | None:
 
 @dataclass(slots=True)
 class Inbox:
-    """One pretend customer server."""
+    """One simulated server."""
 
     name: str
     secrets: list[str] = field(default_factory=list)
@@ -100,12 +99,12 @@ class Inbox:
     by_type: Counter[str] = field(default_factory=Counter)
     by_signature: Counter[str] = field(default_factory=Counter)
     by_status: Counter[str] = field(default_factory=Counter)
-    # Event id → how often it was answered with 2xx; an id with 0 has arrived but was refused each time.
+    # Event id → how often it was answered with 2xx. 0 means that it arrived but was rejected each time.
     accepted: dict[str, int] = field(default_factory=dict)
     arrivals: list[tuple[str, float]] = field(default_factory=list)
 
     def note(self, event_id: str, status: int | None) -> None:
-        """Count a delivery by its event and by how it is answered (None: not at all)."""
+        """Count a delivery by its event and by the status of its answer (None: no answer)."""
         self.total += 1
         self.by_status[str(status) if status else "none"] += 1
         before = self.accepted.get(event_id, 0)
@@ -115,7 +114,7 @@ class Inbox:
         self.accepted[event_id] = before + taken
 
     def add(self, delivery: Delivery) -> None:
-        """Keep a delivery; the oldest ones leave."""
+        """Store a delivery; the oldest ones are dropped."""
         self.by_type[delivery.event_type] += 1
         self.by_signature[delivery.signature] += 1
         self.kept.append(delivery)
@@ -124,7 +123,7 @@ class Inbox:
             self.kept_bytes -= len(self.kept.popleft().body)
 
     def clear(self) -> None:
-        """Forget the deliveries and counters; secrets and modes stay."""
+        """Delete the deliveries and counters. Secrets and modes stay."""
         self.total = self.pings = self.duplicates = self.kept_bytes = 0
         for holder in (
             self.kept,
@@ -156,8 +155,8 @@ class Inbox:
         }
 
     def timing(self) -> dict[str, Any]:
-        """Of count-only arrivals: count, span, rate, and percentiles of arrival minus creation in
-        milliseconds.
+        """Statistics of count-only arrivals: count, span, rate, and percentiles of the time from creation to arrival
+        in milliseconds.
         """
         arrivals = self.arrivals
         if not arrivals:
@@ -180,14 +179,14 @@ class Inbox:
 
 
 class Inboxes:
-    """All inboxes; one comes into being when it is first named."""
+    """All inboxes. An inbox is created when it is first named."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self.by_name: dict[str, Inbox] = {}
 
     def get(self, name: str) -> Inbox:
-        """The inbox of that name. Raises `ValueError` when there are too many."""
+        """The inbox with that name. Raises `ValueError` when there are too many."""
         inbox = self.by_name.get(name)
         if inbox is None:
             if len(self.by_name) >= MAX_INBOXES:
@@ -196,7 +195,7 @@ class Inboxes:
         return inbox
 
     def configure(self, name: str, changes: dict[str, Any]) -> Inbox:
-        """Set secrets, mode, verify, keep, count_only; `add_secret` keeps the others. Raises `ValueError`."""
+        """Set secrets, mode, verify, keep, count_only. `add_secret` keeps the other secrets. Raises `ValueError`."""
         changes = dict(changes)
         if "add_secret" in changes:
             changes["secrets"] = [*self.get(name).secrets, changes.pop("add_secret")]
@@ -222,18 +221,18 @@ class Inboxes:
         return inbox
 
     def clear(self) -> None:
-        """Forget every inbox."""
+        """Delete every inbox."""
         self.by_name.clear()
 
     def saved(self) -> list[dict[str, Any]]:
-        """What survives a restart."""
+        """The part that survives a restart."""
         return [
             {"name": i.name, "secrets": i.secrets, "mode": i.mode, "verify": i.verify, "keep": i.keep}
             for i in self.by_name.values()
         ]
 
     def restore(self, rows: list[dict[str, Any]]) -> None:
-        """The opposite of `saved`."""
+        """Load the result of `saved`."""
         for row in rows:
             self.by_name[row["name"]] = Inbox(**row)
 

@@ -1,6 +1,6 @@
-"""Files of the fake upstream: uploads of businesses and media of customers, in memory and bounded.
+"""Files of the simulator, in memory and bounded: uploads of businesses and media of customers.
 
-Each account has room of its own, so that one that uploads much drops its own oldest files, not those of others.
+Each account has its own limit, so an account with many uploads drops its own oldest files and not those of others.
 """
 
 import hashlib
@@ -27,12 +27,14 @@ class MediaStore:
         return media_id in self._by_id
 
     def get(self, media_id: str) -> Media | None:
-        """The file with this id; None for one that is unknown, deleted or expired."""
+        """The file with this id. None if it is unknown, deleted or expired."""
         media = self._by_id.get(media_id)
         return None if media is None or media.expires_at < time.time() else media
 
     def store(self, number: Number, *, data: bytes, mime_type: str, filename: str | None, days: int) -> Media:
-        """Keep a file for `days`; the oldest files leave when those of its account, or all, take too much room."""
+        """Store a file for `days`. The oldest files are dropped when those of its account, or all, exceed their
+        limits.
+        """
         media = Media(
             id=new_id("51"),
             waba_id=number.waba_id,
@@ -54,7 +56,7 @@ class MediaStore:
         return media
 
     def drop(self, media_id: str) -> None:
-        """Forget a file."""
+        """Delete a file."""
         media = self._by_id.pop(media_id)
         del self._of_account[media.waba_id][media_id]
         self.bytes -= len(media.data)

@@ -1,7 +1,7 @@
-"""The fake upstream's records: accounts, numbers, tokens, codes, media, templates, messages.
+"""Records of the simulator: accounts, numbers, tokens, codes, media, templates, messages.
 
-Plain data with the few rules that belong to one record. `state.py` creates and finds them, `snapshot.py`
-keeps the ones that must survive a restart.
+Plain data, with the rules that concern a single record. `state.py` creates and finds them; `snapshot.py` saves those
+that must survive a restart.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ MANAGE_EVENTS = "whatsapp_business_manage_events"
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 HEALTH_ENTITIES = ("PHONE_NUMBER", "WABA", "BUSINESS", "APP")
 HEALTH_STATES = ("AVAILABLE", "LIMITED", "BLOCKED")
-"""From the best to the worst."""
+"""Ordered from the best to the worst."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Number:
     is_official_business_account: bool = False
     last_onboarded_time: str | None = None
     pin: str | None = None
-    # Another provider still holds the number with two-step verification on: it cannot be migrated yet.
+    # Whether another provider still has the number with two-step verification enabled, so that it cannot be migrated.
     locked_elsewhere: bool = False
     override_callback_uri: str | None = None
     override_verify_token: str | None = None
@@ -54,12 +54,12 @@ class Number:
 
     @property
     def registered(self) -> bool:
-        """Whether the number may send: `platform_type` and `status` say so together."""
+        """Whether the number may send. `platform_type` and `status` decide together."""
         return self.platform_type == "CLOUD_API" and self.status == "CONNECTED"
 
     @property
     def rate(self) -> int:
-        """Messages per second that the number may send (upstream fact 2.1)."""
+        """The number's limit in messages a second (upstream fact 2.1)."""
         if self.is_on_biz_app:
             return 20
         return 1000 if self.throughput == "HIGH" else 80
@@ -87,7 +87,7 @@ class Template:
 
 @dataclass(slots=True)
 class Flow:
-    """A flow of an account; `json` is its only file."""
+    """A flow of an account. `json` is its only file."""
 
     id: str
     waba_id: str
@@ -101,7 +101,7 @@ class Flow:
 
 @dataclass(slots=True)
 class Account:
-    """A WhatsApp business account (WABA) with everything that hangs on it."""
+    """A WhatsApp business account (WABA) with all of its objects."""
 
     waba_id: str
     name: str
@@ -116,40 +116,39 @@ class Account:
     override_callback_uri: str | None = None
     override_verify_token: str | None = None
     numbers: list[str] = field(default_factory=list)
-    # The state of an entity (HEALTH_ENTITIES) that `health_status` tells of the account and its numbers.
+    # The state of each entity (HEALTH_ENTITIES), which `health_status` of the account and its numbers shows.
     health: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Token:
-    """An access token. What it may do is kept apart from what `debug_token` says of it, because they can
-    differ.
-    """
+    """An access token. Its rights are stored apart from the content of `debug_token`, because the two can differ."""
 
     value: str
-    # The accounts it opens; None opens all (the variant without `target_ids`, and the app's own token).
+    # The accounts to which it gives access. None means all (the variant without `target_ids`, and the app's own
+    # token).
     waba_ids: list[str] | None
     kind: str = "SYSTEM_USER"
     app_id: str = ""
     scopes: list[str] = field(default_factory=lambda: [MANAGEMENT, MESSAGING, "public_profile"])
     issued_at: int = field(default_factory=lambda: int(time.time()))
-    # Seconds since the epoch, 0 = never.
+    # Unix time; 0 means never.
     expires_at: int = 0
     data_access_expires_at: int = 0
     invalidated: bool = False
 
     def opens(self, waba_id: str) -> bool:
-        """Whether the account is among the token's targets."""
+        """Whether the token gives access to the account."""
         return self.waba_ids is None or waba_id in self.waba_ids
 
     @property
     def may_message(self) -> bool:
-        """Whether sends and media are allowed."""
+        """Whether the token allows sends and media."""
         return MESSAGING in self.scopes
 
     @property
     def may_manage(self) -> bool:
-        """Whether management calls work: also with the scope that newer tokens carry (upstream fact 0.8)."""
+        """Whether the token allows management calls. The scope of newer tokens suffices too (upstream fact 0.8)."""
         return MANAGEMENT in self.scopes or MANAGE_EVENTS in self.scopes
 
 
@@ -166,7 +165,7 @@ class Code:
 
 @dataclass(slots=True)
 class Media:
-    """A stored file, bound to the account whose number uploaded or received it."""
+    """A stored file, which belongs to the account whose number uploaded or received it."""
 
     id: str
     waba_id: str
@@ -180,26 +179,26 @@ class Media:
 
 @dataclass(slots=True)
 class Upload:
-    """A resumable upload; `handle` is set once all bytes have come."""
+    """A resumable upload. `handle` is set when all bytes have arrived."""
 
     key: str
     file_name: str
     file_type: str
     length: int
     owner: str
-    """The account whose token began it."""
+    """The account whose token created it."""
     data: bytearray = field(default_factory=bytearray)
     handle: str | None = None
 
     @property
     def signature(self) -> str:
-        """The `sig` of the session's address."""
+        """The `sig` in the session's URL."""
         return "AR" + hashlib.sha256(self.key.encode()).hexdigest()[:32]
 
 
 @dataclass(slots=True)
 class Message:
-    """One message of a conversation, either direction, as the phone page shows it."""
+    """One message of a conversation, in either direction, as the phone page shows it."""
 
     id: str
     phone_number_id: str
@@ -208,17 +207,17 @@ class Message:
     timestamp: float
     body: dict[str, Any]
     status: str
-    # What a template reads like once it is filled (`message_templates/checks.py`).
+    # The text of a template with its parameters (`message_templates/checks.py`).
     rendered: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     reaction: str | None = None
-    # What its customer did to it later: "edited" or "deleted".
+    # The customer's later change: "edited" or "deleted".
     change: str | None = None
     size: int = 0
-    """Bytes that it takes in the memory of the simulator, about."""
+    """The approximate memory that it takes, in bytes."""
 
     def view(self) -> dict[str, Any]:
-        """The form the control API shows."""
+        """The form in the control API."""
         return {
             "id": self.id,
             "phone_number_id": self.phone_number_id,

@@ -1,7 +1,7 @@
 """The part of the state that survives a restart, in one JSON file (`SIMULATOR_STATE`).
 
-Accounts, numbers, tokens, templates, profiles, overrides and inbox secrets are kept, so that tokens stored in
-the gateway go on working, and who wrote within 24 hours; messages, media and received requests are not.
+Saved are accounts, numbers, tokens, templates, profiles, overrides, inbox secrets, and which customers wrote within
+24 hours. So tokens stored in the gateway stay valid. Messages, media and received requests are not saved.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _DELAY_SECONDS = 0.5
 
 
 class Snapshot:
-    """Writes the file a moment after a change and at the end, whole or not at all."""
+    """Writes the file shortly after a change and at the end, always atomically."""
 
     def __init__(self, path: Path | None, state: State, inboxes: Inboxes) -> None:
         self._path = path
@@ -37,7 +37,7 @@ class Snapshot:
             self._timer = asyncio.get_running_loop().call_later(_DELAY_SECONDS, self.save)
 
     def save(self) -> None:
-        """Save now: to a new file, synced, put in the place of the old one."""
+        """Save now: write a new file, sync it, and replace the old one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -49,7 +49,7 @@ class Snapshot:
             file.write(orjson.dumps(self._content(), option=orjson.OPT_INDENT_2))
             file.flush()
             os.fsync(file.fileno())
-        # Tokens and secrets are in it, if only made-up ones.
+        # The file contains tokens and secrets, though only simulated ones.
         new.chmod(0o600)
         new.replace(self._path)
 
@@ -70,9 +70,7 @@ class Snapshot:
         }
 
     def load(self) -> None:
-        """Read the file if there is one. A file that cannot be read is put aside, and the simulator starts
-        empty.
-        """
+        """Read the file if it exists. A file that cannot be read is renamed, and the simulator starts empty."""
         if self._path is None or not self._path.exists():
             return
         try:
@@ -90,7 +88,7 @@ class Snapshot:
         state.tokens = {row["value"]: Token(**row) for row in content["tokens"]}
         for row in content["templates"]:
             state.add_template(Template(**row))
-        # Version 1 kept the names of customers for all accounts together.
+        # Version 1 stored the names of customers for all accounts together.
         state.customers = content["customers"] if content["version"] > 1 else {}
         state.user_ids = content["user_ids"]
         state.app_subscription = content["app_subscription"]

@@ -1,6 +1,6 @@
-"""State of the fake upstream: records are created and found here. The only writer of the records' indexes.
+"""State of the simulator: creates and finds records. The only writer of their indexes.
 
-Everything that must survive a restart calls `changed()`, which lets the snapshot be written a moment later.
+Code that changes saved data calls `changed()`, and the snapshot is written shortly after.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ UPLOADS_KEPT = 200
 MOST_UPLOAD_BYTES = 512 * 1024 * 1024
 MOST_UPLOAD_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
 MOST_BYTES_OF_ACCOUNT = 16 * 1024 * 1024
-"""What an account may have made: templates, flows, groups, codes and the like."""
+"""Most objects of an account: templates, flows, groups, codes and similar."""
 MOST_TOKENS_OF_ACCOUNT = 50
 TOKEN_VARIANTS = (
     "default",
@@ -60,7 +60,7 @@ class State:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self.accounts: dict[str, Account] = {}
         self.numbers: dict[str, Number] = {}
         self.tokens: dict[str, Token] = {}
@@ -69,33 +69,32 @@ class State:
         self.templates: dict[str, Template] = {}
         self.template_index: dict[tuple[str, str, str], Template] = {}
         self.clear_messages()
-        # Account → customer → what the account knows of them.
+        # Account → customer → the account's data about the customer.
         self.customers: dict[str, dict[str, dict[str, Any]]] = {}
-        # Business-scoped user id → the digits of the customer it belongs to.
+        # Business-scoped user id → the digits of its customer.
         self.user_ids: dict[str, str] = {}
         self.uploads: dict[str, Upload] = {}
         self.flows: dict[str, Flow] = {}
-        # What declared edges keep (`graph/schema.py`): "{node}/{edge}" → key → object.
+        # Objects of declared edges (`graph/schema.py`): "{node}/{edge}" → key → object.
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
         self.handles: dict[str, Upload] = {}
         self.template_creations: dict[str, list[float]] = {}
         self.deleted_templates: dict[tuple[str, str, str], float] = {}
-        # The app's own subscription: None until POST /{app}/subscriptions, then {callback_url, verify_token,
-        # fields}.
+        # The app's own subscription. None until POST /{app}/subscriptions, then {callback_url, verify_token, fields}.
         self.app_subscription: dict[str, Any] | None = None
 
     def clear_messages(self) -> None:
-        """Forget the conversations."""
+        """Delete the conversations."""
         self.messages = ConversationLog()
 
     def changed(self) -> None:
-        """Something that a restart must not lose has changed."""
+        """Signal a change of data that must survive a restart."""
         self.on_change()
 
     def create_account(
         self, *, name: str, waba_id: str | None = None, business_id: str | None = None
     ) -> Account:
-        """A new WABA in a business portfolio of its own unless one is named."""
+        """Create a WABA, in a new business portfolio unless one is named."""
         account = Account(waba_id or new_id("1002"), name, business_id or new_id("3004"))
         self.accounts[account.waba_id] = account
         self.changed()
@@ -111,7 +110,7 @@ class State:
         registered: bool = True,
         **values: Any,
     ) -> Number:
-        """A number of the account; an unregistered one still has to be verified and registered."""
+        """Add a number to an account. An unregistered one must be verified and registered first."""
         digits = digits or self._free_digits()
         number = Number(
             id=phone_number_id or new_id("2003"),
@@ -146,7 +145,7 @@ class State:
     def issue_token(
         self, waba_ids: list[str], *, variant: str = "default", value: str | None = None
     ) -> Token:
-        """A customer's business token over the accounts. Raises `ValueError` for an unknown variant."""
+        """Create a customer's business token for the accounts. Raises `ValueError` for an unknown variant."""
         if variant not in TOKEN_VARIANTS:
             raise ValueError(f"unknown variant {variant!r}")
         now = int(time.time())
@@ -177,7 +176,7 @@ class State:
         return token
 
     def is_full(self, waba_id: str) -> bool:
-        """Whether what an account made takes all the room that an account has."""
+        """Whether an account has reached its limit of objects."""
         account = self.accounts.get(waba_id)
         if account is None:
             return False
@@ -191,7 +190,7 @@ class State:
         return size > MOST_BYTES_OF_ACCOUNT
 
     def issue_code(self, waba_id: str, *, variant: str = "default", seconds: float = CODE_SECONDS) -> Code:
-        """A single-use code that the token exchange turns into a token of `variant`."""
+        """Create a single-use code that the token exchange turns into a token of `variant`."""
         if variant not in TOKEN_VARIANTS:
             raise ValueError(f"unknown variant {variant!r}")
         now = time.time()
@@ -210,7 +209,9 @@ class State:
         return found
 
     def proves(self, token: str, proof: str, stamp: str | None) -> bool:
-        """Whether an `appsecret_proof` fits; with `appsecret_time` it covers that time and ages in five minutes."""
+        """Whether an `appsecret_proof` is valid. With `appsecret_time` it covers that time and expires after five
+        minutes.
+        """
         if stamp is None:
             return hmac.compare_digest(proof.encode(), self.proof(token).encode())
         message = f"{token}|{stamp}".encode()
@@ -219,14 +220,14 @@ class State:
         return fresh and hmac.compare_digest(proof.encode(), expected.encode())
 
     def add_upload(self, upload: Upload) -> None:
-        """Keep an upload; the oldest ones leave when those of its account, or all, are many or large."""
+        """Store an upload. The oldest ones are dropped when those of its account, or all, exceed their limits."""
         self.uploads[upload.key] = upload
         own = [each for each in self.uploads.values() if each.owner == upload.owner]
         self._drop_uploads(own, MOST_UPLOAD_BYTES_OF_ACCOUNT)
         self._drop_uploads(self.uploads.values(), MOST_UPLOAD_BYTES)
 
     def _drop_uploads(self, among: Iterable[Upload], most: int) -> None:
-        """Forget the oldest of some uploads until the rest are few, and not larger than `most` bytes together."""
+        """Drop the oldest uploads until the rest are few enough and have at most `most` bytes together."""
         kept = list(among)
         size = sum(upload.length for upload in kept)
         while len(kept) > UPLOADS_KEPT or (size > most and len(kept) > 1):
@@ -236,13 +237,13 @@ class State:
             self.handles.pop(oldest.handle or "", None)
 
     def add_template(self, template: Template) -> None:
-        """Store a template under its id and its name and language."""
+        """Store a template by its id, and by its name and language."""
         self.templates[template.id] = template
         self.template_index[template.waba_id, template.name, template.language] = template
         self.changed()
 
     def drop_template(self, template: Template) -> None:
-        """Forget a template."""
+        """Delete a template."""
         self.templates.pop(template.id, None)
         self.template_index.pop((template.waba_id, template.name, template.language), None)
         self.changed()
