@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from gateway import ids
 from gateway.api.authentication import Caller, filtered_number
 from gateway.api.errors import InvalidRequest
+from gateway.api.validation import did_you_mean
 from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
 from gateway.clock import now
 from gateway.database import partitions
@@ -309,7 +310,10 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
             problems[name] = f"Must have 1 to {PARAMETERS[name]} characters."
     types = frozenset(filter(None, (query.get("type") or "").split(",")))
     if "type" not in problems and (unknown := types - set(EVENT_TYPES)):
-        problems["type"] = f"Unknown: {', '.join(sorted(unknown))[:200]}."
+        first = min(unknown)
+        problems["type"] = (
+            f"Unknown: {first[:200]}.{did_you_mean(first, EVENT_TYPES)} Must be one of: {', '.join(EVENT_TYPES)}."
+        )
     if problems:
         raise InvalidRequest.of(**problems)
     path = None

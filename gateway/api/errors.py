@@ -15,6 +15,7 @@ import structlog
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions as drf
 
 from gateway import ids
@@ -146,7 +147,7 @@ class MethodNotAllowed(ServiceError):
     status = 405
     code = "method_not_allowed"
     message = "This resource does not take that method."
-    hint = "The header Allow names the methods it takes."
+    hint = "The header Allow names the methods it takes. All operations, with their paths, are in /v1/openapi.json."
     repeat = "no"
 
     @classmethod
@@ -327,6 +328,10 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             return exception
         case drf.ValidationError():
             return InvalidRequest(details={"fields": _fields(exception.detail)})
+        case drf.ParseError() if isinstance(exception.__context__, MultiPartParserError):
+            return InvalidRequest(
+                "The body is no multipart form: let your HTTP library set Content-Type with its boundary."
+            )
         case drf.ParseError():
             return InvalidRequest(str(exception.detail))
         case drf.NotAuthenticated() | drf.AuthenticationFailed():

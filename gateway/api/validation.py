@@ -106,6 +106,8 @@ def _mistype(field: Any, value: Any) -> str | None:
             return "Must be a whole number, without quotes."
         case fields.ListField() if value is not None and not isinstance(value, list):
             return "Must be a list, in square brackets."
+        case fields.DictField() if value is not None and not isinstance(value, dict):
+            return "Must be an object, in curly brackets."
         case fields.BooleanField() if number or isinstance(value, str):
             return "Must be true or false, without quotes."
         case fields.ChoiceField() if value is not None and str(value) in map(str, field.choices):

@@ -28,7 +28,14 @@ _COMPONENTS = {
 }
 _TTL = {"AUTHENTICATION": (30, 900), "UTILITY": (30, 43_200), "MARKETING": (43_200, 2_592_000)}
 
-LENGTH, FORMAT, FOOTER, MISSING, EDGE_VARIABLE = 2388040, 2388047, 2388073, 2388043, 2388299
+LENGTH, FORMAT, BODY_FORMAT, FOOTER, MISSING, EDGE_VARIABLE = (
+    2388040,
+    2388047,
+    2388072,
+    2388073,
+    2388043,
+    2388299,
+)
 BAD_HANDLE = 2494102
 
 
@@ -116,9 +123,9 @@ def _check_body(_: State, category: str, named: bool, component: Mapping[str, An
     text = _text(component, "The body", 1024)
     found = variables(text)
     if named and any(name.isdigit() for name in found):
-        raise refuse("Named variables are lowercase words", FORMAT)
+        raise refuse("Named variables are lowercase words", BODY_FORMAT)
     if not named and found != [str(number) for number in range(1, len(found) + 1)]:
-        raise refuse("Variables must be numbered {{1}}, {{2}}, … in order", FORMAT)
+        raise refuse("Variables must be numbered {{1}}, {{2}}, … in order", BODY_FORMAT)
     stripped = text.strip()
     if found and (stripped.startswith("{{") or stripped.endswith("}}")):
         raise refuse("A variable can be neither at the start nor at the end of the body", EDGE_VARIABLE)
