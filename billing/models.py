@@ -7,7 +7,6 @@ e-invoice's registration.
 
 from datetime import datetime
 from typing import Any, ClassVar, Self
-from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
@@ -20,7 +19,7 @@ from billing.pricing.periods import Period
 from gateway import ids
 from gateway.clock import now
 from gateway.ids import uuid7
-from tenants.models import Tenant
+from tenants.models import Tenant, TenantRows
 
 INVOICE, CREDIT_NOTE = "inv_", "crn_"
 MANDATE, ATTEMPT, REFUND = "mnd_", "pat_", "rfd_"
@@ -136,11 +135,7 @@ class InvoiceSeries(models.Model):
         return f"{self.prefix}/{self.financial_year}"
 
 
-class InvoiceQuerySet(models.QuerySet["Invoice"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own invoices."""
-        return self.filter(tenant_id=tenant_id)
-
+class InvoiceQuerySet(TenantRows["Invoice"]):
     def unpaid(self) -> Self:
         """Invoices with something due: open, processing or failed."""
         return self.filter(status__in=Invoice.UNPAID)
@@ -439,12 +434,6 @@ class BillingMail(models.Model):
         return f"{self.kind} {self.key}"
 
 
-class MandateQuerySet(models.QuerySet["Mandate"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own mandates."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class Mandate(models.Model):
     """A standing permission to debit a tenant. Written by `payments/mandates.py`."""
 
@@ -484,7 +473,7 @@ class Mandate(models.Model):
     """A replaced mandate whose page or token is not cancelled at the provider yet."""
     created_at = models.DateTimeField(default=now, editable=False)
 
-    objects = MandateQuerySet.as_manager()
+    objects = TenantRows["Mandate"].as_manager()
 
     class Meta:
         constraints: ClassVar = [

@@ -29,11 +29,11 @@ from billing.serializers import (
     ProfileOut,
     ReturnUrlIn,
 )
-from gateway import ids
 from gateway.api.authentication import StaffCaller, caller_of, tenant_of
-from gateway.api.errors import NotFound, ServiceError
+from gateway.api.errors import ServiceError
 from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import NewestFirst
+from gateway.api.query import by_public_id
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
@@ -179,12 +179,8 @@ class CreditNotesView(BillingViewSet):
         responses={(200, "application/pdf"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
-        key = ids.decode(CREDIT_NOTE, credit_note_id)
         own = CreditNote.objects.filter(invoice__tenant_id=tenant_of(request).id).select_related("invoice")
-        note = own.filter(pk=key).first() if key else None
-        if note is None:
-            raise NotFound("There is no such credit note.")
-        return pdf.response(note)
+        return pdf.response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
 
 
 class AdminBillingView(ResourceViewSet):
@@ -219,9 +215,4 @@ class AdminBillingView(ResourceViewSet):
 
 
 def _invoice(request: Request, invoice_id: str) -> Invoice:
-    key = ids.decode(INVOICE, invoice_id)
-    own = Invoice.objects.for_tenant(tenant_of(request).id)
-    invoice = own.filter(pk=key).first() if key else None
-    if invoice is None:
-        raise NotFound("There is no such invoice.")
-    return invoice
+    return by_public_id(Invoice.objects.for_tenant(tenant_of(request).id), INVOICE, invoice_id, "invoice")

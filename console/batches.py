@@ -35,8 +35,7 @@ _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List the batches, newest first."""
-    rows = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
-    page = lists.page_of(rows, request)
+    page = lists.page_of(Batch.objects.for_environment(**_scope(visit)), request)
     numbers = shown_numbers(visit, [row.phone_number_id for row in page.rows])
     return render(
         request,
@@ -129,11 +128,15 @@ class TimeForm(forms.Form):
 def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List scheduled messages and batches. With `all`, also messages that were sent or cancelled."""
     scope = _scope(visit)
-    rows, wants_all = schedule.messages(**scope), "all" in request.GET
+    rows, wants_all = ScheduledMessage.objects.for_environment(**scope).defer("body"), "all" in request.GET
     if not wants_all:
         rows = rows.filter(status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING])
     page = lists.page_of(rows, request)
-    batches = lifecycle.batches(**scope).filter(waiting_for=Batch.WaitingFor.SCHEDULED).order_by("send_at")
+    batches = (
+        Batch.objects.for_environment(**scope)
+        .filter(waiting_for=Batch.WaitingFor.SCHEDULED)
+        .order_by("send_at")
+    )
     waiting = list(batches[: lists.ROWS_PER_PAGE])
     senders = {row.phone_number_id for row in page.rows} | {row.phone_number_id for row in waiting}
     numbers = shown_numbers(visit, senders)

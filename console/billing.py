@@ -30,10 +30,10 @@ from billing.models import (
 )
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
-from console.visit import Visit, require_active
-from gateway import ids
+from console.visit import Visit, or_404, require_active
 from gateway.api import limits
 from gateway.api.errors import InvalidRequest, ServiceError
+from gateway.api.query import by_public_id
 from gateway.clock import now
 from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
@@ -218,11 +218,8 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
 def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> HttpResponse:
     """Download a credit note as PDF."""
     own = CreditNote.objects.filter(invoice__tenant_id=visit.tenant.id).select_related("invoice")
-    key = ids.decode(CREDIT_NOTE, credit_note_id)
-    note = own.filter(pk=key).first() if key else None
-    if note is None:
-        raise Http404("There is no such credit note.")
-    return pdf.response(note)
+    with or_404():
+        return pdf.response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
 
 
 def statement(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -301,8 +298,5 @@ def _require_billing() -> None:
 
 
 def _invoice(visit: Visit, invoice_id: str) -> Invoice:
-    key = ids.decode(INVOICE, invoice_id)
-    found = Invoice.objects.for_tenant(visit.tenant.id).filter(pk=key).first() if key else None
-    if found is None:
-        raise Http404("There is no such invoice.")
-    return found
+    with or_404():
+        return by_public_id(Invoice.objects.for_tenant(visit.tenant.id), INVOICE, invoice_id, "invoice")

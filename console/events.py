@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from console import lists
@@ -16,6 +16,7 @@ from console.lists import CustomerNumberField
 from console.visit import TEST, Visit, flash_errors, or_404, require_open
 from gateway import ids
 from gateway.api.errors import InvalidRequest
+from gateway.api.query import by_public_id
 from gateway.database.statements import run
 from tenants.labels import milliseconds
 from webhooks import replay, stream
@@ -166,12 +167,9 @@ def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
 
 
 def _delivery(visit: Visit, delivery_id: str) -> Delivery:
-    key = ids.decode(ids.DELIVERY, delivery_id)
     rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
-    found = rows.filter(pk=key).first() if key else None
-    if found is None:
-        raise Http404("There is no such delivery.")
-    return found
+    with or_404():
+        return by_public_id(rows, ids.DELIVERY, delivery_id, "delivery")
 
 
 def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:

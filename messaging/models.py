@@ -17,7 +17,7 @@ from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.labels import label
-from tenants.models import ApiKey, Tenant
+from tenants.models import ApiKey, Tenant, TenantRows
 
 
 class TemplateMirror(models.Model):
@@ -162,12 +162,6 @@ class KnownNode(models.Model):
         return self.node_id
 
 
-class BatchQuerySet(models.QuerySet["Batch"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """The tenant's batches."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class Batch(models.Model):
     """Messages that one number sends at its pace (specification 2).
 
@@ -224,7 +218,7 @@ class Batch(models.Model):
     traceparent = models.CharField(max_length=55, null=True)
     """The span of the request that created it, in the form of W3C Trace Context. Null while traces are off."""
 
-    objects = BatchQuerySet.as_manager()
+    objects = TenantRows["Batch"].as_manager()
 
     class Meta:
         verbose_name_plural = "batches"
@@ -323,12 +317,6 @@ class MessageReference(models.Model):
         return f"{self.batch_id} {self.idx}"
 
 
-class ScheduledMessageQuerySet(models.QuerySet["ScheduledMessage"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """The tenant's scheduled messages."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class ScheduledMessage(models.Model):
     """A single message that is sent at a later time.
 
@@ -364,7 +352,7 @@ class ScheduledMessage(models.Model):
     sent_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
-    objects = ScheduledMessageQuerySet.as_manager()
+    objects = TenantRows["ScheduledMessage"].as_manager()
 
     class Meta:
         indexes: ClassVar = [
@@ -519,12 +507,6 @@ class OptOut(models.Model):
         return self.reported_at if self.reported_stop else self.wrote_at
 
 
-class ErasureQuerySet(models.QuerySet["Erasure"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """The tenant's erasures."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class Erasure(models.Model):
     """A request to erase one customer's data; later its receipt. Written by `erasure.py`."""
 
@@ -539,7 +521,7 @@ class Erasure(models.Model):
     leased_until = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
 
-    objects = ErasureQuerySet.as_manager()
+    objects = TenantRows["Erasure"].as_manager()
 
     class Meta:
         constraints: ClassVar = [

@@ -6,7 +6,7 @@ tenant's sandbox account follow from the tenant's, so that making it twice makes
 """
 
 import hashlib
-from typing import ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
@@ -16,7 +16,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
-from tenants.models import ApiKey, Tenant
+from tenants.models import ApiKey, Tenant, TenantRows
 
 
 class TakenAway(models.TextChoices):
@@ -24,12 +24,6 @@ class TakenAway(models.TextChoices):
 
     ACCOUNT_REMOVED = "account_removed", "Account removed"
     ACCOUNT_RESTRICTED = "account_restricted", "Account restricted"
-
-
-class BusinessAccountQuerySet(models.QuerySet["BusinessAccount"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own accounts."""
-        return self.filter(tenant_id=tenant_id)
 
 
 class BusinessAccount(models.Model):
@@ -61,7 +55,7 @@ class BusinessAccount(models.Model):
     sync_failures = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField(default=now, editable=False)
 
-    objects = BusinessAccountQuerySet.as_manager()
+    objects = TenantRows["BusinessAccount"].as_manager()
 
     class Meta:
         indexes: ClassVar = [
@@ -71,12 +65,6 @@ class BusinessAccount(models.Model):
 
     def __str__(self) -> str:
         return self.waba_id
-
-
-class PhoneNumberQuerySet(models.QuerySet["PhoneNumber"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own numbers."""
-        return self.filter(tenant_id=tenant_id)
 
 
 class PhoneNumber(models.Model):
@@ -121,7 +109,7 @@ class PhoneNumber(models.Model):
     refreshed_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=now, editable=False)
 
-    objects = PhoneNumberQuerySet.as_manager()
+    objects = TenantRows["PhoneNumber"].as_manager()
 
     class Meta:
         indexes: ClassVar = [
@@ -248,12 +236,6 @@ class RedeemedCode(models.Model):
         return str(self.id)
 
 
-class ConnectSessionQuerySet(models.QuerySet["ConnectSession"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own sessions."""
-        return self.filter(tenant_id=tenant_id)
-
-
 class ConnectSession(models.Model):
     """A hosted connect page for one customer (specification 2). Written by `hosted_connect/sessions.py`."""
 
@@ -279,7 +261,7 @@ class ConnectSession(models.Model):
     error = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField(default=now, editable=False)
 
-    objects = ConnectSessionQuerySet.as_manager()
+    objects = TenantRows["ConnectSession"].as_manager()
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["tenant", "-id"], name="connect_session_by_tenant")]

@@ -5,8 +5,9 @@ Rows and their invariants only. Written by `signup/registration.py`, `tenant_sta
 and `audit.py`.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractUser, BaseUserManager
@@ -19,6 +20,24 @@ from gateway.clock import now
 from gateway.ids import uuid7
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, KeyScope, Role
 from tenants.labels import action_words
+
+_Row = TypeVar("_Row", bound=models.Model)
+
+
+class TenantRows(models.QuerySet[_Row]):
+    """Rows that belong to a tenant and to one of its environments."""
+
+    def for_tenant(self, tenant_id: UUID) -> Self:
+        """The tenant's rows of both environments."""
+        return self.filter(tenant_id=tenant_id)
+
+    def for_environment(
+        self, tenant_id: UUID, environment: str, within: Collection[str] | None = None
+    ) -> Self:
+        """The tenant's rows of one environment, which its keys may see; `within` are a limited key's numbers."""
+        own = self.filter(tenant_id=tenant_id, environment=environment)
+        return own if within is None else own.filter(phone_number_id__in=within)
+
 
 # --- Device log-ins: a program without a browser asks for an API key, and a person confirms it in the
 # console.
@@ -63,11 +82,7 @@ class DeviceLogin(models.Model):
 LINK_LIFETIME = timedelta(hours=24)
 
 
-class InvitationQuerySet(models.QuerySet["Invitation"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A business's own invitations."""
-        return self.filter(tenant_id=tenant_id)
-
+class InvitationQuerySet(TenantRows["Invitation"]):
     def open(self) -> Self:
         """Those whose link may still be used: neither accepted, withdrawn nor sent again. It may be too old."""
         return self.filter(ended_at__isnull=True)
@@ -337,11 +352,7 @@ def all_scopes() -> list[str]:
     return [scope.value for scope in KeyScope]
 
 
-class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A tenant's own keys."""
-        return self.filter(tenant_id=tenant_id)
-
+class ApiKeyQuerySet(TenantRows["ApiKey"]):
     def for_app(self, app_id: UUID) -> Self:
         """A platform app's own keys."""
         return self.filter(app_id=app_id)
@@ -512,11 +523,7 @@ class ConnectedAppClient(models.Model):
         return self.name
 
 
-class AppConnectionQuerySet(models.QuerySet["AppConnection"]):
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """A business's connections."""
-        return self.filter(tenant_id=tenant_id)
-
+class AppConnectionQuerySet(TenantRows["AppConnection"]):
     def working(self) -> Self:
         """Connections whose client got its tokens, and that have not ended."""
         return self.filter(access_hash__isnull=False, expires_at__gt=now())

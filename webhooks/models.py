@@ -11,7 +11,7 @@ need a recount.
 
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -25,22 +25,9 @@ from gateway.clock import now
 from gateway.encryption import EncryptedTextField
 from gateway.ids import uuid7
 from gateway.upstream.notifications.change import Status
-from tenants.models import ApiKey, Tenant
+from tenants.models import ApiKey, Tenant, TenantRows
 
 LIVE = ApiKey.Environment.LIVE
-_Row = TypeVar("_Row", bound=models.Model)
-
-
-class TenantRows(models.QuerySet[_Row]):
-    """Rows that belong to a tenant and to one of its environments."""
-
-    def for_tenant(self, tenant_id: UUID) -> Self:
-        """The tenant's rows of both environments."""
-        return self.filter(tenant_id=tenant_id)
-
-    def for_environment(self, tenant_id: UUID, environment: str) -> Self:
-        """The tenant's rows of one environment, which are the rows that its keys may see."""
-        return self.filter(tenant_id=tenant_id, environment=environment)
 
 
 def _environment() -> "models.CharField[str, str]":

@@ -418,10 +418,8 @@ class DeliveriesView(ResourceViewSet):
         responses=DeliveryWithLogOut,
     )
     def retrieve(self, request: Request, delivery_id: str) -> Response:
-        key = ids.decode(ids.DELIVERY, delivery_id)
-        row = Delivery.objects.for_environment(**scope_of(request)).filter(pk=key).first() if key else None
-        if row is None:
-            raise NotFound("There is no such delivery.")
+        rows = Delivery.objects.for_environment(**scope_of(request))
+        row = query.by_public_id(rows, ids.DELIVERY, delivery_id, "delivery")
         return Response(DeliveryWithLogOut(with_holds([row], **scope_of(request))[0]).data)
 
     @extend_schema(

@@ -1,19 +1,22 @@
-"""Query parameters as values: each function reads one parameter or answers 400 naming it."""
+"""Query parameters as values, or a 400 that names the parameter; and the row of an id in a path, or 404."""
 
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
+from django.db.models import Model, QuerySet
 from django.utils.dateparse import parse_datetime
 from rest_framework.request import Request
 
 from gateway import ids
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import InvalidRequest, NotFound
 from gateway.api.validation import did_you_mean
 
 _BETWEEN_DIGITS = re.compile(r"[\s().-]")
 _DIGITS = re.compile(r"[0-9]{1,20}")
+_Row = TypeVar("_Row", bound=Model)
 
 
 def moment(request: Request, name: str) -> datetime | None:
@@ -105,6 +108,15 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
     if value is None:
         raise InvalidRequest.of(**{name: f"Must be an id that begins with {prefix}."})
     return value
+
+
+def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str) -> _Row:
+    """The one of these rows that has an id of a path. Raises NotFound, which names `what` there is not."""
+    key = ids.decode(prefix, public_id)
+    found = rows.filter(pk=key).first() if key is not None else None
+    if found is None:
+        raise NotFound(f"There is no such {what}.")
+    return found
 
 
 def wa_id(request: Request) -> str | None:

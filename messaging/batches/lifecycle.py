@@ -12,10 +12,11 @@ from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, Sum
 
 from gateway import ids
-from gateway.api.errors import Conflict, NotFound, RateLimited
+from gateway.api.errors import Conflict, RateLimited
+from gateway.api.query import by_public_id
 from gateway.clock import now
 from gateway.monitoring import tracing
 from gateway.task_queue import enqueue
@@ -110,20 +111,10 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
     return Stored(batch, warnings=warnings)
 
 
-def batches(*, tenant_id: UUID, environment: str, within: frozenset[str] | None = None) -> QuerySet[Batch]:
-    """A tenant's batches of one environment, and of the numbers in `within`."""
-    own = Batch.objects.for_tenant(tenant_id).filter(environment=environment)
-    return own if within is None else own.filter(phone_number_id__in=within)
-
-
 def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[str] | None = None) -> Batch:
     """A tenant's batch by its public id. Raises NotFound."""
-    key = ids.decode(ids.BATCH, batch_id)
-    own = batches(tenant_id=tenant_id, environment=environment, within=within)
-    batch = own.filter(pk=key).first() if key is not None else None
-    if batch is None:
-        raise NotFound("There is no such batch.")
-    return batch
+    own = Batch.objects.for_environment(tenant_id, environment, within)
+    return by_public_id(own, ids.BATCH, batch_id, "batch")
 
 
 def reschedule(found: Batch, send_at: datetime | None) -> Batch:
@@ -205,7 +196,7 @@ def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset
 
 def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
     """The number of unsent items in a tenant's open batches, and the bytes of these batches."""
-    found = Batch.objects.for_tenant(tenant_id).filter(environment=environment, completed_at__isnull=True)
+    found = Batch.objects.for_environment(tenant_id, environment).filter(completed_at__isnull=True)
     sums = found.aggregate(
         items=Sum(F("total") - F("accepted") - F("failed"), default=0), size=Sum("body_bytes", default=0)
     )

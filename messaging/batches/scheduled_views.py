@@ -67,7 +67,7 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = schedule.messages(**_reach(request))
+        rows = ScheduledMessage.objects.for_environment(**_reach(request)).defer("body")
         if status := query.choice(request, "status", ScheduledMessage.Status.values):
             rows = rows.filter(status=status)
         paginator = NewestFirst()

@@ -106,7 +106,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses=BatchOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        batches = lifecycle.batches(**_scope(request))
+        batches = Batch.objects.for_environment(**_scope(request))
         if status := query.choice(request, "status", Batch.Status.values):
             batches = batches.filter(status=status)
         if client_ref := query.text(request, "client_ref"):

@@ -10,12 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
 from django.utils.dateparse import parse_datetime
 
 from gateway import ids
-from gateway.api.errors import Conflict, InvalidRequest, NotFound, RateLimited, Reply, ServiceError
+from gateway.api.errors import Conflict, InvalidRequest, RateLimited, Reply, ServiceError
 from gateway.api.json import dumps
+from gateway.api.query import by_public_id
 from gateway.clock import now
 from gateway.database.statements import run
 from messaging import idempotency
@@ -97,10 +97,8 @@ def _store(
 ) -> ScheduledMessage:
     """Store a message within the limit. The tenant is locked: of two at the limit one waits for the other."""
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.tenant_id)
-    waiting = ScheduledMessage.objects.for_tenant(request.tenant_id).filter(
-        environment=number.environment, status=Status.SCHEDULED
-    )
-    if waiting.count() >= MOST_SCHEDULED:
+    own = ScheduledMessage.objects.for_environment(request.tenant_id, number.environment)
+    if own.filter(status=Status.SCHEDULED).count() >= MOST_SCHEDULED:
         raise RateLimited(
             f"{MOST_SCHEDULED:,} scheduled messages wait for their time; no more may.",
             hint="Send what has one time as a batch with `send_at`, or cancel some: GET /v1/messages/scheduled.",
@@ -130,24 +128,12 @@ def _hours(body: dict[str, Any]) -> CustomerHours | None:
     return hours.within(zones)
 
 
-def messages(
-    *, tenant_id: UUID, environment: str, within: frozenset[str] | None = None
-) -> QuerySet[ScheduledMessage]:
-    """A tenant's scheduled messages of one environment, and of the numbers in `within`."""
-    own = ScheduledMessage.objects.for_tenant(tenant_id).filter(environment=environment).defer("body")
-    return own if within is None else own.filter(phone_number_id__in=within)
-
-
 def find(
     *, tenant_id: UUID, environment: str, scheduled_id: str, within: frozenset[str] | None = None
 ) -> ScheduledMessage:
     """A tenant's scheduled message by its public id. Raises NotFound."""
-    key = ids.decode(ids.SCHEDULED, scheduled_id)
-    own = messages(tenant_id=tenant_id, environment=environment, within=within)
-    message = own.filter(pk=key).first() if key is not None else None
-    if message is None:
-        raise NotFound("There is no such scheduled message.")
-    return message
+    own = ScheduledMessage.objects.for_environment(tenant_id, environment, within)
+    return by_public_id(own, ids.SCHEDULED, scheduled_id, "scheduled message")
 
 
 def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:

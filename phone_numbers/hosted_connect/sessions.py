@@ -20,7 +20,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from gateway import ids
-from gateway.api.errors import Conflict, MetaUnreachable, NotFound, RateLimited, ServiceError
+from gateway.api.errors import Conflict, MetaUnreachable, RateLimited, ServiceError
+from gateway.api.query import by_public_id
 from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.upstream.calls import UpstreamUnreachable
@@ -102,12 +103,8 @@ def open_sessions(*, tenant_id: UUID, environment: str) -> QuerySet[ConnectSessi
 
 def find(*, tenant_id: UUID, environment: str, session_id: str) -> ConnectSession:
     """The tenant's session by its public id. Raises NotFound."""
-    own = ConnectSession.objects.for_tenant(tenant_id).filter(environment=environment)
-    key = ids.decode(ids.CONNECT_SESSION, session_id)
-    session = own.filter(pk=key).first() if key else None
-    if session is None:
-        raise NotFound("There is no such connect session.")
-    return session
+    own = ConnectSession.objects.for_environment(tenant_id, environment)
+    return by_public_id(own, ids.CONNECT_SESSION, session_id, "connect session")
 
 
 def url_of(session: ConnectSession) -> str:
