@@ -29,7 +29,7 @@ from gateway.database.statements import run
 from gateway.outbound.connection import Answer
 from messaging import idempotency
 from messaging.batches import held_batch, lifecycle
-from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
+from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held
 from messaging.idempotency import KeyUse
 from messaging.models import BatchItem
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -305,16 +305,10 @@ class Batches(Machine):
         response = orjson.dumps(
             {"messages": [{"id": f"wamid.{self.sent}"}]} if accepted else {"error": {"code": 1}}
         )
-        result = ItemResult(
-            ClaimedItem(idx, b'{"to": "+919812345600"}'),
-            accepted,
-            200 if accepted else 400,
-            response,
-            now(),
-            retryable=not accepted,
-        )
+        sent = ClaimedItem(idx, b'{"to": "+919812345600"}')
+        outcome = held_batch.Outcome(response, accepted, 200 if accepted else 400, now(), retryable=not accepted)
         number = held_batch.number_of(held.tenant_id, held.environment, held.phone_number_id)
-        held_batch.record(held, number, [result])
+        held_batch.record(held, number, [(sent, outcome)])
         if (item.status, item.by) == ("pending", held.lease):
             item.status = "accepted" if accepted else "failed"
 

@@ -114,16 +114,22 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemResult:
-    """Outcome of an item. `retryable`: it was certainly not sent, and may succeed later."""
+class Outcome:
+    """What came of a message. `response` is JSON."""
 
-    item: ClaimedItem
-    accepted: bool
-    http_status: int | None
     response: bytes
-    sent_at: datetime | None
+    accepted: bool = False
+    http_status: int | None = None
+    sent_at: datetime | None = None
     retryable: bool = False
+    """It was certainly not sent, and may succeed later."""
     upstream_ms: float | None = None
+    is_throttled: bool = False
+    """The number sends too fast for the upstream."""
+    token_problem: bool = False
+
+
+Result = tuple[ClaimedItem, Outcome]
 
 
 # The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
@@ -341,9 +347,9 @@ def rate_now(held: Held, number: Sender) -> int:
     )
 
 
-def record(held: Held, number: Sender, results: Sequence[ItemResult]) -> None:
+def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
     """Write results with their events in one transaction. One that the next holder settled already is left alone."""
-    events = {result.item.idx: _outbound(held, number, result) for result in results}
+    events = {item.idx: _outbound(held, number, item, outcome) for item, outcome in results}
     with transaction.atomic():
         Batch.objects.select_for_update(no_key=True).only("id").get(pk=held.id)
         with connection.cursor() as cursor:
@@ -352,18 +358,18 @@ def record(held: Held, number: Sender, results: Sequence[ItemResult]) -> None:
                 {
                     "batch_id": held.id,
                     "lease": held.lease,
-                    "idx": [result.item.idx for result in results],
-                    "statuses": ["accepted" if result.accepted else "failed" for result in results],
-                    "http_statuses": [result.http_status for result in results],
-                    "wamids": [events[result.item.idx].wamid for result in results],
-                    "responses": [result.response for result in results],
-                    "event_ids": [events[result.item.idx].id for result in results],
-                    "sent_at": [result.sent_at for result in results],
-                    "retryable": [result.retryable for result in results],
+                    "idx": [item.idx for item, _ in results],
+                    "statuses": ["accepted" if outcome.accepted else "failed" for _, outcome in results],
+                    "http_statuses": [outcome.http_status for _, outcome in results],
+                    "wamids": [events[item.idx].wamid for item, _ in results],
+                    "responses": [outcome.response for _, outcome in results],
+                    "event_ids": [events[item.idx].id for item, _ in results],
+                    "sent_at": [outcome.sent_at for _, outcome in results],
+                    "retryable": [outcome.retryable for _, outcome in results],
                 },
             )
             counted = {idx for (idx,) in cursor}
-            accepted = sum(result.accepted for result in results if result.item.idx in counted)
+            accepted = sum(outcome.accepted for item, outcome in results if item.idx in counted)
             cursor.execute(
                 "UPDATE messaging_batch SET accepted = accepted + %s, failed = failed + %s WHERE id = %s",
                 [accepted, len(counted) - accepted, held.id],
@@ -472,15 +478,15 @@ def _round(retries: int) -> str:
     return f":{retries}" if retries else ""
 
 
-def _outbound(held: Held, number: Sender, result: ItemResult) -> NewEvent:
+def _outbound(held: Held, number: Sender, item: ClaimedItem, outcome: Outcome) -> NewEvent:
     return outbound_event(
         number=number,
-        sent=result.item.body,
-        response=result.response,
-        http_status=result.http_status,
-        dedupe_key=f"out:{held.public_id}:{result.item.idx}{_round(held.retries)}",
+        sent=item.body,
+        response=outcome.response,
+        http_status=outcome.http_status,
+        dedupe_key=f"out:{held.public_id}:{item.idx}{_round(held.retries)}",
         batch_id=held.id,
-        idx=result.item.idx,
+        idx=item.idx,
         id=ids.uuid7(),
-        upstream_ms=result.upstream_ms,
+        upstream_ms=outcome.upstream_ms,
     )

@@ -10,32 +10,27 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from gateway import ids
-from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.transactions import DATABASE_UNAVAILABLE
-from gateway.upstream.calls import (
-    THROUGHPUT,
-    AppSecretRefused,
-    AsyncPool,
-    UpstreamUnreachable,
-    classify,
-)
+from gateway.upstream.calls import AsyncPool, GraphAnswer
 from messaging.batches import held_batch
-from messaging.batches.sender import ProcessResources, question_token, until_done
+from messaging.batches.held_batch import Outcome
+from messaging.batches.sender import NotNow, ProcessResources, question_token, send_once, until_done
+from messaging.models import ScheduledMessage
 from messaging.pacing import Pacer, rate_of
 from messaging.sending import flow
 from messaging.sending.customer_hours import CustomerHours, closed_until, restored
-from messaging.sending.outbound import not_sent, outbound_event, outcome_unknown, service_error
+from messaging.sending.outbound import outbound_event, outcome_unknown, service_error
 from phone_numbers.lookup import Sender
 from tenants import checklist
 from tenants.tenant_status import SERVED
@@ -51,11 +46,11 @@ SAFE_SECONDS = 200.0
 """After its claim a message is not sent any more, but released."""
 CLAIMED_AT_ONCE = 64
 """Of one number in one process."""
-REACH_SECONDS = 30.0
-"""How long a message waits for an upstream that cannot be reached."""
 RETRY_SECONDS = 0.5
 
 _LANE = 1
+
+Status = ScheduledMessage.Status
 
 Value = TypeVar("Value")
 
@@ -96,18 +91,6 @@ FROM (
 WHERE m.id = interrupted.id
 RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, NULL, 'interrupted', true
 """
-_RECORD = """
-UPDATE messaging_scheduledmessage
-SET status = %(status)s, http_status = %(http_status)s, wamid = %(wamid)s, response = %(response)s,
-    event_id = %(event_id)s, sent_at = %(sent_at)s, ended_at = now(), body = '', claim = NULL, claimed_until = NULL
-WHERE id = %(id)s AND status = 'sending' AND claim = %(claim)s
-RETURNING id
-"""
-_RELEASE = """
-UPDATE messaging_scheduledmessage
-SET status = 'scheduled', claim = NULL, claimed_until = NULL, send_at = coalesce(%(send_at)s, send_at)
-WHERE id = %(id)s AND status = 'sending' AND claim = %(claim)s
-"""
 _HINDRANCES = {
     "tenant_suspended": "The business could not send at this message's time.",
     "number_released": "The number was released before this message's time.",
@@ -134,17 +117,6 @@ class Claimed:
     @property
     def public_id(self) -> str:
         return ids.encode(ids.SCHEDULED, self.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a message. `response` is JSON."""
-
-    response: bytes
-    accepted: bool = False
-    http_status: int | None = None
-    sent_at: datetime | None = None
-    upstream_ms: float | None = None
 
 
 class ScheduledSends:
@@ -233,49 +205,30 @@ class ScheduledSends:
 
     async def _send(self, message: Claimed, number: Sender, pacer: Pacer, safe_until: float) -> None:
         if message.hindrance is not None:
-            await self._until_done(record, message, number, _hindered(message))
+            await self._until_done(record, message, number, _hindered(message.hindrance))
             return
+        outcome = None
         try:
-            result = await self._sent(message, number, pacer, safe_until)
+            outcome = await send_once(
+                partial(self._attempt, message, number, safe_until), longest_pause=RETRY_SECONDS
+            )
+        except NotNow:
+            pass
         finally:
             self._process.slots.release()
-        if result is None:
-            await self._until_done(release, message)
-        else:
-            await self._until_done(record, message, number, result)
-
-    async def _sent(self, message: Claimed, number: Sender, pacer: Pacer, safe_until: float) -> Result | None:
-        """Send a message once. None when it certainly did not go out and may go later."""
-        until = time.monotonic() + REACH_SECONDS
-        while True:
-            if self._process.stopping or time.monotonic() > safe_until or closed_until(message.hours, now()):
-                return None
-            sent_at = now()
-            try:
-                answer = await self._pool.send(flow.message_call(number, message.body))
-                verdict = classify(answer)
-                break
-            except UpstreamUnreachable as error:
-                details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
-                if not error.is_unsent:
-                    return Result(outcome_unknown(details), sent_at=sent_at)
-                if time.monotonic() >= until:
-                    return Result(not_sent(details), sent_at=sent_at)
-            except AppSecretRefused:
-                return Result(answer.body, http_status=answer.status, sent_at=sent_at, upstream_ms=answer.ms)
-            except MetaUnreachable as error:
-                unusable = {**(error.details or {}), "reason": "unusable_answer"}
-                return Result(
-                    outcome_unknown(unusable), http_status=unusable.get("upstream_status"), sent_at=sent_at
-                )
-            await asyncio.sleep(RETRY_SECONDS)
-        if verdict.code == THROUGHPUT or answer.status == 429:
+        if outcome is not None and outcome.is_throttled:
             pacer.throttled()
-            if not message.is_late:
-                return None
-        if verdict.token_problem:
+        if outcome is None or (outcome.is_throttled and not message.is_late):
+            await self._until_done(release, message)
+            return
+        if outcome.token_problem:
             await asyncio.to_thread(question_token, number)
-        return Result(answer.body, verdict.ok, answer.status, sent_at, answer.ms)
+        await self._until_done(record, message, number, outcome)
+
+    async def _attempt(self, message: Claimed, number: Sender, safe_until: float) -> GraphAnswer:
+        if self._process.stopping or time.monotonic() > safe_until or closed_until(message.hours, now()):
+            raise NotNow
+        return await self._pool.send(flow.message_call(number, message.body))
 
     async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
         return await until_done(self._process, _LANE, call, *values)
@@ -313,49 +266,52 @@ def _claimed(statement: str, **parameters: Any) -> list[Claimed]:
     return sorted(rows, key=lambda message: message.id)
 
 
-def record(message: Claimed, number: Sender, result: Result) -> None:
+def record(message: Claimed, number: Sender, outcome: Outcome) -> None:
     """Store what came of a message with its event, in one transaction; nothing when the claim is another's by now."""
     event = outbound_event(
         number=number,
         sent=message.body,
-        response=result.response,
-        http_status=result.http_status,
+        response=outcome.response,
+        http_status=outcome.http_status,
         dedupe_key=f"out:{message.public_id}",
         id=ids.uuid7(),
-        upstream_ms=result.upstream_ms,
+        upstream_ms=outcome.upstream_ms,
     )
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            _RECORD,
-            {
-                "id": message.id,
-                "claim": message.claim,
-                "status": "accepted" if result.accepted else "failed",
-                "http_status": result.http_status,
-                "wamid": event.wamid,
-                "response": result.response,
-                "event_id": event.id,
-                "sent_at": result.sent_at,
-            },
+    with transaction.atomic():
+        recorded = _own(message).update(
+            status=Status.ACCEPTED if outcome.accepted else Status.FAILED,
+            http_status=outcome.http_status,
+            wamid=event.wamid,
+            response=outcome.response,
+            event_id=event.id,
+            sent_at=outcome.sent_at,
+            ended_at=now(),
+            body=b"",
+            claim=None,
+            claimed_until=None,
         )
-        if cursor.fetchone() is None:
+        if not recorded:
             log.warning("scheduled_claim_lost", scheduled_id=message.public_id)
             return
         publish(tenant_id=message.tenant_id, events=[event])
-        if result.accepted:
+        if outcome.accepted:
             checklist.mark(tenant_id=message.tenant_id, step="test_message_sent")
 
 
 def release(message: Claimed) -> None:
     """Release a message that certainly was not sent: it is due at once, or when its customer's hours begin again."""
     send_at = closed_until(message.hours, now())
-    with connection.cursor() as cursor:
-        cursor.execute(_RELEASE, {"id": message.id, "claim": message.claim, "send_at": send_at})
+    waits = {} if send_at is None else {"send_at": send_at}
+    _own(message).update(status=Status.SCHEDULED, claim=None, claimed_until=None, **waits)
 
 
-def _hindered(message: Claimed) -> Result:
-    """The result of a message that is not sent."""
-    if message.hindrance == "interrupted":
-        return Result(outcome_unknown({"reason": "interrupted"}))
-    assert message.hindrance is not None  # noqa: S101 - asked by the caller
-    return Result(service_error(message.hindrance, _HINDRANCES[message.hindrance], {}))
+def _own(message: Claimed) -> QuerySet[ScheduledMessage]:
+    """The message's row while this claim holds; no row afterwards."""
+    return ScheduledMessage.objects.filter(pk=message.id, status=Status.SENDING, claim=message.claim)
+
+
+def _hindered(hindrance: str) -> Outcome:
+    """The outcome of a message that is not sent."""
+    if hindrance == "interrupted":
+        return Outcome(outcome_unknown({"reason": "interrupted"}))
+    return Outcome(service_error(hindrance, _HINDRANCES[hindrance], {}))

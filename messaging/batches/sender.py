@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -28,9 +29,10 @@ from gateway.upstream.calls import (
     GraphAnswer,
     UpstreamUnreachable,
     classify,
+    meta_unreachable,
 )
 from messaging.batches import held_batch
-from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, ItemResult
+from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, Outcome, Result
 from messaging.pacing import Pacer
 from messaging.sending import flow
 from messaging.sending.customer_hours import closed_until, restored
@@ -82,6 +84,50 @@ MOST_PAUSE_SECONDS = 4.0
 Value = TypeVar("Value")
 
 
+class NotNow(Exception):
+    """A claimed message that did not go out, and may not go out any more: it is released."""
+
+
+async def send_once(
+    attempt: Callable[[], Awaitable[GraphAnswer]], *, longest_pause: float = MOST_PAUSE_SECONDS
+) -> Outcome:
+    """Make a message's call and judge what came of it. What `attempt` raises besides the upstream's errors passes.
+
+    Only a call that found no connection to go out over is made again, for REACH_SECONDS. It keeps its place among
+    those under way meanwhile, so an upstream that is away holds the others up.
+    """
+    until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
+    while True:
+        sent_at = now()
+        try:
+            answer = await attempt()
+            verdict = classify(answer)
+        except UpstreamUnreachable as error:
+            details = meta_unreachable(error).details or {}
+            if not error.is_unsent:
+                return Outcome(outcome_unknown(details), sent_at=sent_at)
+            if time.monotonic() >= until:
+                return Outcome(not_sent(details), sent_at=sent_at, retryable=True)
+        except AppSecretRefused:
+            return Outcome(answer.body, False, answer.status, sent_at, True, answer.ms)
+        except MetaUnreachable as error:
+            details = {**(error.details or {}), "reason": "unusable_answer"}
+            return Outcome(outcome_unknown(details), False, details.get("upstream_status"), sent_at)
+        else:
+            return Outcome(
+                answer.body,
+                accepted=verdict.ok,
+                http_status=answer.status,
+                sent_at=sent_at,
+                retryable=verdict.is_unsent,
+                upstream_ms=answer.ms,
+                is_throttled=verdict.code == THROUGHPUT or answer.status == 429,
+                token_problem=verdict.token_problem,
+            )
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest_pause)
+
+
 class ProcessResources(Protocol):
     """What the batches and the scheduled messages of one process share."""
 
@@ -119,7 +165,7 @@ class BatchRun:
         self.turns: deque[float] = deque()
         self.further_turns: asyncio.Future[list[float]] | None = None
         self.sends: set[asyncio.Task[None]] = set()
-        self.results: list[ItemResult] = []
+        self.results: list[Result] = []
         self.to_record = asyncio.Event()
         self.sent_all = False
         self.unsent: list[ClaimedItem] = []
@@ -161,7 +207,7 @@ class BatchRun:
     async def _settle_interrupted(self) -> None:
         """Report what is claimed without a result, before this run's first claim and after its last result."""
         if items := await self._until_done(held_batch.take_over, self.held):
-            results = [_unknown(item, {"reason": "interrupted"}) for item in items]
+            results = [(item, _unknown("interrupted")) for item in items]
             await self._until_done(held_batch.record, self.held, self.number, results)
 
     async def _send_all(self) -> None:
@@ -230,70 +276,26 @@ class BatchRun:
 
     async def _send(self, item: ClaimedItem) -> None:
         number = self.number
-        sent_at = now()
         try:
-            answer = await self._reach(item)
-            verdict = classify(answer)
-        except UpstreamUnreachable as error:
-            if not error.is_unsent:
-                self._add(_unknown(item, {"reason": error.reason}, sent_at=sent_at))
-            elif self.process.stopping:
-                self.given_back = True
-                self.unsent.append(item)
-            else:
-                self._add(_not_sent(item, error, sent_at))
-            return
+            outcome = await send_once(partial(self._attempt, item))
         except BatchLeaseLost:
             return  # the batch's next holder reports on it
-        except AppSecretRefused:
-            self._add(
-                ItemResult(
-                    item=item,
-                    accepted=False,
-                    http_status=answer.status,
-                    response=answer.body,
-                    sent_at=sent_at,
-                    retryable=True,
-                    upstream_ms=answer.ms,
-                )
-            )
+        except NotNow:
+            self.given_back = True
+            self.unsent.append(item)
             return
-        except MetaUnreachable as error:
-            details = dict(error.details or {}) | {"reason": "unusable_answer"}
-            status = details.get("upstream_status")
-            self._add(_unknown(item, details, sent_at=sent_at, http_status=status))
-            return
-        if verdict.code == THROUGHPUT or answer.status == 429:
+        if outcome.is_throttled:
             self.pacer.throttled()
-        self._add(
-            ItemResult(
-                item=item,
-                accepted=verdict.ok,
-                http_status=answer.status,
-                response=answer.body,
-                sent_at=sent_at,
-                retryable=verdict.is_unsent,
-                upstream_ms=answer.ms,
-            )
-        )
-        if verdict.token_problem:
+        self.results.append((item, outcome))
+        self.to_record.set()
+        if outcome.token_problem:
             self._question_token(number)
 
-    async def _reach(self, item: ClaimedItem) -> GraphAnswer:
-        """Make the item's call; one that found no connection to go out over is made again for REACH_SECONDS.
-
-        It keeps its place among those under way meanwhile, so an upstream that is away holds the batch up.
-        """
-        until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
-        while True:
-            try:
-                return await self.pool.send(flow.message_call(self.number, item.body))
-            except UpstreamUnreachable as error:
-                if not error.is_unsent or self.process.stopping or time.monotonic() >= until:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, MOST_PAUSE_SECONDS)
-            await self._until_certain()
+    async def _attempt(self, item: ClaimedItem) -> GraphAnswer:
+        if self.process.stopping:
+            raise NotNow
+        await self._until_certain()
+        return await self.pool.send(flow.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
         """Ask whether the token still works: one refusal can be about its recipient alone."""
@@ -309,10 +311,6 @@ class BatchRun:
             self.token_question, self.facts_at = None, -FACTS_SECONDS
             await self._look_at_number()
 
-    def _add(self, result: ItemResult) -> None:
-        self.results.append(result)
-        self.to_record.set()
-
     async def _record_until_done(self) -> None:
         while not (self.sent_all and not self.results):
             await self.to_record.wait()
@@ -325,7 +323,7 @@ class BatchRun:
             if some:
                 await self._record(some)
 
-    async def _record(self, results: list[ItemResult]) -> None:
+    async def _record(self, results: list[Result]) -> None:
         """Record results together. What the database refuses is recorded one by one, so one bad row is alone."""
         try:
             await self._until_done(held_batch.record, self.held, self.number, results)
@@ -336,9 +334,9 @@ class BatchRun:
                     await self._record([result])
                 return
             # The answer itself cannot be stored. The message was sent: that is never lost.
-            (refused,) = results
-            replaced = _unknown(refused.item, {"reason": "unusable_answer"}, sent_at=refused.sent_at)
-            await self._until_done(held_batch.record, self.held, self.number, [replaced])
+            ((item, refused),) = results
+            replaced = _unknown("unusable_answer", sent_at=refused.sent_at)
+            await self._until_done(held_batch.record, self.held, self.number, [(item, replaced)])
 
     async def _look_at_number(self) -> None:
         if time.monotonic() - self.facts_at >= FACTS_SECONDS:
@@ -395,17 +393,7 @@ def question_token(number: Sender) -> None:
         connection.close()
 
 
-def _unknown(
-    item: ClaimedItem, details: dict[str, Any], *, sent_at: Any = None, http_status: Any = None
-) -> ItemResult:
-    """A message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
-    response = outcome_unknown({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, **details})
-    return ItemResult(item=item, accepted=False, http_status=http_status, response=response, sent_at=sent_at)
-
-
-def _not_sent(item: ClaimedItem, error: UpstreamUnreachable, sent_at: datetime) -> ItemResult:
-    """A message that certainly did not go out, for want of a connection to send it over."""
-    response = not_sent({"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason})
-    return ItemResult(
-        item=item, accepted=False, http_status=None, response=response, sent_at=sent_at, retryable=True
-    )
+def _unknown(reason: str, *, sent_at: datetime | None = None) -> Outcome:
+    """Of a message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
+    details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": reason}
+    return Outcome(outcome_unknown(details), sent_at=sent_at)

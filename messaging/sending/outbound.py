@@ -252,18 +252,18 @@ def outbound_event(
     )
 
 
-def outcome_unknown(details: dict[str, Any]) -> bytes:
+def outcome_unknown(details: Mapping[str, Any]) -> bytes:
     """The response recorded when the upstream's answer is unknown (decision "Batches")."""
     message = "The upstream's answer is not known: watch for a message.status event before sending again."
     return service_error(OUTCOME_UNKNOWN, message, details)
 
 
-def not_sent(details: dict[str, Any]) -> bytes:
+def not_sent(details: Mapping[str, Any]) -> bytes:
     """The response recorded when the upstream could not be reached, so that nothing went out."""
     return service_error(MetaUnreachable.code, "WhatsApp could not be reached. Nothing was sent.", details)
 
 
-def service_error(code: str, message: str, details: dict[str, Any]) -> bytes:
+def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
     """The response recorded when the service itself says why a message was not sent."""
     error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})

@@ -537,7 +537,7 @@ def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     held_batch.record(
         late,
         number,
-        [held_batch.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())],
+        [(taken.items[0], held_batch.Outcome(b'{"messages":[{"id":"late"}]}', True, 200, now()))],
     )
     held_batch.finish(late)
     held_batch.release(late, taken.items)
@@ -560,12 +560,10 @@ def test_a_late_result_is_left_alone_once_the_next_runner_reports_on_its_item(
     held_batch.record(
         late,
         number,
-        [held_batch.ItemResult(taken.items[0], True, 200, b'{"messages":[{"id":"late"}]}', now())],
+        [(taken.items[0], held_batch.Outcome(b'{"messages":[{"id":"late"}]}', True, 200, now()))],
     )
     assert (row(batch_id).accepted, row(batch_id).failed) == (0, 0)
-    held_batch.record(
-        holder, number, [held_batch.ItemResult(interrupted, False, None, b'{"error":{}}', None)]
-    )
+    held_batch.record(holder, number, [(interrupted, held_batch.Outcome(b'{"error":{}}'))])
     assert (row(batch_id).accepted, row(batch_id).failed) == (0, 1)
     assert Event.objects.filter(type="message.outbound").count() == 1
 

@@ -272,7 +272,7 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     scheduled.record(
         claimed,
         held_batch.number_of(number.tenant_id, "live", number.phone_number_id),
-        scheduled.Result(b"{}", accepted=True),
+        held_batch.Outcome(b"{}", accepted=True),
     )
     assert api.get(path).json() == after
     assert Event.objects.filter(type="message.outbound").count() == 1
