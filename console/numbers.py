@@ -144,41 +144,32 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
         require_open(visit)
     found = _find(visit, phone_number_id)
     endpoint = FlowEndpoint.objects.filter(number=found).select_related("number").first()
-    form = FlowEndpointForm(initial={"url": endpoint.url} if endpoint else None)
-    shown_secret: str | None = None
+    do = request.POST.get("do")
+    form = FlowEndpointForm(
+        request.POST if do == "set" else None, initial={"url": endpoint.url} if endpoint else None
+    )
     if request.method == "POST":
-        form = FlowEndpointForm(
-            request.POST if request.POST.get("do") == "set" else None, initial=form.initial
-        )
         with flash_errors(request), _asking_platform(request, found):
             actor = Actor(user_id=visit.user.pk)
-            match request.POST.get("do"):
+            match do:
                 case "set" if form.is_valid():
-                    endpoint, is_new = endpoints.set_url(found, url=form.cleaned_data["url"], actor=actor)
-                    shown_secret = endpoint.secret if is_new else None
+                    endpoint = endpoints.set_url(found, **form.cleaned_data, actor=actor)
                 case "key":
                     endpoint = endpoints.upload_new_key(found, actor=actor)
                 case "secret":
                     endpoint = endpoints.rotate_secret(found, actor=actor)
-                    shown_secret = endpoint.secret
                 case "delete":
                     endpoints.delete(found, actor=actor)
-            if shown_secret is None and not form.errors:
+            if not hasattr(endpoint, "new_secret") and not form.errors:
                 messages.success(request, "Done.")
                 return redirect("console_number_flows", phone_number_id)
     response = render(
         request,
         "console/numbers/flows.html",
-        {
-            "number": found,
-            "form": form,
-            "endpoint": endpoint,
-            "address": endpoints.address_of(endpoint) if endpoint else None,
-            "new_secret": shown_secret,
-        },
+        {"number": found, "form": form, "endpoint": endpoint},
         status=400 if form.errors else 200,
     )
-    if shown_secret is not None:
+    if hasattr(endpoint, "new_secret"):
         response["Cache-Control"] = "no-store"
     return response
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar, Self
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
@@ -404,9 +405,16 @@ class FlowEndpoint(models.Model):
     last_error = models.CharField(max_length=30, null=True)
     """Why the tenant's last answer could not be used. Null when it could be."""
     created_at = models.DateTimeField(default=now, editable=False)
+    new_secret: str
+    """The secret, on the row of the flow that made it alone: shown once."""
 
     def __str__(self) -> str:
         return str(self.id)
+
+    @property
+    def endpoint_uri(self) -> str:
+        """The public URL to which WhatsApp sends the data requests, as a Flow names it."""
+        return f"{settings.BASE_URL}/upstream/flows/{self.id.hex}"
 
 
 class BatchFile(models.Model):

@@ -306,7 +306,9 @@ class Batches(Machine):
             {"messages": [{"id": f"wamid.{self.sent}"}]} if accepted else {"error": {"code": 1}}
         )
         sent = ClaimedItem(idx, b'{"to": "+919812345600"}')
-        outcome = held_batch.Outcome(response, accepted, 200 if accepted else 400, now(), retryable=not accepted)
+        outcome = held_batch.Outcome(
+            response, accepted, 200 if accepted else 400, now(), retryable=not accepted
+        )
         number = held_batch.number_of(held.tenant_id, held.environment, held.phone_number_id)
         held_batch.record(held, number, [(sent, outcome)])
         if (item.status, item.by) == ("pending", held.lease):

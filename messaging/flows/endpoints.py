@@ -6,16 +6,14 @@ are network calls and are made between transactions.
 """
 
 from datetime import timedelta
-from typing import Any
 
 import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.conf import settings
 from django.db import transaction
 
 from gateway.api.errors import NotFound
-from gateway.clock import isoformat, now
+from gateway.clock import now
 from messaging.models import FlowEndpoint
 from phone_numbers.models import PhoneNumber
 from phone_numbers.tokens import Refused, accepted_for, graph_of
@@ -30,13 +28,17 @@ OVERLAP = timedelta(hours=24)
 """How long a secret that was rotated away signs beside the new one."""
 
 
-def find(number: PhoneNumber) -> FlowEndpoint:
+def find(number: PhoneNumber, *, locked: bool = False) -> FlowEndpoint:
     """The Flow endpoint of a number. Raises NotFound."""
-    return _found(FlowEndpoint.objects.filter(number=number).select_related("number").first())
+    rows = FlowEndpoint.objects.filter(number=number).select_related("number")
+    endpoint = (rows.select_for_update(of=("self",)) if locked else rows).first()
+    if endpoint is None:
+        raise NotFound("This number has no Flow endpoint.")
+    return endpoint
 
 
-def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> tuple[FlowEndpoint, bool]:
-    """Set where a number's data requests go; returns the endpoint and whether this made it.
+def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
+    """Set where a number's data requests go.
 
     The first time makes the secret and the key pair, and uploads the public key: what Meta refuses makes no endpoint.
     Raises Refused and UpstreamUnreachable.
@@ -52,12 +54,15 @@ def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> tuple[FlowEndpoin
             endpoint.save(update_fields=["url"])
         _record("flow_endpoint.set", number, actor)
     if endpoint.key_uploaded_at is not None:
-        return endpoint, False
+        return endpoint
     try:
-        return upload_new_key(number, actor=actor), is_new
+        endpoint = upload_new_key(number, actor=actor)
     except Refused:
         FlowEndpoint.objects.filter(pk=endpoint.pk, key_uploaded_at=None).delete()
         raise
+    if is_new:
+        endpoint.new_secret = endpoint.secret
+    return endpoint
 
 
 def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
@@ -68,7 +73,7 @@ def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
     """
     fresh = _new_private_key()
     with transaction.atomic():
-        endpoint = _locked(number)
+        endpoint = find(number, locked=True)
         if endpoint.next_private_key is None:
             endpoint.next_private_key = fresh
             endpoint.save(update_fields=["next_private_key"])
@@ -76,7 +81,7 @@ def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
     graph = graph_of(number.account)
     accepted_for(number.account, graph.set_encryption_key(number.phone_number_id, public_key_of(uploaded)))
     with transaction.atomic():
-        endpoint = _locked(number)
+        endpoint = find(number, locked=True)
         if endpoint.next_private_key == uploaded:
             endpoint.private_key, endpoint.next_private_key = uploaded, None
             endpoint.key_uploaded_at = now()
@@ -88,9 +93,9 @@ def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
     """A new signing secret; the one before signs beside it for OVERLAP. Raises NotFound."""
     with transaction.atomic():
-        endpoint = _locked(number)
+        endpoint = find(number, locked=True)
         endpoint.previous_secret, endpoint.previous_secret_expires_at = endpoint.secret, now() + OVERLAP
-        endpoint.secret = new_secret()
+        endpoint.secret = endpoint.new_secret = new_secret()
         endpoint.secret_prefix = shown_prefix(endpoint.secret)
         endpoint.save()
         _record("flow_endpoint.rotate_secret", number, actor)
@@ -100,30 +105,8 @@ def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 def delete(number: PhoneNumber, *, actor: Actor) -> None:
     """Delete the endpoint with its keys: data requests of the number's Flows fail from now on. Raises NotFound."""
     with transaction.atomic():
-        _locked(number).delete()
+        find(number, locked=True).delete()
         _record("flow_endpoint.delete", number, actor)
-
-
-def address_of(endpoint: FlowEndpoint) -> str:
-    """The public URL to which WhatsApp sends the data requests: the `endpoint_uri` of a Flow."""
-    return f"{settings.BASE_URL}/upstream/flows/{endpoint.id.hex}"
-
-
-def shown(endpoint: FlowEndpoint, *, secret: str | None = None) -> dict[str, Any]:
-    """A Flow endpoint as the API answers with it; `secret` is in the answer that made it alone."""
-    ends_at = endpoint.previous_secret_expires_at
-    return {
-        "phone_number_id": endpoint.number.phone_number_id,
-        "url": endpoint.url,
-        "endpoint_uri": address_of(endpoint),
-        "secret_prefix": endpoint.secret_prefix,
-        "previous_secret_expires_at": isoformat(ends_at) if ends_at else None,
-        "key_uploaded_at": isoformat(endpoint.key_uploaded_at) if endpoint.key_uploaded_at else None,
-        "last_request_at": isoformat(endpoint.last_request_at) if endpoint.last_request_at else None,
-        "last_error": endpoint.last_error,
-        "created_at": isoformat(endpoint.created_at),
-        **({} if secret is None else {"secret": secret}),
-    }
 
 
 def public_key_of(private_key: str) -> str:
@@ -141,17 +124,6 @@ def _new_private_key() -> str:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
-
-
-def _locked(number: PhoneNumber) -> FlowEndpoint:
-    rows = FlowEndpoint.objects.select_for_update(of=("self",)).filter(number=number)
-    return _found(rows.select_related("number").first())
-
-
-def _found(endpoint: FlowEndpoint | None) -> FlowEndpoint:
-    if endpoint is None:
-        raise NotFound("This number has no Flow endpoint.")
-    return endpoint
 
 
 def _record(action: str, number: PhoneNumber, actor: Actor) -> None:

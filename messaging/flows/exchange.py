@@ -66,11 +66,7 @@ class UndecryptableError(ValueError):
 class Opened:
     """A decrypted request, and where it goes. `content` is the JSON as WhatsApp wrote it."""
 
-    endpoint_id: UUID
-    tenant_id: UUID
-    phone_number_id: str
-    url: str
-    keys: tuple[bytes, ...]
+    endpoint: FlowEndpoint
     content: bytes
     request: dict[str, Any]
     aes_key: bytes
@@ -108,10 +104,11 @@ class FlowExchange:
             return _text(CANNOT_DECRYPT)
         if opened.is_ping:
             return opened.answered(_ACTIVE)
-        with exchanges.held(opened.tenant_id, opened.phone_number_id):
+        number = opened.endpoint.number
+        with exchanges.held(number.tenant_id, number.phone_number_id):
             reply, error = await self._forwarded(opened)
         try:
-            await self._threads.run(_record, opened.endpoint_id, error)
+            await self._threads.run(_record, endpoint_id, error)
         except DATABASE_UNAVAILABLE as failure:
             log.warning("flow_exchange_not_recorded", error=type(failure).__name__)
         return reply
@@ -128,7 +125,7 @@ class FlowExchange:
             private = settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS
             self._outbound = await Outbound(allow_private=private).__aenter__()
         answer = await self._outbound.post(
-            opened.url,
+            opened.endpoint.url,
             opened.content,
             _headers(opened),
             connect_timeout=CONNECT_SECONDS,
@@ -145,7 +142,8 @@ class FlowExchange:
             return Reply(TOKEN_INVALID, {"Content-Type": "application/json"}, shown), None
         if opened.is_error_notification:
             return opened.answered(_ACKNOWLEDGED), error
-        log.info("flow_exchange_failed", phone_number_id=opened.phone_number_id, error=error, ms=answer.ms)
+        number = opened.endpoint.number.phone_number_id
+        log.info("flow_exchange_failed", phone_number_id=number, error=error, ms=answer.ms)
         return _text(504 if error == "timeout" else 502), error
 
 
@@ -166,19 +164,7 @@ def open_request(endpoint_id: UUID, body: bytes, *, environments: Collection[str
         request = orjson.loads(content)
     except orjson.JSONDecodeError:
         raise UndecryptableError from None
-    ends_at = endpoint.previous_secret_expires_at
-    secrets = [endpoint.secret, *([endpoint.previous_secret] if ends_at and ends_at > now() else [])]
-    return Opened(
-        endpoint_id=endpoint.id,
-        tenant_id=endpoint.number.tenant_id,
-        phone_number_id=endpoint.number.phone_number_id,
-        url=endpoint.url,
-        keys=tuple(key_of(secret) for secret in secrets if secret),
-        content=content,
-        request=request if isinstance(request, dict) else {},
-        aes_key=aes_key,
-        initial_vector=vector,
-    )
+    return Opened(endpoint, content, request if isinstance(request, dict) else {}, aes_key, vector)
 
 
 def _decrypted(endpoint: FlowEndpoint, body: bytes) -> tuple[bytes, bytes, bytes]:
@@ -210,14 +196,17 @@ def _private_key(stored: str) -> rsa.RSAPrivateKey:
 
 
 def _headers(opened: Opened) -> dict[str, str]:
+    endpoint = opened.endpoint
+    ends_at = endpoint.previous_secret_expires_at
+    secrets = [endpoint.secret, endpoint.previous_secret if ends_at and ends_at > now() else None]
     signed = signed_request.headers(
-        keys=opened.keys,
+        keys=tuple(key_of(secret) for secret in secrets if secret),
         message_id=ids.encode("flow_", ids.uuid7()),
         timestamp=int(now().timestamp()),
         body=opened.content,
         event_type=EVENT_TYPE,
     )
-    return {**signed, "X-Service-Phone-Number-Id": opened.phone_number_id}
+    return {**signed, "X-Service-Phone-Number-Id": endpoint.number.phone_number_id}
 
 
 def _is_object(body: bytes) -> bool:

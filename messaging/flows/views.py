@@ -12,6 +12,7 @@ from gateway.api.limits import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.roles import KeyScope
 from messaging.flows import endpoints
+from messaging.models import FlowEndpoint
 from phone_numbers import operations
 from phone_numbers.models import PhoneNumber
 from phone_numbers.views import UpstreamCallsView
@@ -23,10 +24,10 @@ class FlowEndpointIn(serializers.Serializer[dict[str, Any]]):
     url = UrlField(help_text="Your server's address: data requests are forwarded to it as signed JSON.")
 
 
-class FlowEndpointOut(serializers.Serializer[dict[str, Any]]):
-    """As `endpoints.shown` makes it."""
+class FlowEndpointOut(serializers.Serializer[FlowEndpoint]):
+    """Where the data requests of a number's Flows are answered."""
 
-    phone_number_id = serializers.CharField()
+    phone_number_id = serializers.CharField(source="number.phone_number_id")
     url = serializers.CharField(help_text="Your server's address.")
     endpoint_uri = serializers.CharField(
         help_text="The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`."
@@ -44,7 +45,9 @@ class FlowEndpointOut(serializers.Serializer[dict[str, Any]]):
     )
     created_at = serializers.DateTimeField()
     secret = serializers.CharField(
-        required=False, help_text="Signs what is forwarded; in the answer that makes it alone."
+        source="new_secret",
+        required=False,
+        help_text="Signs what is forwarded; in the answer that makes it alone.",
     )
 
 
@@ -66,7 +69,7 @@ class FlowEndpointView(UpstreamCallsView):
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
-        return Response(endpoints.shown(endpoints.find(_number(request, phone_number_id))))
+        return Response(FlowEndpointOut(endpoints.find(_number(request, phone_number_id))).data)
 
     @extend_schema(
         operation_id="set_flow_endpoint",
@@ -80,8 +83,8 @@ class FlowEndpointView(UpstreamCallsView):
     def update(self, request: Request, phone_number_id: str) -> Response:
         number = _number(request, phone_number_id)
         body = checked(FlowEndpointIn(data=request.data))
-        endpoint, is_new = endpoints.set_url(number, url=body["url"], actor=Actor.of(request))
-        return Response(endpoints.shown(endpoint, secret=endpoint.secret if is_new else None))
+        endpoint = endpoints.set_url(number, **body, actor=Actor.of(request))
+        return Response(FlowEndpointOut(endpoint).data)
 
     @extend_schema(
         operation_id="delete_flow_endpoint",
@@ -103,8 +106,8 @@ class FlowEndpointView(UpstreamCallsView):
     )
     @waits_for_upstream
     def rotate_key(self, request: Request, phone_number_id: str) -> Response:
-        number = _number(request, phone_number_id)
-        return Response(endpoints.shown(endpoints.upload_new_key(number, actor=Actor.of(request))))
+        endpoint = endpoints.upload_new_key(_number(request, phone_number_id), actor=Actor.of(request))
+        return Response(FlowEndpointOut(endpoint).data)
 
     @extend_schema(
         operation_id="rotate_flow_endpoint_secret",
@@ -115,7 +118,7 @@ class FlowEndpointView(UpstreamCallsView):
     )
     def rotate_secret(self, request: Request, phone_number_id: str) -> Response:
         endpoint = endpoints.rotate_secret(_number(request, phone_number_id), actor=Actor.of(request))
-        return Response(endpoints.shown(endpoint, secret=endpoint.secret))
+        return Response(FlowEndpointOut(endpoint).data)
 
 
 def _number(request: Request, phone_number_id: str) -> PhoneNumber:

@@ -6022,7 +6022,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description As `endpoints.shown` makes it. */
+        /** @description Where the data requests of a number's Flows are answered. */
         FlowEndpoint: {
             /** @description Meta's id of your number. */
             phone_number_id: string;

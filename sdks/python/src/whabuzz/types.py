@@ -907,7 +907,7 @@ class FilterPreviewRequest(TypedDict, closed=True):
 
 class FlowEndpoint(TypedDict):
     """
-    As `endpoints.shown` makes it.
+    Where the data requests of a number's Flows are answered.
     """
 
     phone_number_id: str
