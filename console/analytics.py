@@ -43,9 +43,8 @@ class RangeForm(forms.Form):
 
     def __init__(self, visit: Visit, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        scope = {"tenant_id": visit.tenant.id, "environment": visit.environment}
-        numbers = PhoneNumber.objects.filter(**scope).order_by("id")
-        templates = MessageTemplate.objects.filter(**scope).order_by("name").distinct()
+        numbers = PhoneNumber.objects.filter(**visit.scope).order_by("id")
+        templates = MessageTemplate.objects.filter(**visit.scope).order_by("name").distinct()
         self._offer("phone_number_id", numbers.values_list("phone_number_id", "display_phone_number"))
         self._offer("template", templates.values_list("name", "name"))
 
@@ -203,8 +202,7 @@ def last_days(visit: Visit) -> SafeString | None:
 def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> reading.Figures:
     end = now()
     return reading.read(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         begin=end - timedelta(days=days - 1),
         end=end,
         interval="day",

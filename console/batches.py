@@ -35,14 +35,14 @@ _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List the batches, newest first."""
-    page = lists.page_of(Batch.objects.for_environment(**_scope(visit)), request)
+    page = lists.page_of(Batch.objects.for_environment(**visit.scope), request)
     numbers = shown_numbers(visit, [row.phone_number_id for row in page.rows])
     return render(
         request,
         "console/messaging/batches.html",
         {
             "page": page,
-            "waiting": lifecycle.waiting(tenant_id=visit.tenant.id, environment=visit.environment),
+            "waiting": lifecycle.waiting(**visit.scope),
             "most_waiting": lifecycle.MOST_WAITING_ITEMS,
             "most_waiting_bytes": lifecycle.MOST_WAITING_BYTES,
             "rows": [
@@ -127,13 +127,13 @@ class TimeForm(forms.Form):
 
 def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List scheduled messages and batches. With `all`, also messages that were sent or cancelled."""
-    scope = _scope(visit)
-    rows, wants_all = ScheduledMessage.objects.for_environment(**scope).defer("body"), "all" in request.GET
+    rows = ScheduledMessage.objects.for_environment(**visit.scope).defer("body")
+    wants_all = "all" in request.GET
     if not wants_all:
         rows = rows.filter(status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING])
     page = lists.page_of(rows, request)
     batches = (
-        Batch.objects.for_environment(**scope)
+        Batch.objects.for_environment(**visit.scope)
         .filter(waiting_for=Batch.WaitingFor.SCHEDULED)
         .order_by("send_at")
     )
@@ -157,9 +157,8 @@ def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResponse:
     """Show a scheduled message. POST changes its time, or cancels it with `cancel`."""
-    scope = _scope(visit)
     with or_404():
-        found = schedule.find(**scope, scheduled_id=scheduled_id)
+        found = schedule.find(**visit.scope, scheduled_id=scheduled_id)
     form = TimeForm(request.POST if "send_at" in request.POST else None, visit=visit)
     if request.method == "POST":
         require_open(visit)
@@ -223,13 +222,9 @@ def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     return redirect("console_batch", batch_id)
 
 
-def _scope(visit: Visit) -> dict[str, Any]:
-    return {"tenant_id": visit.tenant.id, "environment": visit.environment}
-
-
 def _batch(visit: Visit, batch_id: str) -> Batch:
     with or_404():
-        return lifecycle.find(**_scope(visit), batch_id=batch_id)
+        return lifecycle.find(**visit.scope, batch_id=batch_id)
 
 
 def _waits_for_time(found: Batch) -> bool:

@@ -68,32 +68,22 @@ def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Turn conversations on. The console then receives the messages, so numbers can connect without a server."""
     require_open(visit)
     with flash_errors(request):
-        lifecycle.create(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            actor=Actor(user_id=visit.user.pk),
-            kind=Endpoint.Kind.INBOX,
-        )
+        lifecycle.create(**visit.scope, actor=Actor(user_id=visit.user.pk), kind=Endpoint.Kind.INBOX)
         messages.success(request, "Conversations are on. What customers write appears here.")
     return redirect("console_conversations")
 
 
 def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Turn conversations off. Messages stay in the log. A number without another endpoint can no longer send."""
-    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
+    inbox = lifecycle.find_inbox(**visit.scope)
     if request.method == "POST":
         require_open(visit)
     if request.method == "POST" and inbox is not None:
         with flash_errors(request):
-            lifecycle.delete(
-                tenant_id=visit.tenant.id,
-                environment=visit.environment,
-                endpoint_id=inbox.pk,
-                actor=Actor(user_id=visit.user.pk),
-            )
+            lifecycle.delete(**visit.scope, endpoint_id=inbox.pk, actor=Actor(user_id=visit.user.pk))
             messages.success(request, "Conversations are off.")
         return redirect("console_conversations")
-    others = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).filter(
+    others = Endpoint.objects.for_environment(**visit.scope).filter(
         kind=Endpoint.Kind.WEBHOOK, status=Endpoint.Status.ACTIVE, verified_at__isnull=False
     )
     context = {"inbox": inbox, "has_another": others.exists()}
@@ -160,11 +150,7 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
     try:
         with limits.upstream.held(visit.tenant.id, number_id):
             answer = transfer.download(
-                tenant_id=visit.tenant.id,
-                environment=visit.environment,
-                media_id=shown.id,
-                from_=number_id,
-                range_=request.headers.get("Range"),
+                **visit.scope, media_id=shown.id, from_=number_id, range_=request.headers.get("Range")
             )
     except (ServiceError, UpstreamUnreachable):
         raise Http404("WhatsApp does not have this file now.") from None
@@ -178,8 +164,8 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
 
 def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict[str, Any]:
     """The page of the list, with a fingerprint of its content. Beside a conversation the list is loaded later."""
-    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
-    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    inbox = lifecycle.find_inbox(**visit.scope)
+    own = PhoneNumber.objects.for_environment(**visit.scope)
     numbers = dict(own.order_by("id").values_list("phone_number_id", "display_phone_number")[:MOST_NUMBERS])
     wanted = request.GET.get("number", "")
     wanted = wanted if wanted in numbers else ""
@@ -215,16 +201,11 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
 
 def _find(visit: Visit, number_id: str, customer_id: str) -> tuple[PhoneNumber, Customer]:
     with or_404():
-        own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        own = PhoneNumber.objects.for_environment(**visit.scope)
         number = own.filter(phone_number_id=number_id).select_related("account").first()
         if number is None:
             raise NotFound("There is no such number.")
-        customer = customers.find(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            phone_number_id=number_id,
-            customer_id=customer_id,
-        )
+        customer = customers.find(**visit.scope, phone_number_id=number_id, customer_id=customer_id)
     return number, customer
 
 
@@ -235,12 +216,7 @@ def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID 
     lines = drawing.lines_of(found.messages, listing.documents_of(scope, found.messages))
     parties = Parties(number.phone_number_id, customer.wa_id, customer.user_id)
     if found.messages and visit.may_change(Area.CONVERSATIONS):
-        read_marks.mark(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            conversations=parties.keys,
-            through=found.messages[0].row.id,
-        )
+        read_marks.mark(**visit.scope, conversations=parties.keys, through=found.messages[0].row.id)
     return {
         "number": number,
         "customer": customer,
@@ -312,9 +288,7 @@ def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReply
     if given is None:
         return None
     mime_type = given.content_type or "application/octet-stream"
-    sender = required_sender(
-        tenant_id=visit.tenant.id, environment=visit.environment, from_=number.phone_number_id
-    )
+    sender = required_sender(**visit.scope, from_=number.phone_number_id)
     upload = Upload(given.file, given.size, given.name or "file", mime_type)
     with limits.upstream.held(visit.tenant.id, number.phone_number_id):
         answer = transfer.upload(visit.tenant.id, sender, upload, {})

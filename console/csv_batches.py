@@ -124,10 +124,7 @@ def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
             file = form.cleaned_data["file"]
             try:
                 stored = csv_batches.store_file(
-                    tenant_id=visit.tenant.id,
-                    environment=visit.environment,
-                    name=file.name or "file.csv",
-                    content=file.read(),
+                    **visit.scope, name=file.name or "file.csv", content=file.read()
                 )
                 return redirect("console_csv_columns", stored.pk)
             except UnreadableFileError as error:
@@ -151,8 +148,7 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     if chosen.columns is not None and chosen.document is not None and chosen.is_complete:
         found = chosen.columns.filled()
         stopped = opt_outs.among(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
+            **visit.scope,
             phone_number_ids=[chosen.choice.cleaned_data["from_"]],
             customers=[to for _, to, _ in found.messages],
         )
@@ -271,6 +267,4 @@ class Chosen:
 
 def _file(visit: Visit, file_id: UUID) -> BatchFile:
     with or_404():
-        return csv_batches.find_file(
-            tenant_id=visit.tenant.id, environment=visit.environment, file_id=file_id
-        )
+        return csv_batches.find_file(**visit.scope, file_id=file_id)

@@ -101,11 +101,7 @@ def _erase(request: HttpRequest, visit: Visit, customer_id: str) -> HttpResponse
 def _export(request: HttpRequest, visit: Visit, customer_id: str | None) -> HttpResponse:
     with flash_errors(request):
         data_export.request(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            customer_id=customer_id,
-            user_id=visit.user.pk,
-            actor=Actor(user_id=visit.user.pk),
+            **visit.scope, customer_id=customer_id, user_id=visit.user.pk, actor=Actor(user_id=visit.user.pk)
         )
         messages.success(
             request, f"We write the file and send a link to {visit.user.email} when it is ready."

@@ -59,7 +59,7 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         require_open(visit)
         if form.is_valid() and (created := _create(request, visit, form)) is not None:
             return created
-    rows = Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id")
+    rows = Endpoint.objects.for_environment(**visit.scope).order_by("-id")
     rows = rows.exclude(kind=Endpoint.Kind.INBOX)
     return render(
         request,
@@ -173,7 +173,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
     confirmed = request.POST.get("confirmed") == "yes"
     with flash_errors(request):
         queued = replay.replay_endpoint(
-            **_scope(visit), endpoint_id=endpoint_id, **form.range(), is_preview=not confirmed
+            **visit.scope, endpoint_id=endpoint_id, **form.range(), is_preview=not confirmed
         )
         if not confirmed:
             return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
@@ -194,18 +194,14 @@ def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     return render(request, "console/webhooks/delete.html", {"endpoint": found})
 
 
-def _scope(visit: Visit) -> dict[str, Any]:
-    return {"tenant_id": visit.tenant.id, "environment": visit.environment}
-
-
 def _acting(visit: Visit) -> dict[str, Any]:
     """The scope of a change and its author."""
-    return {**_scope(visit), "actor": Actor(user_id=visit.user.pk)}
+    return {**visit.scope, "actor": Actor(user_id=visit.user.pk)}
 
 
 def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
     with or_404():
-        found = lifecycle.find(**_scope(visit), endpoint_id=endpoint_id)
+        found = lifecycle.find(**visit.scope, endpoint_id=endpoint_id)
     if found.kind == Endpoint.Kind.INBOX:
         raise Http404("This is no webhook endpoint.")
     return found

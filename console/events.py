@@ -64,8 +64,7 @@ def delivery_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     _, begin, end = lists.split_span(wanted, visit.zone)
     equal = {"status": wanted.get("status"), "endpoint_id": wanted.get("endpoint")}
     found = search.search_deliveries(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         equal={name: value for name, value in equal.items() if value},
         event_types=[wanted["event_type"]] if wanted.get("event_type") else (),
         begin=begin,
@@ -97,9 +96,7 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
     require_open(visit)
     found = _delivery(visit, delivery_id)
     with flash_errors(request), endpoint_called(request, visit):
-        again = replay.replay_delivery(
-            tenant_id=visit.tenant.id, environment=visit.environment, delivery_id=found.id
-        )
+        again = replay.replay_delivery(**visit.scope, delivery_id=found.id)
         if again.status == Delivery.Status.DELIVERED:
             messages.success(
                 request,
@@ -117,8 +114,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     wanted = lists.filled_fields(form)
     _, begin, end = lists.split_span(wanted, visit.zone)
     found = search.search(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         types=[wanted["type"]] if wanted.get("type") else (),
         begin=begin,
         end=end,
@@ -143,7 +139,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
     """Show one event: its body as delivered, and its deliveries."""
     with or_404():
-        found = search.find(tenant_id=visit.tenant.id, environment=visit.environment, event_id=event_id)
+        found = search.find(**visit.scope, event_id=event_id)
     stored = envelope.load([found.id])[found.id]
     return render(
         request,
@@ -167,18 +163,16 @@ def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
 
 
 def _delivery(visit: Visit, delivery_id: str) -> Delivery:
-    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
+    rows = Delivery.objects.for_environment(**visit.scope)
     with or_404():
         return by_public_id(rows, ids.DELIVERY, delivery_id, "delivery")
 
 
 def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
     """Deliveries with their endpoint's URL and, if they wait, the reason and the time of the next attempt."""
-    urls: dict[UUID, str] = dict(
-        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
-    )
+    urls: dict[UUID, str] = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     event_ids = {row.event_id for row in rows}
-    own = Event.objects.for_environment(visit.tenant.id, visit.environment)
+    own = Event.objects.for_environment(**visit.scope)
     events = own.filter(pk__in=event_ids, id__gte=min(event_ids), id__lte=max(event_ids)) if event_ids else []
     by_id = {each.id: each for each in events}
     return [
@@ -191,7 +185,7 @@ def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
             "next": row.next_attempt_at if row.status in Delivery.OPEN else None,
             "error": row.last_error,
         }
-        for row in with_holds(rows, tenant_id=visit.tenant.id, environment=visit.environment)
+        for row in with_holds(rows, **visit.scope)
     ]
 
 

@@ -97,15 +97,7 @@ def _requests(visit: Visit, query: QueryDict) -> Rows:
     equal, begin, end = lists.split_span(lists.filled_fields(RequestFilter(query)), visit.zone)
     before = None
     while True:
-        page = request_log.search(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            equal=equal,
-            begin=begin,
-            end=end,
-            before=before,
-            limit=PAGE,
-        )
+        page = request_log.search(**visit.scope, equal=equal, begin=begin, end=end, before=before, limit=PAGE)
         for call in page.rows:
             yield (
                 _moment(visit, call.created_at),
@@ -126,8 +118,7 @@ def _analytics(visit: Visit, query: QueryDict) -> Rows:
     days, narrowed = RangeForm(visit, query).wanted()
     end = now()
     found = reading.read(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         begin=end - timedelta(days=days - 1),
         end=end,
         interval="day",

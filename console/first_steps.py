@@ -69,7 +69,7 @@ class Progress:
 
 def _can_test(tenant_id: UUID) -> bool:
     """Whether a number is connected in the sandbox. The first one is created automatically."""
-    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=TEST)
+    numbers = PhoneNumber.objects.for_environment(tenant_id, TEST)
     return numbers.filter(connection_state=PhoneNumber.State.CONNECTED).exists()
 
 
@@ -147,10 +147,8 @@ def steps_of(visit: Visit, way: str) -> list[Progress]:
 
 def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
     """A developer's first calls, with the numbers, keys and endpoints of this business."""
-    keys = ApiKey.objects.for_tenant(visit.tenant.id).working().filter(environment=visit.environment)
-    endpoints = Endpoint.objects.for_tenant(visit.tenant.id).filter(
-        environment=visit.environment, kind=Endpoint.Kind.WEBHOOK
-    )
+    keys = ApiKey.objects.for_environment(**visit.scope).working()
+    endpoints = Endpoint.objects.for_environment(**visit.scope).filter(kind=Endpoint.Kind.WEBHOOK)
     return render(
         request,
         "console/quickstart.html",

@@ -122,7 +122,7 @@ def _cards(visit: Visit) -> Iterator[SafeString]:
 
 def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
     """Conversations with unread messages, among the most recent ones. None while conversations are off."""
-    inbox = lifecycle.find_inbox(tenant_id=visit.tenant.id, environment=visit.environment)
+    inbox = lifecycle.find_inbox(**visit.scope)
     if inbox is None:
         return None
     page = listing.newest(listing.Scope(visit.tenant.id, visit.environment), since=inbox.created_at)
@@ -132,7 +132,7 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
 
 def _numbers(visit: Visit) -> dict[str, Any] | None:
     """The count of connected numbers and of all numbers. Disconnected ones are listed first."""
-    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    own = PhoneNumber.objects.for_environment(**visit.scope)
     connected = Q(connection_state=PhoneNumber.State.CONNECTED)
     counts = own.aggregate(total=Count("id"), connected=Count("id", filter=connected))
     if not counts["total"]:

@@ -251,7 +251,7 @@ def _list_page(
     page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    calls = request_log.counts_by_key(tenant_id=visit.tenant.id, environment=visit.environment)
+    calls = request_log.counts_by_key(**visit.scope)
     context = {
         "tenant": visit.tenant,
         "new": new,

@@ -65,10 +65,7 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
         if not form.errors:
             with counting(instead="Choose an hour of the day.") as counted:
                 found = daily.count_events(
-                    counted,
-                    tenant_id=visit.tenant.id,
-                    environment=visit.environment,
-                    span=day_of(day, form.cleaned_data.get("hour"), visit.zone),
+                    counted, **visit.scope, span=day_of(day, form.cleaned_data.get("hour"), visit.zone)
                 )
     except ServiceError as error:
         refusal = error.text
@@ -92,6 +89,6 @@ def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
     """The lines by endpoint, all on one page: a tenant has at most 20 endpoints in each environment, and those
     deleted since.
     """
-    urls = dict(Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url"))
+    urls = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     for endpoint_id, line in sorted(found.endpoints.items()):
         yield Row(endpoint_id, urls.get(endpoint_id), line)

@@ -140,8 +140,7 @@ def search_page(
     columns = {"batch": "batch_id", "referral": "referral_source_id"}
     wanted, begin, end = lists.split_span(dict(wanted), visit.zone)
     return message_search.search(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         equal={columns.get(name, name): value for name, value in wanted.items() if name != "status"},
         status=wanted.get("status"),
         begin=begin,
@@ -172,7 +171,7 @@ def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
 def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse:
     """Show one message: why it was or was not delivered, and its timeline."""
     with or_404():
-        row = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=message_id)
+        row = message_search.find(**visit.scope, key=message_id)
     found = detail.load(row)
     return render(
         request,
@@ -271,9 +270,7 @@ def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
     deliveries = {row.id: row for event in found.events for row in event.deliveries}
     if not deliveries:
         return
-    urls: dict[UUID, str] = dict(
-        Endpoint.objects.for_environment(visit.tenant.id, visit.environment).values_list("id", "url")
-    )
+    urls: dict[UUID, str] = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     logs: Any = Delivery.objects.filter(
         pk__in=list(deliveries), id__gte=min(deliveries), id__lte=max(deliveries)
     ).values_list("id", "attempt_log")

@@ -143,8 +143,8 @@ class ReleaseForm(forms.Form):
 
 def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
     """Phone numbers in readable form, by `phone_number_id`. Numbers that left the tenant are missing."""
-    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
-        environment=visit.environment, phone_number_id__in={id_ for id_ in ids if id_}
+    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
+        phone_number_id__in={id_ for id_ in ids if id_}
     )
     names = rows.values_list("phone_number_id", "display_phone_number")
     return {number: shown or number for number, shown in names}
@@ -152,8 +152,8 @@ def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
 
 def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
     """The numbers that can send, newest first."""
-    rows = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(
-        environment=visit.environment, connection_state=PhoneNumber.State.CONNECTED
+    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
+        connection_state=PhoneNumber.State.CONNECTED
     )
     names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
     return [

@@ -32,7 +32,7 @@ NUMBERS_PER_PAGE = 50
 
 def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List the numbers of the environment, and show the result of a connect session that returns here."""
-    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    own = PhoneNumber.objects.for_environment(**visit.scope)
     rows = own.select_related("account").defer("pin", "meta_snapshot", "account__access_token")
     page = Paginator(rows.order_by("-id"), NUMBERS_PER_PAGE).get_page(request.GET.get("page"))
     session = _returned_session(request, visit)
@@ -41,14 +41,12 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         "console/numbers/list.html",
         {
             "tenant": visit.tenant,
-            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
+            "may_connect": session_allowed(**visit.scope),
             "page": page,
             "rows": [(number, explained(number.connection_detail)) for number in page],
             "session": session,
             "failure": explained_failure(session.error) if session else None,
-            "open_links": sessions.open_sessions(
-                tenant_id=visit.tenant.id, environment=visit.environment
-            ).count(),
+            "open_links": sessions.open_sessions(**visit.scope).count(),
             "most_links": sessions.MOST_OPEN,
         },
     )
@@ -58,12 +56,8 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Open a connect session that returns to the list, and redirect to its page."""
     require_active(visit)
     with flash_errors(request):
-        require_session_allowed(tenant_id=visit.tenant.id, environment=visit.environment)
-        session = sessions.create(
-            tenant_id=visit.tenant.id,
-            environment=visit.environment,
-            return_url=settings.APP_URL + reverse("console_numbers"),
-        )
+        require_session_allowed(**visit.scope)
+        session = sessions.create(**visit.scope, return_url=settings.APP_URL + reverse("console_numbers"))
         return redirect(sessions.url_of(session))
     return redirect("console_numbers")
 
@@ -195,9 +189,7 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
     """The number in the visit's environment; 404 for other tenants' numbers."""
     with or_404():
-        return operations.find(
-            tenant_id=visit.tenant.id, environment=visit.environment, phone_number_id=phone_number_id
-        )
+        return operations.find(**visit.scope, phone_number_id=phone_number_id)
 
 
 class _asking_platform(flash_errors):  # noqa: N801
@@ -228,7 +220,7 @@ def _returned_session(request: HttpRequest, visit: Visit) -> ConnectSession | No
     if not session_id:
         return None
     try:
-        return sessions.find(tenant_id=visit.tenant.id, environment=visit.environment, session_id=session_id)
+        return sessions.find(**visit.scope, session_id=session_id)
     except NotFound:
         return None
 
@@ -247,7 +239,7 @@ def _number_page(
         "console/numbers/number.html",
         {
             "tenant": visit.tenant,
-            "may_connect": session_allowed(tenant_id=visit.tenant.id, environment=visit.environment),
+            "may_connect": session_allowed(**visit.scope),
             "number": found,
             "explained": explained(found.connection_detail),
             "register_form": register_form or RegisterForm(),

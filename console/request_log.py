@@ -37,8 +37,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     wanted = lists.filled_fields(form)
     equal, begin, end = lists.split_span(wanted, visit.zone)
     page = views.search(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         equal=equal,
         begin=begin,
         end=end,
@@ -64,7 +63,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
     """Show one call: its durations, the meaning of its error, and the call as curl."""
     with or_404():
-        found = views.find(tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id)
+        found = views.find(**visit.scope, request_id=request_id)
     return render(
         request,
         "console/request.html",

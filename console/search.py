@@ -90,9 +90,7 @@ def _requests(visit: Visit, text: str) -> Iterator[Hit]:
     if ids.decode(ids.REQUEST, request_id) is None:
         return
     try:
-        call = request_log.find(
-            tenant_id=visit.tenant.id, environment=visit.environment, request_id=request_id
-        )
+        call = request_log.find(**visit.scope, request_id=request_id)
     except NotFound:
         return
     yield Hit("Call", f"{call.method} {call.route or ''}", reverse("console_request", args=[request_id]))
@@ -100,7 +98,7 @@ def _requests(visit: Visit, text: str) -> Iterator[Hit]:
 
 def _events(visit: Visit, text: str) -> Iterator[Hit]:
     key = ids.decode(ids.EVENT, ids.typed(text))
-    rows = Event.objects.for_environment(visit.tenant.id, visit.environment)
+    rows = Event.objects.for_environment(**visit.scope)
     for event in rows.filter(pk=key) if key else ():
         yield Hit(
             "Event", f"{event.type} {event.public_id}", reverse("console_event", args=[event.public_id])
@@ -109,7 +107,7 @@ def _events(visit: Visit, text: str) -> Iterator[Hit]:
 
 def _deliveries(visit: Visit, text: str) -> Iterator[Hit]:
     key = ids.decode(ids.DELIVERY, ids.typed(text))
-    rows = Delivery.objects.for_environment(visit.tenant.id, visit.environment)
+    rows = Delivery.objects.for_environment(**visit.scope)
     for delivery in rows.filter(pk=key) if key else ():
         title = f"{delivery.event_type}, {delivery.status}"
         yield Hit("Delivery", title, reverse("console_delivery", args=[delivery.public_id]))
@@ -117,7 +115,7 @@ def _deliveries(visit: Visit, text: str) -> Iterator[Hit]:
 
 def _endpoints(visit: Visit, text: str) -> Iterator[Hit]:
     # A tenant has few endpoints, so all are scanned.
-    for endpoint in Endpoint.objects.for_environment(visit.tenant.id, visit.environment).order_by("-id"):
+    for endpoint in Endpoint.objects.for_environment(**visit.scope).order_by("-id"):
         if text.lower() in endpoint.url.lower() or text in {str(endpoint.pk), endpoint.uid}:
             yield Hit("Endpoint", endpoint.url, reverse("console_endpoint", args=[endpoint.pk]))
 
@@ -126,7 +124,7 @@ def _messages(visit: Visit, text: str) -> Iterator[Hit]:
     if not text.startswith("wamid."):
         return
     try:
-        found = message_search.find(tenant_id=visit.tenant.id, environment=visit.environment, key=text)
+        found = message_search.find(**visit.scope, key=text)
     except NotFound:
         return
     yield Hit(
@@ -137,16 +135,14 @@ def _messages(visit: Visit, text: str) -> Iterator[Hit]:
 def _customers(visit: Visit, text: str) -> Iterator[Hit]:
     if (number := typed_number(text)) is None:
         return
-    found = message_search.search(
-        tenant_id=visit.tenant.id, environment=visit.environment, equal={"wa_id": number}, limit=1
-    )
+    found = message_search.search(**visit.scope, equal={"wa_id": number}, limit=1)
     if found.rows:
         url = f"{reverse('console_messages')}?{urlencode({'wa_id': number})}"
         yield Hit("Customer", f"Messages with +{number}", url)
 
 
 def _batches(visit: Visit, text: str) -> Iterator[Hit]:
-    own = Batch.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    own = Batch.objects.for_environment(**visit.scope)
     key = ids.decode(ids.BATCH, ids.typed(text))
     for batch in own.filter(Q(pk=key) if key else Q(client_ref=text)):
         title = batch.client_ref or batch.public_id
@@ -154,7 +150,7 @@ def _batches(visit: Visit, text: str) -> Iterator[Hit]:
 
 
 def _templates(visit: Visit, text: str) -> Iterator[Hit]:
-    own = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    own = MessageTemplate.objects.for_environment(**visit.scope)
     for row in own.filter(Q(name__icontains=text) | Q(template_id=text)).order_by("name", "language")[
         :MOST_HITS
     ]:
@@ -167,7 +163,7 @@ def _numbers(visit: Visit, text: str) -> Iterator[Hit]:
     if not _NUMBER.fullmatch(text):
         return
     digits = "".join(filter(str.isdecimal, text))
-    own = PhoneNumber.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    own = PhoneNumber.objects.for_environment(**visit.scope)
     for number in own.filter(Q(digits=digits) | Q(phone_number_id=digits) | Q(account__waba_id=digits)):
         title = number.display_phone_number or number.phone_number_id
         yield Hit("Number", title, reverse("console_number", args=[number.phone_number_id]))

@@ -163,10 +163,7 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
     """The sandbox's example customer, if a text would fail because this customer has not written in 24 hours."""
     known = customers.find(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
-        phone_number_id=number,
-        customer_id=typed_number(EXAMPLE_CUSTOMER) or "",
+        **visit.scope, phone_number_id=number, customer_id=typed_number(EXAMPLE_CUSTOMER) or ""
     )
     return None if known.window_open else {"number": number, "customer": EXAMPLE_CUSTOMER}
 
@@ -187,8 +184,7 @@ def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply
     """Send a message. The form's `form_id` is the idempotency key, so a form is sent only once."""
     request_id = getattr(request, "request_id", None)
     wanted = SendRequest(
-        tenant_id=visit.tenant.id,
-        environment=visit.environment,
+        **visit.scope,
         path="/v1/messages",
         raw=orjson.dumps(body),
         body=body,
@@ -242,9 +238,7 @@ def _answer(reply: Reply) -> Any:
 def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:
     if not wamid:
         return []
-    found = search.search(
-        tenant_id=visit.tenant.id, environment=visit.environment, equal={"wamid": wamid}, limit=EVENTS_SHOWN
-    ).rows
+    found = search.search(**visit.scope, equal={"wamid": wamid}, limit=EVENTS_SHOWN).rows
     bodies = envelope.load([event.id for event in found])
     rows = []
     for event in reversed(found):

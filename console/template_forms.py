@@ -99,7 +99,7 @@ class DraftForm(forms.Form):
 
     def __init__(self, *args: Any, visit: Visit, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        owned = BusinessAccount.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+        owned = BusinessAccount.objects.for_environment(**visit.scope)
         accounts = list(owned.order_by("-id").values_list("waba_id", "name"))
         self.fields["account"].choices = [  # type: ignore[attr-defined]
             (waba_id, f"{name} ({waba_id})" if name and len(accounts) > 1 else name or waba_id)
@@ -266,8 +266,7 @@ def initial_of(template: MessageTemplate) -> dict[str, Any]:
 
 def approved_templates(visit: Visit) -> MessageTemplateQuerySet:
     """The templates that can be sent."""
-    rows = MessageTemplate.objects.for_tenant(visit.tenant.id)
-    return rows.filter(environment=visit.environment, status="APPROVED")
+    return MessageTemplate.objects.for_environment(**visit.scope).filter(status="APPROVED")
 
 
 def template_choices(templates: MessageTemplateQuerySet) -> list[tuple[str, str]]:

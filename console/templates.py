@@ -47,7 +47,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     """List the templates of all accounts of the environment, by name, with a filter."""
     form = TemplateFilter(request.GET)
     wanted = lists.filled_fields(form)
-    rows = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(environment=visit.environment)
+    rows = MessageTemplate.objects.for_environment(**visit.scope)
     if wanted.get("status"):
         rows = rows.filter(status=wanted["status"])
     if wanted.get("name"):
@@ -118,7 +118,7 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Read every template from Meta now."""
     require_open(visit)
-    choice = AccountChoice(tenant_id=visit.tenant.id, environment=visit.environment)
+    choice = AccountChoice(**visit.scope)
     with flash_errors(request), limits.upstream.held(visit.tenant.id):
         try:
             read = operations.sync_now(choice)
@@ -131,9 +131,7 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def _template(visit: Visit, template_id: str) -> MessageTemplate:
     with or_404():
-        return operations.find(
-            tenant_id=visit.tenant.id, environment=visit.environment, template_id=template_id
-        )
+        return operations.find(**visit.scope, template_id=template_id)
 
 
 def _parameters(document: dict[str, Any]) -> list[parameters.Parameter]:

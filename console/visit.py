@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.contrib import messages
@@ -61,6 +62,11 @@ class Visit:
     zone: ZoneInfo
     support_until: datetime | None = None
     """The end of a staff member's support view (`tenants/staff/support_view.py`)."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """The rows that the visit shows: pass it on with `**`."""
+        return {"tenant_id": self.tenant.id, "environment": self.environment}
 
     @property
     def is_support(self) -> bool:

@@ -42,8 +42,8 @@ def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
 
 def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
     """Disconnected numbers, and tokens that expire soon."""
-    numbers = PhoneNumber.objects.for_tenant(tenant.id).filter(
-        environment=environment, connection_state=PhoneNumber.State.DISCONNECTED
+    numbers = PhoneNumber.objects.for_environment(tenant.id, environment).filter(
+        connection_state=PhoneNumber.State.DISCONNECTED
     )
     alike = numbers.values("connection_detail").annotate(
         count=Count("id"), phone_number_id=Max("phone_number_id"), shown=Max("display_phone_number")

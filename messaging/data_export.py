@@ -96,11 +96,11 @@ def lines(export: Export) -> Iterator[bytes]:
 
 def _account(tenant_id: UUID, environment: str) -> Iterator[bytes]:
     yield _line("business", TenantOut(Tenant.objects.get(pk=tenant_id)).data)
-    for number in PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment).order_by("id"):
+    for number in PhoneNumber.objects.for_environment(tenant_id, environment).order_by("id"):
         yield _line("number", NumberOut(number).data)
     for endpoint in Endpoint.objects.for_environment(tenant_id, environment).order_by("id"):
         yield _line("webhook", EndpointOut(endpoint).data)
-    templates = MessageTemplate.objects.for_tenant(tenant_id).filter(environment=environment)
+    templates = MessageTemplate.objects.for_environment(tenant_id, environment)
     for template in templates.order_by("id").iterator():
         yield _line("template", orjson.Fragment(template.document))
 

@@ -70,7 +70,7 @@ def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None
     number = numbers.filter(phone_number_id=node_id, environment=environment).first()
     if number is not None:
         return Node(node_id, number.account, "number", number)
-    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(environment=environment)
+    accounts = BusinessAccount.objects.for_environment(tenant_id, environment)
     account = accounts.filter(waba_id=node_id).first()
     if account is not None:
         return Node(node_id, account, "account")

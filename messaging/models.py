@@ -40,10 +40,10 @@ class TemplateMirror(models.Model):
         return str(self.account_id)
 
 
-class MessageTemplateQuerySet(models.QuerySet["MessageTemplate"]):
+class MessageTemplateQuerySet(TenantRows["MessageTemplate"]):
     def for_tenant(self, tenant_id: UUID) -> Self:
         """The tenant's templates, without deleted ones."""
-        return self.filter(tenant_id=tenant_id, deleted_at__isnull=True)
+        return super().for_tenant(tenant_id).filter(deleted_at__isnull=True)
 
 
 class MessageTemplate(models.Model):

@@ -81,9 +81,7 @@ def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
     """Whether the token of an account with numbers is refused, withdrawn, or about to end."""
     removed = TakenAway.ACCOUNT_REMOVED
     lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
-    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(
-        environment=environment, numbers__isnull=False
-    )
+    accounts = BusinessAccount.objects.for_environment(tenant_id, environment).filter(numbers__isnull=False)
     return accounts.filter(lost | ending_within(max(WARNING_DAYS))).exists()
 
 

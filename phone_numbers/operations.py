@@ -75,7 +75,7 @@ def _ask_again(account: BusinessAccount) -> None:
 
 def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> BusinessAccount:
     """The tenant's business account in the caller's environment. Raises NotFound."""
-    accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(environment=environment)
+    accounts = BusinessAccount.objects.for_environment(tenant_id, environment)
     account = accounts.filter(waba_id=waba_id).first()
     if account is None:
         raise NotFound("There is no such business account.")

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import StaffCaller, caller_of, scope_of, tenant_of
+from gateway.api.authentication import StaffCaller, caller_of, scope_of
 from gateway.api.errors import NotFound
 from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import represent, whole_list
@@ -101,7 +101,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
         refreshed = query.flag(request, "refresh")
-        number = _number(request, phone_number_id)
+        number = number_in(request, phone_number_id)
         if not refreshed:
             return Response(NumberOut(number).data)
         return Response(RefreshedNumberOut(operations.refresh(number)).data)
@@ -114,7 +114,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def health(self, request: Request, phone_number_id: str) -> Response:
-        return Response(NumberHealthOut(operations.read_health(_number(request, phone_number_id))).data)
+        return Response(NumberHealthOut(operations.read_health(number_in(request, phone_number_id))).data)
 
     @extend_schema(
         operation_id="get_app_data",
@@ -124,7 +124,7 @@ class NumbersView(UpstreamCallsView):
         responses=NumberAppDataOut,
     )
     def app_data(self, request: Request, phone_number_id: str) -> Response:
-        number = _number(request, phone_number_id)
+        number = number_in(request, phone_number_id)
         shown = {"phone_number_id": phone_number_id, "coexistence": number.coexistence}
         return Response(NumberAppDataOut({**shown, **app_data.progress_of(number)}).data)
 
@@ -136,7 +136,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def destroy(self, request: Request, phone_number_id: str) -> Response:
-        leaving.release_number(_number(request, phone_number_id), actor=Actor.of(request))
+        leaving.release_number(number_in(request, phone_number_id), actor=Actor.of(request))
         return Response(ReleasedNumberOut({"phone_number_id": phone_number_id, "released": True}).data)
 
     @extend_schema(
@@ -150,7 +150,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def embedded_signup(self, request: Request) -> Response:
         body = checked(EmbeddedSignupIn(data=request.data))
-        number = onboarding.embedded_signup(**_owner(request), actor=Actor.of(request), **body)
+        number = onboarding.embedded_signup(**scope_of(request), actor=Actor.of(request), **body)
         return Response({**NumberOut(number).data, **_unshown_pin(number)})
 
     @extend_schema(
@@ -163,7 +163,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def connect(self, request: Request) -> Response:
         body = checked(ConnectIn(data=request.data))
-        numbers, held_elsewhere = onboarding.connect(**_owner(request), actor=Actor.of(request), **body)
+        numbers, held_elsewhere = onboarding.connect(**scope_of(request), actor=Actor.of(request), **body)
         return Response(
             ConnectedAccountOut(
                 {"waba_id": body["waba_id"], "numbers": numbers, "held_elsewhere": held_elsewhere}
@@ -179,9 +179,9 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def migrate(self, request: Request) -> HttpResponseBase:
-        require_new_number_allowed(**_owner(request))
+        require_new_number_allowed(**scope_of(request))
         body = checked(MigrateIn(data=request.data))
-        return _verbatim(operations.migrate(**_owner(request), actor=Actor.of(request), **body))
+        return _verbatim(operations.migrate(**scope_of(request), actor=Actor.of(request), **body))
 
     @extend_schema(
         operation_id="register_number",
@@ -194,7 +194,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
-        number = _number(request, phone_number_id)
+        number = number_in(request, phone_number_id)
         response = passed_through(operations.register(number, actor=Actor.of(request), **body))
         if pin := _unshown_pin(number):
             response.content = orjson.dumps({**orjson.loads(response.content), **pin})
@@ -209,7 +209,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return _verbatim(operations.deregister(_number(request, phone_number_id), actor=Actor.of(request)))
+        return _verbatim(operations.deregister(number_in(request, phone_number_id), actor=Actor.of(request)))
 
     @extend_schema(
         operation_id="request_verification_code",
@@ -221,7 +221,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RequestCodeIn(data=request.data))
-        return _verbatim(operations.request_code(_number(request, phone_number_id), **body))
+        return _verbatim(operations.request_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="verify_number",
@@ -233,7 +233,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(VerifyCodeIn(data=request.data))
-        return _verbatim(operations.verify_code(_number(request, phone_number_id), **body))
+        return _verbatim(operations.verify_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="set_two_step_pin",
@@ -246,7 +246,7 @@ class NumbersView(UpstreamCallsView):
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
         return _verbatim(
-            operations.set_two_step_pin(_number(request, phone_number_id), actor=Actor.of(request), **body)
+            operations.set_two_step_pin(number_in(request, phone_number_id), actor=Actor.of(request), **body)
         )
 
     @extend_schema(
@@ -258,7 +258,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def subscribe(self, request: Request, phone_number_id: str) -> Response:
-        return Response(ConnectionOut(operations.subscribe(_number(request, phone_number_id))).data)
+        return Response(ConnectionOut(operations.subscribe(number_in(request, phone_number_id))).data)
 
 
 class AccountsView(ResourceViewSet):
@@ -275,7 +275,7 @@ class AccountsView(ResourceViewSet):
     )
     @waits_for_upstream
     def destroy(self, request: Request, waba_id: str) -> Response:
-        account = operations.find_account(**_owner(request), waba_id=waba_id)
+        account = operations.find_account(**scope_of(request), waba_id=waba_id)
         phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
         return Response(
             ReleasedAccountOut(
@@ -298,7 +298,7 @@ class BusinessProfileView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return _verbatim(operations.business_profile(_number(request, phone_number_id)))
+        return _verbatim(operations.business_profile(number_in(request, phone_number_id)))
 
     @extend_schema(
         operation_id="update_business_profile",
@@ -311,7 +311,7 @@ class BusinessProfileView(UpstreamCallsView):
     def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = request._request.body
         _ = request.data  # refuses what is no JSON object
-        return _verbatim(operations.set_business_profile(_number(request, phone_number_id), body=body))
+        return _verbatim(operations.set_business_profile(number_in(request, phone_number_id), body=body))
 
 
 class ConnectSessionsView(ResourceViewSet):
@@ -328,9 +328,9 @@ class ConnectSessionsView(ResourceViewSet):
         responses={201: NewConnectSessionOut},
     )
     def create(self, request: Request) -> Response:
-        require_session_allowed(**_owner(request))
+        require_session_allowed(**scope_of(request))
         body = checked(ConnectSessionIn(data=request.data))
-        session = sessions.create(**_owner(request), **body)
+        session = sessions.create(**scope_of(request), **body)
         return Response(NewConnectSessionOut(session).data, status=201)
 
     @extend_schema(
@@ -340,19 +340,13 @@ class ConnectSessionsView(ResourceViewSet):
         responses=ConnectSessionOut,
     )
     def retrieve(self, request: Request, session_id: str) -> Response:
-        session = sessions.find(**_owner(request), session_id=session_id)
+        session = sessions.find(**scope_of(request), session_id=session_id)
         return Response(ConnectSessionOut(session).data)
 
 
-def _owner(request: Request) -> dict[str, Any]:
-    return {
-        "tenant_id": tenant_of(request).id,
-        "environment": caller_of(request).effective_environment,
-    }
-
-
-def _number(request: Request, phone_number_id: str) -> PhoneNumber:
-    return operations.find(**_owner(request), phone_number_id=phone_number_id)
+def number_in(request: Request, phone_number_id: str) -> PhoneNumber:
+    """The caller's number of a path. Raises NotFound."""
+    return operations.find(**scope_of(request), phone_number_id=phone_number_id)
 
 
 def _unshown_pin(number: PhoneNumber) -> dict[str, str]:

@@ -35,7 +35,7 @@ class TenantRows(models.QuerySet[_Row]):
         self, tenant_id: UUID, environment: str, within: Collection[str] | None = None
     ) -> Self:
         """The tenant's rows of one environment, which its keys may see; `within` are a limited key's numbers."""
-        own = self.filter(tenant_id=tenant_id, environment=environment)
+        own = self.for_tenant(tenant_id).filter(environment=environment)
         return own if within is None else own.filter(phone_number_id__in=within)
 
 

@@ -7,15 +7,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from gateway.api.authentication import scope_of
 from gateway.api.limits import waits_for_upstream
 from gateway.api.validation import checked
 from gateway.roles import KeyScope
 from messaging.flows import endpoints
 from messaging.models import FlowEndpoint
-from phone_numbers import operations
-from phone_numbers.models import PhoneNumber
-from phone_numbers.views import UpstreamCallsView
+from phone_numbers.views import UpstreamCallsView, number_in
 from tenants.audit import Actor
 from webhooks.serializers import UrlField
 
@@ -69,7 +66,7 @@ class FlowEndpointView(UpstreamCallsView):
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
-        return Response(FlowEndpointOut(endpoints.find(_number(request, phone_number_id))).data)
+        return Response(FlowEndpointOut(endpoints.find(number_in(request, phone_number_id))).data)
 
     @extend_schema(
         operation_id="set_flow_endpoint",
@@ -81,7 +78,7 @@ class FlowEndpointView(UpstreamCallsView):
     )
     @waits_for_upstream
     def update(self, request: Request, phone_number_id: str) -> Response:
-        number = _number(request, phone_number_id)
+        number = number_in(request, phone_number_id)
         body = checked(FlowEndpointIn(data=request.data))
         endpoint = endpoints.set_url(number, **body, actor=Actor.of(request))
         return Response(FlowEndpointOut(endpoint).data)
@@ -93,7 +90,7 @@ class FlowEndpointView(UpstreamCallsView):
         responses={200: DeletedFlowEndpointOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:
-        endpoints.delete(_number(request, phone_number_id), actor=Actor.of(request))
+        endpoints.delete(number_in(request, phone_number_id), actor=Actor.of(request))
         return Response({"phone_number_id": phone_number_id, "deleted": True})
 
     @extend_schema(
@@ -106,7 +103,7 @@ class FlowEndpointView(UpstreamCallsView):
     )
     @waits_for_upstream
     def rotate_key(self, request: Request, phone_number_id: str) -> Response:
-        endpoint = endpoints.upload_new_key(_number(request, phone_number_id), actor=Actor.of(request))
+        endpoint = endpoints.upload_new_key(number_in(request, phone_number_id), actor=Actor.of(request))
         return Response(FlowEndpointOut(endpoint).data)
 
     @extend_schema(
@@ -117,9 +114,5 @@ class FlowEndpointView(UpstreamCallsView):
         responses=FlowEndpointOut,
     )
     def rotate_secret(self, request: Request, phone_number_id: str) -> Response:
-        endpoint = endpoints.rotate_secret(_number(request, phone_number_id), actor=Actor.of(request))
+        endpoint = endpoints.rotate_secret(number_in(request, phone_number_id), actor=Actor.of(request))
         return Response(FlowEndpointOut(endpoint).data)
-
-
-def _number(request: Request, phone_number_id: str) -> PhoneNumber:
-    return operations.find(**scope_of(request), phone_number_id=phone_number_id)

@@ -216,7 +216,7 @@ def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None,
     if number is not None and not is_within(within, number):
         raise NotFound("There is no such media.")
     if number is None:
-        numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)
+        numbers = PhoneNumber.objects.for_environment(tenant_id, environment)
         if within is not None:
             numbers = numbers.filter(phone_number_id__in=within)
         latest = numbers.order_by(F("last_event_at").desc(nulls_last=True), "-id")

@@ -88,7 +88,7 @@ class Customer:
 
 def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id: str) -> Customer:
     """Find a customer of a tenant's number by wa_id or user_id. Raises NotFound."""
-    numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(environment=environment)
+    numbers = PhoneNumber.objects.for_environment(tenant_id, environment)
     if not numbers.filter(phone_number_id=phone_number_id).exists():
         raise NotFound("There is no such number.")
     ids: dict[str, str | None] = {"wa_id": None, "user_id": None}

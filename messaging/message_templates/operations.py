@@ -60,7 +60,7 @@ class AccountChoice:
 
     def accounts(self) -> QuerySet[BusinessAccount]:
         """The accounts that match, newest first. Raises InvalidRequest for a named account of another tenant."""
-        accounts = BusinessAccount.objects.for_tenant(self.tenant_id).filter(environment=self.environment)
+        accounts = BusinessAccount.objects.for_environment(self.tenant_id, self.environment)
         if self.from_ is not None:
             number = required_sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
             if self.waba_id not in {None, number.waba_id}:

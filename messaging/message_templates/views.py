@@ -88,7 +88,7 @@ class TemplatesView(UpstreamCallsView):
     )
     def list(self, request: Request) -> Response:
         choice = _choice(request)
-        rows = MessageTemplate.objects.for_tenant(choice.tenant_id).filter(environment=choice.environment)
+        rows = MessageTemplate.objects.for_environment(choice.tenant_id, choice.environment)
         if choice.waba_id is not None or choice.from_ is not None:
             rows = rows.filter(account__in=choice.accounts())
         paginator = NewestFirst()

@@ -96,8 +96,8 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
 
 def open_sessions(*, tenant_id: UUID, environment: str) -> QuerySet[ConnectSession]:
     """The sessions of a tenant that wait for their customer."""
-    return ConnectSession.objects.for_tenant(tenant_id).filter(
-        environment=environment, status=ConnectSession.Status.OPEN, expires_at__gt=now()
+    return ConnectSession.objects.for_environment(tenant_id, environment).filter(
+        status=ConnectSession.Status.OPEN, expires_at__gt=now()
     )
 
 

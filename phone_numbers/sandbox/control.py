@@ -319,8 +319,8 @@ def _listed(tenant_id: UUID, path: str, phone_number_id: str | None, **filters: 
 
 
 def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
-    rows = PhoneNumber.objects.for_tenant(tenant_id).filter(
-        environment=ENVIRONMENT, account__waba_id=sandbox_waba_id_of(tenant_id)
+    rows = PhoneNumber.objects.for_environment(tenant_id, ENVIRONMENT).filter(
+        account__waba_id=sandbox_waba_id_of(tenant_id)
     )
     return list(
         rows.select_related("account").defer("pin", "meta_snapshot", "account__access_token").order_by("id")
