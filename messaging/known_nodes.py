@@ -19,6 +19,7 @@ from gateway.clock import now
 from gateway.database.partitions import delete_before
 from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.change import Change
+from gateway.upstream.notifications.lossless_json import member, objects
 from messaging.models import KnownMedia, KnownNode, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 
@@ -103,9 +104,9 @@ def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str)
     if change.field == "flows":
         found = [("flow", value.get("flow_id"))]
     elif change.field.startswith("group_"):
-        found = [("group", row.get("group_id")) for row in _rows(value.get("groups"))]
+        found = [("group", row.get("group_id")) for _, row in objects(value, "groups")]
     elif change.field == "messages":
-        found = [("group", row["group_id"]) for row in _rows(value.get("messages")) if "group_id" in row]
+        found = [("group", row["group_id"]) for _, row in objects(value, "messages") if "group_id" in row]
     else:
         return
     for kind, node_id in found:
@@ -121,14 +122,9 @@ def record_nodes(named: Collection[Named]) -> Statements[None]:
 
 def _ids_in(answer: Mapping[str, Any], edge: str) -> list[str]:
     """The id of a new object, or the ids in a list. The list of groups is nested in another object."""
-    data = answer.get("data")
-    rows = data.get(edge) if isinstance(data, dict) else data
-    ids = [answer.get("id"), *(row.get("id") for row in _rows(rows))]
+    rows = objects(answer, "data") or objects(member(answer, "data"), edge)
+    ids = [answer.get("id"), *(row.get("id") for _, row in rows)]
     return [node_id for node_id in ids if isinstance(node_id, str) and NODE_ID.fullmatch(node_id)]
-
-
-def _rows(rows: Any) -> list[dict[str, Any]]:
-    return [row for row in (rows if isinstance(rows, list) else []) if isinstance(row, dict)]
 
 
 MEDIA_KEPT = timedelta(days=31)
@@ -163,14 +159,11 @@ class Media(NamedTuple):
 def media_ids(change: Change) -> Iterable[str]:
     """The ids of media in a change: in inbound messages, and in those sent from the WhatsApp Business app."""
     value = change.value or {}
-    messages = value.get("messages") or value.get("message_echoes")
-    for message in messages if isinstance(messages, list) else []:
-        if isinstance(message, dict):
-            for kind in MEDIA_TYPES:
-                content = message.get(kind)
-                media_id = content.get("id") if isinstance(content, dict) else None
-                if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
-                    yield media_id
+    for _, message in objects(value, "messages") or objects(value, "message_echoes"):
+        for kind in MEDIA_TYPES:
+            media_id = member(message, kind).get("id")
+            if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
+                yield media_id
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:

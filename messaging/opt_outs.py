@@ -23,7 +23,7 @@ from django.db.models import F, Q, QuerySet
 
 from gateway import ids
 from gateway.clock import isoformat
-from gateway.upstream.notifications.lossless_json import JsonObject, member, text
+from gateway.upstream.notifications.lossless_json import JsonObject, member, objects, text
 from gateway.upstream.notifications.normalise import Change
 from messaging.models import OptOut
 from phone_numbers.lookup import NumberRoute
@@ -145,8 +145,7 @@ def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
 # --- Notifications: what they say of opt-outs.
 def has_word(value: JsonObject) -> bool:
     """Whether a message of a change is a stop or start word. Called for every notification of messages."""
-    items = value.get("messages")
-    return isinstance(items, list) and any(_word_of(item) is not None for item in items)
+    return any(_word_of(item) is not None for _, item in objects(value, "messages"))
 
 
 def apply(change: Change, number: NumberRoute) -> None:
@@ -173,9 +172,9 @@ def _said(change: Change) -> Iterator[Said]:
             yield Said(draft.wa_id, draft.user_id, item["value"] == "stop", "whatsapp", at)
 
 
-def _word_of(item: object) -> bool | None:
+def _word_of(item: JsonObject) -> bool | None:
     """Whether a message is a stop word (True) or a start word (False); None for all others, and in groups."""
-    if not isinstance(item, dict) or "group_id" in item:
+    if "group_id" in item:
         return None
     match item.get("type"):
         case "text":

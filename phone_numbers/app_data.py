@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest
 
 from gateway.clock import now
 from gateway.task_queue import enqueue
-from gateway.upstream.notifications.lossless_json import member
+from gateway.upstream.notifications.lossless_json import member, objects
 from phone_numbers.models import AppData, PhoneNumber
 from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 
@@ -122,32 +122,21 @@ def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id:
     if number is None:
         return
     if field == Kind.CONTACTS:
-        changes = value.get("state_sync")
-        _receive(number, Kind.CONTACTS, count=len(changes) if isinstance(changes, list) else 0)
+        _receive(number, Kind.CONTACTS, count=len(objects(value, "state_sync")))
         return
-    pieces = value.get("history")
-    for piece in pieces if isinstance(pieces, list) else ():
-        if not isinstance(piece, dict):
-            continue
-        errors = piece.get("errors")
-        if isinstance(errors, list) and errors:
-            code = errors[0].get("code") if isinstance(errors[0], dict) else None
+    for _, piece in objects(value, "history"):
+        if errors := objects(piece, "errors"):
+            code = errors[0][1].get("code")
             status = Status.DECLINED if code == DECLINED else Status.FAILED
             _row(number, Kind.HISTORY).update(status=status, error_code=code, finished_at=now())
             continue
         progress = member(piece, "metadata").get("progress")
-        threads = piece.get("threads")
         _receive(
             number,
             Kind.HISTORY,
-            count=sum(_messages(thread) for thread in threads) if isinstance(threads, list) else 0,
+            count=sum(len(objects(thread, "messages")) for _, thread in objects(piece, "threads")),
             progress=progress if isinstance(progress, int) else 0,
         )
-
-
-def _messages(thread: object) -> int:
-    messages = thread.get("messages") if isinstance(thread, dict) else None
-    return len(messages) if isinstance(messages, list) else 0
 
 
 def _row(number: PhoneNumber, kind: str) -> Any:

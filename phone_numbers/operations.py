@@ -17,6 +17,7 @@ from django.db import transaction
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
+from gateway.upstream.notifications.lossless_json import member, objects
 from gateway.upstream.numbers import digits_of
 from phone_numbers import onboarding, tokens
 from phone_numbers.connection import state
@@ -197,8 +198,7 @@ def set_business_profile(number: PhoneNumber, *, body: bytes) -> GraphAnswer:
 def read_health(number: PhoneNumber) -> dict[str, Any]:
     """Ask the upstream for a number's health. Raises Refused and UpstreamUnreachable."""
     view = accepted_for(number.account, graph_of(number.account).number(number.phone_number_id)).json()
-    status = view.get("health_status")
-    status = status if isinstance(status, Mapping) else {}
+    status = member(view, "health_status")
     return {
         "phone_number_id": number.phone_number_id,
         "connection_state": number.connection_state,
@@ -211,14 +211,14 @@ def read_health(number: PhoneNumber) -> dict[str, Any]:
                 "can_send_message": _text(entity.get("can_send_message")),
                 "reasons": [*_errors(entity), *_limits(entity)],
             }
-            for entity in _objects(status.get("entities"))
+            for _, entity in objects(status, "entities")
         ],
         "checked_at": now(),
     }
 
 
 def _errors(entity: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for error in _objects(entity.get("errors")):
+    for _, error in objects(entity, "errors"):
         code = error.get("error_code")
         yield {
             "code": code if isinstance(code, int) else None,
@@ -231,10 +231,6 @@ def _limits(entity: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     info = entity.get("additional_info")
     for text in info if isinstance(info, list) else []:
         yield {"code": None, "description": _text(text), "what_to_do": None}
-
-
-def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _text(value: object) -> str | None:

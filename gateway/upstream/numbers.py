@@ -14,6 +14,7 @@ import orjson
 from gateway.upstream import client
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.client import request
+from gateway.upstream.notifications.lossless_json import member, objects
 
 NUMBER_FIELDS = (
     "id",
@@ -91,15 +92,8 @@ class Graph:
 
     def subscribed_to_us(self, answer: GraphAnswer) -> bool:
         """Whether an answer of `subscriptions` lists the service's app."""
-        rows = answer.json().get("data")
-        apps = [
-            row.get("whatsapp_business_api_data")
-            for row in (rows if isinstance(rows, list) else [])
-            if isinstance(row, dict)
-        ]
-        return any(
-            isinstance(app, dict) and str(app.get("id")) == platform(self.environment).app_id for app in apps
-        )
+        apps = [member(row, "whatsapp_business_api_data") for _, row in objects(answer.json(), "data")]
+        return any(str(app.get("id")) == platform(self.environment).app_id for app in apps)
 
     def register(self, phone_number_id: str, *, pin: str | None, body: bytes | None = None) -> GraphAnswer:
         """`POST /{PNID}/register`, with the caller's own bytes if given. Not for coexistence numbers."""

@@ -6,13 +6,12 @@ the item becomes the only one in its list again.
 """
 
 import re
-from typing import Any
 
 import orjson
 
 from gateway import ids
 from gateway.upstream.client import media_url
-from gateway.upstream.notifications.lossless_json import JsonObject
+from gateway.upstream.notifications.lossless_json import JsonObject, objects
 from gateway.upstream.notifications.split_by_tenant import Splitter
 from webhooks.events.envelope import Envelope
 
@@ -80,9 +79,8 @@ def _echoes(event: Envelope) -> str:
 def _replace_media_urls(holder: JsonObject) -> None:
     """Point the URLs of media to the service. Meta's own URLs need the account's token."""
     for name in _WITH_MESSAGES:
-        messages: Any = holder.get(name)
-        for message in messages if isinstance(messages, list) else ():
-            for content in message.values() if isinstance(message, dict) else ():
+        for _, message in objects(holder, name):
+            for content in message.values():
                 if isinstance(content, dict) and {"url", "id", "mime_type"} <= content.keys():
                     media_id = str(content["id"])
                     if media_id.isascii() and media_id.isdigit():

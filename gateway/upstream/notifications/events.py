@@ -26,7 +26,7 @@ from gateway.upstream.notifications.change import (
     Source,
     person_of,
 )
-from gateway.upstream.notifications.lossless_json import JsonObject, digest, loads, member, text
+from gateway.upstream.notifications.lossless_json import JsonObject, digest, loads, member, objects, text
 
 
 class Described(NamedTuple):
@@ -170,25 +170,17 @@ def history(source: Source) -> list[EventDraft]:
 def _old_messages(source: Source) -> Iterator[EventDraft]:
     value = source.value
     for name in ("messages", "message_echoes"):
-        items = value.get(name)
-        for index, item in enumerate(items if isinstance(items, list) else ()):
-            if isinstance(item, dict):
-                to = Person(text(item.get("to")), text(item.get("to_user_id")))
-                person = to if name == "message_echoes" else _sender(item)
-                yield _old_message(source, item, f"{name}[{index}]", person, is_own=name == "message_echoes")
-    pieces = value.get("history")
-    for place, piece in enumerate(pieces if isinstance(pieces, list) else ()):
-        threads = piece.get("threads") if isinstance(piece, dict) else None
-        for number, thread in enumerate(threads if isinstance(threads, list) else ()):
-            messages = thread.get("messages") if isinstance(thread, dict) else None
-            known = member(thread, "context") if isinstance(thread, dict) else {}
-            for index, item in enumerate(messages if isinstance(messages, list) else ()):
-                if isinstance(item, dict):
-                    person = Person(
-                        text(thread.get("id")) or text(known.get("wa_id")), text(known.get("user_id"))
-                    )
-                    path = f"history[{place}].threads[{number}].messages[{index}]"
-                    yield _old_message(source, item, path, person, is_own=_is_own(source, item))
+        for index, item in objects(value, name):
+            to = Person(text(item.get("to")), text(item.get("to_user_id")))
+            person = to if name == "message_echoes" else _sender(item)
+            yield _old_message(source, item, f"{name}[{index}]", person, is_own=name == "message_echoes")
+    for place, piece in objects(value, "history"):
+        for number, thread in objects(piece, "threads"):
+            known = member(thread, "context")
+            person = Person(text(thread.get("id")) or text(known.get("wa_id")), text(known.get("user_id")))
+            for index, item in objects(thread, "messages"):
+                path = f"history[{place}].threads[{number}].messages[{index}]"
+                yield _old_message(source, item, path, person, is_own=_is_own(source, item))
 
 
 def _is_own(source: Source, item: JsonObject) -> bool:

@@ -1,6 +1,6 @@
 """JSON of the upstream, read so that nothing is lost on its way into an event's `data`.
 
-Used by the normaliser alone. It promises: integers that a JavaScript client could not hold become strings
+It promises: integers that a JavaScript client could not hold become strings
 of the same digits, however long; half a surrogate pair becomes U+FFFD; of duplicate keys the last one wins;
 everything else either means what the upstream wrote or is refused with ValueError.
 """
@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import orjson
@@ -78,10 +79,17 @@ def text(value: object) -> str | None:
     return None
 
 
-def member(value: JsonObject, name: str) -> JsonObject:
+def member(value: Mapping[str, Any], name: str) -> JsonObject:
     """The object at `name`, or an empty one where there is none."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def objects(value: Mapping[str, Any], name: str) -> list[tuple[int, JsonObject]]:
+    """The objects in the list at `name`, each with its place in it; none where there is no list."""
+    found = value.get(name)
+    items = enumerate(found) if isinstance(found, list) else ()
+    return [(place, item) for place, item in items if isinstance(item, dict)]
 
 
 def _whole_character(escape: re.Match[bytes]) -> bytes:
