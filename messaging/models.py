@@ -505,14 +505,14 @@ class OptOut(models.Model):
         return str(self.id)
 
     @property
-    def opted_out_source(self) -> str:
-        """How the customer opted out."""
-        return "whatsapp" if self.reported_stop else "stop_word"
+    def opted_out_source(self) -> str | None:
+        """How the customer opted out; None for a customer who did not."""
+        return "whatsapp" if self.reported_stop else "stop_word" if self.wrote_stop else None
 
     @property
     def opted_out_at(self) -> datetime | None:
         """When the customer opted out."""
-        return self.reported_at if self.reported_stop else self.wrote_at
+        return self.reported_at if self.reported_stop else self.wrote_at if self.wrote_stop else None
 
 
 class Erasure(models.Model):

@@ -8,8 +8,7 @@ Applied by the incoming flow inside its transaction. When a customer's state cha
 """
 
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -83,36 +82,15 @@ class Said(NamedTuple):
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Whether a customer of a number opted out, since when, and how."""
-
-    since: datetime | None = None
-    source: Source | None = None
-
-
-def state_of(rows: Iterable[OptOut]) -> State:
-    """The state of one customer, of the rows of its ids: the later word of each source counts."""
-    found = list(rows)
-    reported = max(
-        ((row.reported_at, row.reported_stop) for row in found if row.reported_at is not None), default=None
-    )
-    wrote = max(((row.wrote_at, row.wrote_stop) for row in found if row.wrote_at is not None), default=None)
-    if reported is not None and reported[1]:
-        return State(reported[0], "whatsapp")
-    return State(wrote[0], "stop_word") if wrote is not None and wrote[1] else State()
-
-
-def rows_of(
-    *, tenant_id: UUID, environment: str, phone_number_id: str, customers: Collection[str | None]
-) -> QuerySet[OptOut]:
-    """The rows of customers of a number, by any of their ids."""
-    return OptOut.objects.filter(
-        tenant_id=tenant_id,
-        environment=environment,
-        phone_number_id=phone_number_id,
-        customer__in=[customer for customer in customers if customer],
-    )
+def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
+    """What a customer of a number last said, by all of its ids: the later word of each source counts."""
+    rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
+    reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
+    wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
+    said = OptOut()
+    said.reported_at, said.reported_stop = max(reported, default=(None, False))
+    said.wrote_at, said.wrote_stop = max(wrote, default=(None, False))
+    return said
 
 
 def among(

@@ -19,6 +19,7 @@ from gateway.clock import now
 from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
 from messaging import opt_outs
+from messaging.models import OptOut
 from phone_numbers.models import PhoneNumber
 from webhooks.events import message_search
 from webhooks.events.message_search import MESSAGES
@@ -70,7 +71,7 @@ class Customer:
     last_template: Message | None
     last_referral: Message | None
     """The last message that came from an ad or post."""
-    opt_out: opt_outs.State
+    opt_out: OptOut
     """Whether the customer opted out of marketing messages."""
 
     @property
@@ -120,7 +121,7 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
         last_outbound=newest.get("outbound"),
         last_template=newest.get("template"),
         last_referral=newest.get("referral"),
-        opt_out=opt_outs.state_of(opt_outs.rows_of(**scope, customers=ids.values())),
+        opt_out=opt_outs.of_customer(**scope, customers=ids.values()),
     )
 
 

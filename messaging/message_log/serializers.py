@@ -16,10 +16,6 @@ from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Message
 from webhooks.serializers import DeliveryOut
 
-OPT_OUT_SOURCE = (
-    "`whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out."
-)
-
 
 class SentTemplateOut(serializers.Serializer[Any]):
     name = serializers.CharField()
@@ -243,14 +239,14 @@ class CustomerOut(serializers.Serializer[Customer]):
     last_template = LastTemplateOut(allow_null=True)
     last_referral = LastReferralOut(allow_null=True)
     opted_out = serializers.SerializerMethodField()
-    opted_out_at = serializers.DateTimeField(source="opt_out.since", allow_null=True)
+    opted_out_at = serializers.DateTimeField(source="opt_out.opted_out_at", allow_null=True)
     opted_out_source = serializers.ChoiceField(
-        source="opt_out.source", choices=opt_outs.SOURCES, allow_null=True, help_text=OPT_OUT_SOURCE
+        source="opt_out.opted_out_source", choices=opt_outs.SOURCES, allow_null=True
     )
 
     def get_opted_out(self, customer: Customer) -> bool:
         """From marketing messages."""
-        return customer.opt_out.since is not None
+        return customer.opt_out.opted_out_at is not None
 
 
 class OptedOutCustomerOut(serializers.Serializer[Any]):
@@ -260,4 +256,4 @@ class OptedOutCustomerOut(serializers.Serializer[Any]):
     wa_id = serializers.CharField(allow_null=True)
     user_id = serializers.CharField(allow_null=True)
     opted_out_at = serializers.DateTimeField()
-    opted_out_source = serializers.ChoiceField(choices=opt_outs.SOURCES, help_text=OPT_OUT_SOURCE)
+    opted_out_source = serializers.ChoiceField(choices=opt_outs.SOURCES)

@@ -121,6 +121,16 @@ class SendRequest:
     phone_number_ids: frozenset[str] | None = None
     """The numbers that the caller may send from; None for all of the tenant's."""
 
+    def key_use(self) -> KeyUse | None:
+        """The use that it makes of a key, if it names one. Raises InvalidRequest for one that is no key."""
+        return idempotency.key_use(
+            self.idempotency_key,
+            tenant_id=self.tenant_id,
+            environment=self.environment,
+            path=self.path,
+            raw=self.raw,
+        )
+
 
 def resolve_sender(
     *, tenant_id: UUID, environment: str, from_: str, within: frozenset[str] | None = None
@@ -140,13 +150,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     sent.
     """
     began = time.perf_counter()
-    use = idempotency.key_use(
-        request.idempotency_key,
-        tenant_id=request.tenant_id,
-        environment=request.environment,
-        path=request.path,
-        raw=request.raw,
-    )
+    use = request.key_use()
     opened = await (runtime.read(opening(request, use)) if use else _opening_without_key(runtime, request))
     if isinstance(opened, ServiceError):
         raise opened

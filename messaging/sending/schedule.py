@@ -64,13 +64,7 @@ def create(request: SendRequest) -> Reply:
 
     What a send checks before its call is checked here. Raises ServiceError: nothing was stored.
     """
-    use = idempotency.key_use(
-        request.idempotency_key,
-        tenant_id=request.tenant_id,
-        environment=request.environment,
-        path=request.path,
-        raw=request.raw,
-    )
+    use = request.key_use()
     message = {name: value for name, value in request.body.items() if name not in MEMBERS}
     with transaction.atomic():
         opened = run(flow.opening(replace(request, body=message), use))
