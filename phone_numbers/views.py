@@ -21,7 +21,7 @@ from gateway.api.pagination import represent, whole_list
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
-from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, meta_unreachable, passed_through
+from gateway.upstream.calls import UpstreamUnreachable, meta_unreachable, passed_through
 from phone_numbers import app_data, leaving, onboarding, operations, serializers
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
@@ -181,7 +181,7 @@ class NumbersView(UpstreamCallsView):
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_number_allowed(**scope_of(request))
         body = checked(MigrateIn(data=request.data))
-        return _verbatim(operations.migrate(**scope_of(request), actor=Actor.of(request), **body))
+        return passed_through(operations.migrate(**scope_of(request), actor=Actor.of(request), **body))
 
     @extend_schema(
         operation_id="register_number",
@@ -209,7 +209,9 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return _verbatim(operations.deregister(number_in(request, phone_number_id), actor=Actor.of(request)))
+        return passed_through(
+            operations.deregister(number_in(request, phone_number_id), actor=Actor.of(request))
+        )
 
     @extend_schema(
         operation_id="request_verification_code",
@@ -221,7 +223,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RequestCodeIn(data=request.data))
-        return _verbatim(operations.request_code(number_in(request, phone_number_id), **body))
+        return passed_through(operations.request_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="verify_number",
@@ -233,7 +235,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(VerifyCodeIn(data=request.data))
-        return _verbatim(operations.verify_code(number_in(request, phone_number_id), **body))
+        return passed_through(operations.verify_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="set_two_step_pin",
@@ -245,7 +247,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
-        return _verbatim(
+        return passed_through(
             operations.set_two_step_pin(number_in(request, phone_number_id), actor=Actor.of(request), **body)
         )
 
@@ -298,7 +300,7 @@ class BusinessProfileView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return _verbatim(operations.business_profile(number_in(request, phone_number_id)))
+        return passed_through(operations.business_profile(number_in(request, phone_number_id)))
 
     @extend_schema(
         operation_id="update_business_profile",
@@ -311,7 +313,7 @@ class BusinessProfileView(UpstreamCallsView):
     def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = request._request.body
         _ = request.data  # refuses what is no JSON object
-        return _verbatim(operations.set_business_profile(number_in(request, phone_number_id), body=body))
+        return passed_through(operations.set_business_profile(number_in(request, phone_number_id), body=body))
 
 
 class ConnectSessionsView(ResourceViewSet):
@@ -352,10 +354,6 @@ def number_in(request: Request, phone_number_id: str) -> PhoneNumber:
 def _unshown_pin(number: PhoneNumber) -> dict[str, str]:
     pin = onboarding.take_unshown_pin(number)
     return {} if pin is None else {"pin": pin}
-
-
-def _verbatim(answer: GraphAnswer) -> HttpResponseBase:
-    return passed_through(answer)
 
 
 class AdminNumbersView(ResourceViewSet):

@@ -189,6 +189,11 @@ def reach_of(caller: Caller) -> Reach:
     }
 
 
+def limited_scope_of(request: Request) -> dict[str, Any]:
+    """The scope of a request, and `within`, the numbers that its key is limited to: pass it on with `**`."""
+    return {**scope_of(request), "within": caller_of(request).phone_number_ids}
+
+
 class BearerTokens(BaseAuthentication):
     """`Authorization: Bearer <token>`; subclasses find the caller behind a token."""
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.api import query
-from gateway.api.authentication import caller_of, reach_of, scope_of
+from gateway.api.authentication import caller_of, limited_scope_of, reach_of
 from gateway.api.json import object_of
 from gateway.api.pagination import NewestFirst, represent
 from gateway.api.validation import checked
@@ -67,7 +67,7 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        rows = ScheduledMessage.objects.for_environment(**_reach(request)).defer("body")
+        rows = ScheduledMessage.objects.for_environment(**limited_scope_of(request)).defer("body")
         if status := query.choice(request, "status", ScheduledMessage.Status.values):
             rows = rows.filter(status=status)
         paginator = NewestFirst()
@@ -106,8 +106,4 @@ class ScheduledView(ResourceViewSet):
         return Response(ScheduledOut(schedule.cancel(self._find(request, scheduled_id))).data)
 
     def _find(self, request: Request, scheduled_id: str) -> ScheduledMessage:
-        return schedule.find(**_reach(request), scheduled_id=scheduled_id)
-
-
-def _reach(request: Request) -> dict[str, Any]:
-    return {**scope_of(request), "within": caller_of(request).phone_number_ids}
+        return schedule.find(**limited_scope_of(request), scheduled_id=scheduled_id)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from gateway.api import limits, query
-from gateway.api.authentication import caller_of, scope_of
+from gateway.api.authentication import limited_scope_of
 from gateway.api.json import JSONParser, UnreadJSON
 from gateway.api.limits import API_BODY_BYTES, large_bodies, limited_by
 from gateway.api.pagination import NewestFirst
@@ -84,7 +84,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses={202: NewBatchOut, 200: RepeatedBatchOut},
     )
     def create(self, request: Request) -> Response:
-        scope = _scope(request)
+        scope = limited_scope_of(request)
         is_large = int(request.META.get("CONTENT_LENGTH") or 0) > API_BODY_BYTES
         place = limits.large_batches.held(scope["tenant_id"]) if is_large else nullcontext()
         with place, large_bodies.held_for(request._request):
@@ -106,7 +106,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         responses=BatchOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        batches = Batch.objects.for_environment(**_scope(request))
+        batches = Batch.objects.for_environment(**limited_scope_of(request))
         if status := query.choice(request, "status", Batch.Status.values):
             batches = batches.filter(status=status)
         if client_ref := query.text(request, "client_ref"):
@@ -160,7 +160,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         return Response(BatchOut(lifecycle.retry(self._batch(request, batch_id))).data, status=202)
 
     def _batch(self, request: Request, batch_id: str) -> Batch:
-        return lifecycle.find(**_scope(request), batch_id=batch_id)
+        return lifecycle.find(**limited_scope_of(request), batch_id=batch_id)
 
 
 @limited_by(API_BODY_BYTES)
@@ -182,7 +182,3 @@ class BatchView(BatchesView):
         given = checked(BatchTimeIn(data=request.data))
         send_at = schedule.moment_of(given["send_at"]) if given["send_at"] is not None else None
         return Response(BatchOut(lifecycle.reschedule(batch, send_at)).data)
-
-
-def _scope(request: Request) -> dict[str, Any]:
-    return {**scope_of(request), "within": caller_of(request).phone_number_ids}
