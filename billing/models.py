@@ -147,7 +147,7 @@ class InvoiceQuerySet(TenantRows["Invoice"]):
         )
 
 
-class Invoice(models.Model):
+class Invoice(ids.PublicId, models.Model):
     """An issued tax invoice. Only how it is paid changes, and the e-invoice's registration once it comes."""
 
     class Status(models.TextChoices):
@@ -160,6 +160,7 @@ class Invoice(models.Model):
     UNPAID = (Status.OPEN, Status.PROCESSING, Status.FAILED)
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = INVOICE
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invoices")
     snapshot = models.ForeignKey(BillingSnapshot, on_delete=models.PROTECT, related_name="invoices")
     replaces = models.OneToOneField(
@@ -238,10 +239,6 @@ class Invoice(models.Model):
 
     def __str__(self) -> str:
         return self.number
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(INVOICE, self.id)
 
     @property
     def amount_due_paise(self) -> int:
@@ -334,13 +331,14 @@ class InvoiceLine(models.Model):
         return self.description
 
 
-class CreditNote(models.Model):
+class CreditNote(ids.PublicId, models.Model):
     """A correction of an issued invoice, by staff; its own series. Seller and buyer are those of the invoice."""
 
     WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
     """Appended to the reason of a credit note that came too late to lower GST."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = CREDIT_NOTE
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="credit_notes")
     number = models.CharField(max_length=16, unique=True)
     issued_at = models.DateTimeField()
@@ -365,10 +363,6 @@ class CreditNote(models.Model):
 
     def __str__(self) -> str:
         return self.number
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(CREDIT_NOTE, self.id)
 
     @property
     def is_commercial(self) -> bool:
@@ -434,7 +428,7 @@ class BillingMail(models.Model):
         return f"{self.kind} {self.key}"
 
 
-class Mandate(models.Model):
+class Mandate(ids.PublicId, models.Model):
     """A standing permission to debit a tenant. Written by `payments/mandates.py`."""
 
     class Method(models.TextChoices):
@@ -451,6 +445,7 @@ class Mandate(models.Model):
         EXPIRED = "expired"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = MANDATE
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="mandates")
     provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
     """The provider that it was registered with: it is debited and cancelled there, whatever PAYMENT_PROVIDER says."""
@@ -488,12 +483,8 @@ class Mandate(models.Model):
     def __str__(self) -> str:
         return self.public_id
 
-    @property
-    def public_id(self) -> str:
-        return ids.encode(MANDATE, self.id)
 
-
-class PaymentAttempt(models.Model):
+class PaymentAttempt(ids.PublicId, models.Model):
     """One attempt to collect an invoice. Written by `billing/payments/`; an invoice has one in flight."""
 
     class Kind(models.TextChoices):
@@ -513,6 +504,7 @@ class PaymentAttempt(models.Model):
     IN_FLIGHT = (Status.CREATED, Status.SCHEDULED, Status.PROCESSING, Status.UNKNOWN)
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ATTEMPT
     invoice = models.ForeignKey("billing.Invoice", on_delete=models.PROTECT, related_name="attempts")
     mandate = models.ForeignKey(
         Mandate, null=True, blank=True, on_delete=models.PROTECT, related_name="attempts"
@@ -570,10 +562,6 @@ class PaymentAttempt(models.Model):
         return self.public_id
 
     @property
-    def public_id(self) -> str:
-        return ids.encode(ATTEMPT, self.id)
-
-    @property
     def kept_paise(self) -> int:
         """What was collected and not refunded."""
         return self.captured_paise - self.refunded_paise
@@ -597,7 +585,7 @@ class BankTransfer(models.Model):
         return self.reference
 
 
-class Refund(models.Model):
+class Refund(ids.PublicId, models.Model):
     """Money that staff pay back from a captured attempt, which has one in flight. Written by `payments/refunds.py`."""
 
     class Status(models.TextChoices):
@@ -610,6 +598,7 @@ class Refund(models.Model):
     IN_FLIGHT = (Status.CREATED, Status.UNKNOWN, Status.PROCESSING)
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = REFUND
     attempt = models.ForeignKey(PaymentAttempt, on_delete=models.PROTECT, related_name="refunds")
     amount_paise = models.BigIntegerField()
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.CREATED)
@@ -633,10 +622,6 @@ class Refund(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(REFUND, self.id)
 
 
 class ProviderTrouble(models.Model):

@@ -7,6 +7,7 @@ partitioned by their primary key (docs/architecture.md).
 import re
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from typing import Any, ClassVar
 from uuid import UUID
 
 import uuid_utils.compat
@@ -68,6 +69,28 @@ def milliseconds(value: UUID) -> int:
 def created_at(value: UUID) -> datetime:
     """The millisecond at which a UUIDv7 was made, UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds(value))
+
+
+class MadeById:
+    """A row whose id says when it was created."""
+
+    id: Any
+
+    @property
+    def created_at(self) -> datetime:
+        """The creation time, exact to the millisecond, from the id."""
+        return created_at(self.id)
+
+
+class PublicId:
+    """A row that callers know by the public form of its id."""
+
+    id: Any
+    id_prefix: ClassVar[str]
+
+    @property
+    def public_id(self) -> str:
+        return encode(self.id_prefix, self.id)
 
 
 def month_of(value: UUID) -> date:

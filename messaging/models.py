@@ -163,7 +163,7 @@ class KnownNode(models.Model):
         return self.node_id
 
 
-class Batch(models.Model):
+class Batch(ids.PublicId, models.Model):
     """Messages that one number sends at its pace (specification 2).
 
     Written by `batches/lifecycle.py` (creation, cancel, retry) and `batches/held_batch.py` (the reason for waiting;
@@ -183,6 +183,7 @@ class Batch(models.Model):
         SCHEDULED = "scheduled", "Scheduled"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ids.BATCH
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="batches")
     environment = models.CharField(max_length=4)
     phone_number_id = models.CharField(max_length=64)
@@ -249,10 +250,6 @@ class Batch(models.Model):
     def __str__(self) -> str:
         return self.public_id
 
-    @property
-    def public_id(self) -> str:
-        return ids.encode(ids.BATCH, self.id)
-
     def has_messages(self, messages_hash: bytes) -> bool:
         """Whether it was created from these messages. False for batches without a hash."""
         return self.messages_hash is not None and bytes(self.messages_hash) == messages_hash
@@ -318,7 +315,7 @@ class MessageReference(models.Model):
         return f"{self.batch_id} {self.idx}"
 
 
-class ScheduledMessage(models.Model):
+class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     """A single message that is sent at a later time.
 
     Written by `sending/schedule.py`, and by `batches/scheduled.py` from its claim on.
@@ -335,6 +332,7 @@ class ScheduledMessage(models.Model):
         CANCELLED = "cancelled"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ids.SCHEDULED
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     phone_number_id = models.CharField(max_length=64)
@@ -374,15 +372,6 @@ class ScheduledMessage(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(ids.SCHEDULED, self.id)
-
-    @property
-    def created_at(self) -> datetime:
-        """The creation time, exact to the millisecond, from the id."""
-        return ids.created_at(self.id)
 
 
 class FlowEndpoint(models.Model):
@@ -515,7 +504,7 @@ class OptOut(models.Model):
         return self.reported_at if self.reported_stop else self.wrote_at if self.wrote_stop else None
 
 
-class Erasure(models.Model):
+class Erasure(ids.MadeById, models.Model):
     """A request to erase one customer's data; later its receipt. Written by `erasure.py`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -543,11 +532,6 @@ class Erasure(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
-
-    @property
-    def created_at(self) -> datetime:
-        """The creation time, exact to the millisecond, from the id."""
-        return ids.created_at(self.id)
 
     @property
     def status(self) -> str:

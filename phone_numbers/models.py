@@ -236,7 +236,7 @@ class RedeemedCode(models.Model):
         return str(self.id)
 
 
-class ConnectSession(models.Model):
+class ConnectSession(ids.PublicId, models.Model):
     """A hosted connect page for one customer (specification 2). Written by `hosted_connect/sessions.py`."""
 
     class Status(models.TextChoices):
@@ -248,6 +248,7 @@ class ConnectSession(models.Model):
     """Shown for an open session past its end; never stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ids.CONNECT_SESSION
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="connect_sessions")
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     return_url = models.CharField(max_length=2048)
@@ -268,10 +269,6 @@ class ConnectSession(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(ids.CONNECT_SESSION, self.id)
 
     @property
     def shown_status(self) -> str:

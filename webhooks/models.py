@@ -165,10 +165,11 @@ class Endpoint(models.Model):
         return urlsplit(self.url).hostname or str(self.id)
 
 
-class Event(models.Model):
+class Event(ids.PublicId, ids.MadeById, models.Model):
     """The envelope of an event without its bodies (specification 6). Partitioned by month of its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ids.EVENT
     tenant_id = models.UUIDField()
     environment = _environment()
     type = models.CharField(max_length=40)
@@ -233,15 +234,6 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
-
-    @property
-    def public_id(self) -> str:
-        return ids.encode(ids.EVENT, self.id)
-
-    @property
-    def created_at(self) -> datetime:
-        """The creation time, exact to the millisecond, from the id."""
-        return ids.created_at(self.id)
 
 
 class EventPayload(models.Model):
@@ -312,7 +304,7 @@ class ReplayChunk(models.Model):
         return str(self.id)
 
 
-class Delivery(models.Model):
+class Delivery(ids.PublicId, ids.MadeById, models.Model):
     """The delivery of one event to one endpoint. Partitioned by week of its id."""
 
     class Status(models.TextChoices):
@@ -324,6 +316,7 @@ class Delivery(models.Model):
     OPEN = (Status.PENDING, Status.FAILED)
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id_prefix = ids.DELIVERY
     tenant_id = models.UUIDField()
     environment = _environment()
     endpoint_id = models.UUIDField()
@@ -380,14 +373,6 @@ class Delivery(models.Model):
     def __str__(self) -> str:
         return self.public_id
 
-    @property
-    def public_id(self) -> str:
-        return ids.encode(ids.DELIVERY, self.id)
-
-    @property
-    def created_at(self) -> datetime:
-        return ids.created_at(self.id)
-
 
 def expires_on(created_at: datetime, retention_days: int) -> date:
     """The first day on which a body may be dropped. Its partition is dropped when that week has ended."""
@@ -440,7 +425,7 @@ def _conditions() -> Mapping[str, str]:
 STATUS_CONDITIONS = _conditions()
 
 
-class Message(models.Model):
+class Message(ids.MadeById, models.Model):
     """A message and its progress. Written by `events/publish.py` with its events. Partitioned by month.
 
     Each time is the earliest that an event reported, so the order of events does not matter. The event that holds the
@@ -515,11 +500,6 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
-
-    @property
-    def created_at(self) -> datetime:
-        """When the row was created."""
-        return ids.created_at(self.id)
 
     @property
     def wamid(self) -> str | None:

@@ -1,6 +1,5 @@
 """Rows of the request log: one for each call of the API that acted on a tenant. Written by `recorder.py` alone."""
 
-from datetime import datetime
 from typing import ClassVar, Self
 from uuid import UUID
 
@@ -19,10 +18,11 @@ class RequestRows(models.QuerySet["ApiRequest"]):
         return self.filter(tenant_id=tenant_id, environment=environment)
 
 
-class ApiRequest(models.Model):
+class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
     """A finished call. Its id is the request's own (`X-Service-Request-Id`). Partitioned by day of its id."""
 
     id = models.UUIDField(primary_key=True, editable=False)
+    id_prefix = ids.REQUEST
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     method = models.CharField(max_length=16)
@@ -47,18 +47,9 @@ class ApiRequest(models.Model):
         return self.public_id
 
     @property
-    def public_id(self) -> str:
-        return ids.encode(ids.REQUEST, self.id)
-
-    @property
     def is_error_of_upstream(self) -> bool:
         """Whether the error came from the upstream: its codes are numbers, those of the service words."""
         return (self.error_code or "").isdecimal()
-
-    @property
-    def created_at(self) -> datetime:
-        """When the call arrived: exactly the millisecond in the id."""
-        return ids.created_at(self.id)
 
 
 REQUESTS = register(
