@@ -91,7 +91,7 @@ class NotNow(Exception):
 async def send_once(
     attempt: Callable[[], Awaitable[GraphAnswer]], *, longest_pause: float = MOST_PAUSE_SECONDS
 ) -> Outcome:
-    """Make a message's call and judge what came of it. What `attempt` raises besides the upstream's errors passes.
+    """Make a message's call and say what came of it. What `attempt` raises besides the upstream's errors passes.
 
     Only a call that found no connection to go out over is made again, for REACH_SECONDS. It keeps its place among
     those under way meanwhile, so an upstream that is away holds the others up.
