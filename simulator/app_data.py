@@ -88,11 +88,12 @@ def echo(sim: Simulator, source: Mapping[str, Any]) -> Message:
 
 
 def _old(number: Number, customer: str, days: float, writer: str, said: str) -> dict[str, Any]:
+    """A message of the old chats. Its id is the one that it got back then, whenever it is asked for."""
     is_own = writer == "business"
     return {
         "from": number.digits if is_own else customer,
         **({"to": customer} if is_own else {}),
-        "id": message_id(customer, inbound=not is_own),
+        "id": message_id(customer, inbound=not is_own, of=f"{number.id} {customer} {days} {said}"),
         "timestamp": str(int(time.time() - days * _DAY)),
         "type": "text",
         "text": {"body": said},

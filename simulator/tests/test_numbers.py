@@ -64,6 +64,25 @@ async def test_coexistence_numbers_are_left_alone(graph: Graph) -> None:
     assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[1]["error"]["code"] == 2593107
 
 
+async def test_old_chats_keep_their_ids_when_a_number_is_connected_anew(
+    graph: Graph, gateway: Gateway
+) -> None:
+    number = (await graph.control("POST", f"accounts/{WABA}/phone_numbers", {"coexistence": True}))["id"]
+    sync = {"messaging_product": "whatsapp", "sync_type": "history"}
+
+    def ids() -> list[str]:
+        pieces = [change["value"]["history"] for change in gateway.changes if change["field"] == "history"]
+        threads = [thread for piece in pieces for thread in piece[0]["threads"]]
+        return [message["id"] for thread in threads for message in thread["messages"]]
+
+    assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[0] == 200
+    await until(lambda: len(ids()) == 7)
+    await graph.control("POST", f"phone_numbers/{number}/events", {"event": "APP_REMOVED"})
+    assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[0] == 200
+    await until(lambda: len(ids()) == 14)
+    assert len(set(ids())) == 7
+
+
 async def test_settings_hold_no_credential(graph: Graph) -> None:
     calling = {"calling": {"status": "ENABLED"}}
     proof = {"appsecret_proof": graph.sim.state.proof(TOKEN), "access_token": TOKEN}

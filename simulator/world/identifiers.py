@@ -48,9 +48,10 @@ def customer_name(customer: str) -> str:
     return _NAMES[sum(customer.encode()) % len(_NAMES)]
 
 
-def message_id(party: str, *, inbound: bool) -> str:
-    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning, a unique end."""
-    tail = os.urandom(10 if inbound else 9).hex().upper().encode()
+def message_id(party: str, *, inbound: bool, of: str | None = None) -> str:
+    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning, a unique end; one for each `of`."""
+    unique = os.urandom(10) if of is None else hashlib.sha256(of.encode()).digest()
+    tail = unique[: 10 if inbound else 9].hex().upper().encode()
     who = party.encode()[:120]
     raw = b"\x1c\x18%c%b\x15\x02\x00%c\x18%c%b\x00" % (
         len(who),
