@@ -190,12 +190,13 @@ def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]
     return [mutant for mutant in mutants if mutant.file.startswith(beginning)][number - 1 :: parts]
 
 
+def git(*words: str) -> str:
+    """What a command of git prints."""
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def changed() -> set[str]:
     """The files that differ from where this branch left main, also those that are not committed."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-
     return set(git("diff", "--name-only", git("merge-base", "main", "HEAD").strip()).splitlines())
 
 

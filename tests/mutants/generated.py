@@ -1,0 +1,207 @@
+"""Mutants that mutmut makes of a file, each tried with the tests that run its lines.
+
+    python -m tests.mutants.generated messaging/idempotency.py              all of a file
+    python -m tests.mutants.generated --most 50 billing/ledger.py           fifty of them, evenly spread
+    python -m tests.mutants.generated --changed                             those of the lines that a branch changed
+    python -m tests.mutants.generated --tests web/tests messaging/pacing.py with other tests than those of its package
+
+mutmut makes them (`mutmut_mutants.py`), coverage's contexts choose the tests, and `Copy` runs them, in copies of the
+project. `explained.toml` has survivors that change nothing anybody sees. Exit code 1 when another mutant survives.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, git
+
+MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
+MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
+EXPLAINED = Path(__file__).with_name("explained.toml")
+MOST_TESTS = 25
+"""Of the tests that run a line, so many are tried, spread over all of them."""
+PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
+Contexts = Mapping[str, Mapping[int, Sequence[str]]]
+"""File → line → the tests that run it."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Other lines in place of some lines of a file."""
+
+    file: str
+    start: int
+    end: int
+    new: tuple[str, ...]
+
+    def mutated(self, text: str) -> str:
+        """The file with the mistake."""
+        lines = text.split("\n")
+        return "\n".join([*lines[: self.start - 1], *self.new, *lines[self.end :]])
+
+    def __str__(self) -> str:
+        old = (ROOT / self.file).read_text().split("\n")[self.start - 1 : self.end]
+        return f"{self.file}:{self.start}: {_line(old)}  →  {_line(self.new)}"
+
+
+def _line(lines: Sequence[str]) -> str:
+    return " ".join(line.strip() for line in lines)
+
+
+def made(files: Sequence[str]) -> list[Generated]:
+    """The mutants of files."""
+    printed = subprocess.run(
+        [_uv(), "run", "--no-project", "--quiet", "--with", MUTMUT, "python", str(MADE_BY), *files],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    return [
+        Generated(**{**each, "new": tuple(each["new"])}) for each in map(json.loads, printed.splitlines())
+    ]
+
+
+def _uv() -> str:
+    return str(Path(sys.executable).with_name("uv"))
+
+
+def changed_lines() -> dict[str, set[int]]:
+    """The production lines that this branch changed since it left main, also those that are not committed."""
+    diff = git("diff", "--unified=0", git("merge-base", "main", "HEAD").strip(), "--", "*.py")
+    found: dict[str, set[int]] = {}
+    for part in re.split(r"^diff --git ", diff, flags=re.MULTILINE)[1:]:
+        name = re.search(r"^\+\+\+ b/(.+)$", part, re.MULTILINE)
+        if (
+            name is None
+            or "/tests/" in name[1]
+            or "/migrations/" in name[1]
+            or not name[1].startswith(PACKAGES)
+        ):
+            continue
+        for start, count in re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", part, re.MULTILINE):
+            found.setdefault(name[1], set()).update(range(int(start), int(start) + int(count or 1)))
+    return found
+
+
+def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: Path) -> Contexts:
+    """Which tests run which line, from one run of them all. Raises SystemExit when they do not pass."""
+    subprocess.run(
+        [
+            _uv(),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            sys.executable,
+            "--target",
+            str(directory),
+            COVERAGE,
+        ],
+        check=True,
+    )
+    copy.servers.environment["PYTHONPATH"] = str(directory)
+    data = directory / "measured"
+    copy.servers.environment["COVERAGE_FILE"] = str(data)
+    measured = [f"--cov={file.removesuffix('.py').replace('/', '.')}" for file in files]
+    run = copy.run(tests, *measured, "--cov-context=test", "--cov-report=", seconds=SOUND_SECONDS)
+    if not run.passed:
+        raise SystemExit(run.output)
+    sys.path.insert(0, str(directory))
+    from coverage import CoverageData  # type: ignore[import-not-found]  # installed for this run alone
+
+    read = CoverageData(str(data))
+    read.read()
+    return {
+        file: {
+            line: sorted({test.partition("|")[0] for test in tests if test})
+            for line, tests in read.contexts_by_lineno(str(copy.root / file)).items()
+        }
+        for file in files
+    }
+
+
+def tests_of(mutant: Generated, known: Contexts) -> list[str]:
+    """The tests that run its lines: with their first line each, as many as are tried."""
+    found = sorted(
+        {test for line in range(mutant.start, mutant.end + 1) for test in known[mutant.file].get(line, ())}
+    )
+    return found[:: -(-len(found) // MOST_TESTS)] if found else []
+
+
+def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
+    """`noticed`, `survives`, or `not run` by any test."""
+    if not tests:
+        return "not run"
+    path = copy.root / mutant.file
+    text = path.read_text()
+    path.write_text(mutant.mutated(text))
+    try:
+        run = copy.run(tests, "-x", seconds=MUTANT_SECONDS)
+    finally:
+        path.write_text(text)
+    return "survives" if run.passed else "noticed"
+
+
+def main() -> int:
+    """Try the mutants, with a copy and servers of its own for each core; print survivors and a score per package."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.generated")
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--most", type=int, default=10_000)
+    parser.add_argument("--changed", action="store_true")
+    parser.add_argument("--tests", action="append", default=[])
+    arguments = parser.parse_args()
+    lines = changed_lines() if arguments.changed else {}
+    files = sorted(lines) if arguments.changed else arguments.files
+    mutants = [each for each in made(files) if not lines or each.start in lines[each.file]] if files else []
+    mutants = mutants[:: -(-len(mutants) // arguments.most)] if mutants else []
+    if not mutants:
+        sys.stdout.write("There is no mutant of these lines.\n")
+        return 0
+    files = sorted({mutant.file for mutant in mutants})
+    tests = arguments.tests or sorted({f"{file.partition('/')[0]}/" for file in files})
+    explained = {
+        (each["file"], each["new"]) for each in tomllib.loads(EXPLAINED.read_text()).get("mutant", [])
+    }
+    scores: Counter[tuple[str, str]] = Counter()
+    lanes = min(os.cpu_count() or 1, len(mutants))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory, ThreadPoolExecutor(lanes) as pool:
+        copies = list(pool.map(Copy, [Path(directory, str(lane)) for lane in range(lanes)]))
+
+        def tried(lane: int) -> None:
+            for mutant in mutants[lane::lanes]:
+                found = verdict(copies[lane], mutant, tests_of(mutant, known))
+                if found != "noticed" and (mutant.file, _line(mutant.new)) in explained:
+                    found = "explained"
+                scores[mutant.file.partition("/")[0], found] += 1
+                if found not in {"noticed", "explained"}:
+                    sys.stdout.write(f"{found:<9} {mutant}\n")
+                    sys.stdout.flush()
+
+        try:
+            known = contexts(copies[0], files, tests, Path(directory, "coverage"))
+            list(pool.map(tried, range(lanes)))
+        finally:
+            for copy in copies:
+                copy.servers.close()
+    for package in sorted({package for package, _ in scores}):
+        counts = {found: count for (of, found), count in scores.items() if of == package}
+        noticed = counts.get("noticed", 0)
+        sys.stdout.write(
+            f"{package}: {noticed / (sum(counts.values()) - counts.get('explained', 0)):.0%} {counts}\n"
+        )
+    return 1 if any(found in {"survives", "not run"} for _, found in scores) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
