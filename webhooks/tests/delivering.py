@@ -18,7 +18,10 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
             "type": "message.inbound",
             "environment": "live",
             "dedupe_key": key,
-            "data": b'{"message": {"id": "wamid.A", "type": "text", "text": {"body": "Hi"}}, "a": 1.10}',
+            "phone_number_id": "1",
+            "wamid": "wamid.A",
+            "data": b'{"message": {"id": "wamid.A", "timestamp": "1", "type": "text", "text": {"body": "Hi"}}, '
+            b'"a": 1.10}',
             "raw_path": "x",
             **members,
         }

@@ -74,7 +74,10 @@ def make(
                         "type": kind,
                         "environment": "live",
                         "dedupe_key": f"msg:{event_id}",
-                        "data": b'{"message":{"id":"wamid.A","type":"text","text":{"body":"Hi"}},"n":1.50}',
+                        "phone_number_id": "1",
+                        "wamid": "wamid.A",
+                        "data": b'{"message":{"id":"wamid.A","timestamp":"1","type":"text","text":{"body":"Hi"}},'
+                        b'"n":1.50}',
                         "raw_path": "entry[0]" if raw else None,
                         **values,
                     }

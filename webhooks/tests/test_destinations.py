@@ -283,7 +283,7 @@ def test_what_fills_an_object_does_not_wait_for_the_hour(
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="active")
     with ThreadPoolExecutor(4) as threads:
         early = list(threads.map(lambda _: _closing(delivery_rows.hurry_archives), range(4)))
-    assert set(early) in ({3}, {0, 3}), "one that began before the first ended makes them due once more"
+    assert sum(early) >= 3, "between them they leave none, and one that began early makes some due once more"
     dispatcher.run()
     assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 1)}
 

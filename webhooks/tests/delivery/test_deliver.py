@@ -42,7 +42,7 @@ def test_an_event_arrives_signed_with_the_envelope_of_the_specification(
     assert got.headers["webhook-id"] == verified["id"] == ids.encode("evt_", event_id)
     assert b'"raw":{ "odd" : "\\u00e9 \\/" , "big": 12345678901234567890 },"raw_path":"x"}' in got.body
     assert (
-        b'"data":{"message": {"id": "wamid.A", "type": "text", "text": {"body": "Hi"}}, "a": 1.10}'
+        b'"data":{"message": {"id": "wamid.A", "timestamp": "1", "type": "text", "text": {"body": "Hi"}}, "a": 1.10}'
         in got.body
     )
     assert got.headers["X-Service-Event-Type"] == "message.inbound"
