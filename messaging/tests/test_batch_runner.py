@@ -18,6 +18,7 @@ from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
+from gateway.upstream.calls import UpstreamUnreachable
 from messaging import pacing
 from messaging.batches import held_batch, lifecycle, runner
 from messaging.batches.held_batch import Held
@@ -28,6 +29,7 @@ from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, post
 from messaging.tests.test_message_log import status_change
 from phone_numbers import tokens
+from phone_numbers.lookup import Sender
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
@@ -896,6 +898,51 @@ def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch:
     run.facts_at = clock[0] = 200.0
     asyncio.run(run._take())
     assert run.certain_until == 200.0 + safe
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["the worker ends", "another worker took over"])
+def test_an_item_that_found_no_connection_is_not_tried_again_when(
+    stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.batches.sender.RETRY_SECONDS", 0)
+    monkeypatch.setattr("messaging.batches.sender.REACH_SECONDS", 0.2)
+    held = Held(
+        uuid4(),
+        uuid4(),
+        "live",
+        "100",
+        80,
+        uuid4(),
+        0,
+        skip_opted_out=False,
+        given_up=False,
+        traceparent=None,
+    )
+    tried = []
+
+    class LostLease:
+        stopping = False
+
+        async def in_database(self, lane: int, call: Any, *values: Any) -> Any:
+            raise held_batch.BatchLeaseLost
+
+    class Away:
+        async def send(self, call: Any) -> Any:
+            tried.append(call)
+            if stops:
+                process.stopping = True
+            else:
+                run.certain_until = 0.0
+            raise UpstreamUnreachable("connection_error", 0.0, is_unsent=True)
+
+    process = LostLease()
+    run = BatchRun(process, Away(), held)  # type: ignore[arg-type]
+    run.number = Sender("100", "200", "token", "live", "connected", None, "919800000001", None, False)
+    run.certain_until = time.monotonic() + 60
+    item = held_batch.ClaimedItem(0, b"{}")
+    asyncio.run(run._send(item))
+    assert (len(tried), run.results) == (1, [])
+    assert run.unsent == ([item] if stops else [])
 
 
 def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(

@@ -1,5 +1,6 @@
 """`send_at`: messages and batches that are sent at a later time, never early and never twice."""
 
+import asyncio
 import itertools
 import threading
 import time
@@ -18,11 +19,14 @@ from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway import ids
 from gateway.clock import isoformat, now
+from gateway.upstream.calls import UpstreamUnreachable
 from messaging import retention
 from messaging.batches import held_batch, runner, scheduled, sender
 from messaging.models import Batch, ScheduledMessage
+from messaging.pacing import Pacer
 from messaging.sending import customer_hours, schedule
 from messaging.tests.conftest import connected_number
+from phone_numbers.lookup import Sender
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
@@ -368,6 +372,38 @@ def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
         reason,
     )
     assert len(received(simulator, number)) == 1
+
+
+def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("messaging.batches.scheduled.RETRY_SECONDS", 0)
+    monkeypatch.setattr("messaging.batches.sender.RETRY_SECONDS", 0)
+    monkeypatch.setattr("messaging.batches.sender.REACH_SECONDS", 0.2)
+    tried, stored = [], []
+
+    class Ending:
+        stopping = False
+        slots = asyncio.Semaphore(0)
+
+        async def in_database(self, lane: int, call: Any, *values: Any) -> None:
+            stored.append(call)
+
+    class Away:
+        async def send(self, call: Any) -> Any:
+            tried.append(call)
+            process.stopping = True
+            raise UpstreamUnreachable("connection_error", 0.0, is_unsent=True)
+
+    process = Ending()
+    sends = scheduled.ScheduledSends(process, Away())  # type: ignore[arg-type]
+    message = scheduled.Claimed(
+        ids.uuid7(), ids.uuid7(), "live", "100", b"{}", ids.uuid7(), None, None, is_late=False
+    )
+    number = Sender("100", "200", "token", "live", "connected", None, "919800000001", None, False)
+    pacer = Pacer(phone_number_id="100", rate=80)
+    asyncio.run(sends._send(message, number, pacer, time.monotonic() + 60))
+    assert (len(tried), stored) == (1, [scheduled.release])
 
 
 def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
