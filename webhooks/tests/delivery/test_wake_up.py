@@ -168,7 +168,7 @@ def test_any_other_signal_asks_to_look(signal: bytes) -> None:
 
 def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
     deliveries = [one().packed() for _ in range(wake_up.MOST_HANDED_OVER + 1)]
-    wake_up._send(deliveries, looks=False)
+    wake_up.soon(Fresh(deliveries))
     assert len(signals(room)) == 2
     assert [each.id for each in handed_over(room)] == [each.id for each in deliveries]
 
@@ -182,7 +182,7 @@ def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     for _ in range(MOST_SIGNALS + 10):
-        wake_up._send([one().packed()], looks=False)
+        wake_up.soon(Fresh([one().packed()]))
     assert len(signals(room)) <= MOST_SIGNALS + 1
     assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
@@ -288,25 +288,25 @@ def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[st
 def test_the_first_dispatcher_that_has_room_gets_each_signal(room: redis.Redis) -> None:
     report(room, SECOND)
     for _ in range(3):
-        wake_up._send([one().packed()], looks=False)
+        wake_up.soon(Fresh([one().packed()]))
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 0)
     report(room, FIRST, FULL)
-    wake_up._send([one().packed()], looks=True)
+    wake_up.pass_on([one().packed()])
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 2)
     assert wake_up.may_hand_over(), "the second has room"
     report(room, FIRST)
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     assert len(signals(room, FIRST)) == 4, "it is still the first"
 
 
 def test_a_busy_dispatcher_gets_signals_when_no_other_has_room(room: redis.Redis) -> None:
     report(room, FIRST, BUSY)
     report(room, SECOND)
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (0, 1)
     for state in (BUSY, FULL):
         report(room, SECOND, state)
-        wake_up._send([one().packed()], looks=False)
+        wake_up.soon(Fresh([one().packed()]))
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (2, 1)
     assert wake_up.may_hand_over(), "busy is not full"
 
@@ -339,7 +339,7 @@ def test_a_dispatcher_says_that_it_is_busy_by_the_cpu_of_the_last_second(
 def test_beyond_what_may_wait_for_the_first_dispatcher_the_second_gets_it(room: redis.Redis) -> None:
     report(room, SECOND)
     for _ in range(MOST_SIGNALS + 2):
-        wake_up._send([one().packed()], looks=False)
+        wake_up.soon(Fresh([one().packed()]))
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (MOST_SIGNALS, 2)
 
 
@@ -352,7 +352,7 @@ def test_any_dispatcher_looks_when_none_is_registered(empty_valkey: redis.Redis)
 @pytest.mark.parametrize("why", ["stuck", "gone"])
 def test_another_takes_what_a_dispatcher_does_not_take_in_time(room: redis.Redis, by: str, why: str) -> None:
     delivery = one()
-    wake_up._send([delivery.packed()], looks=False)
+    wake_up.soon(Fresh([delivery.packed()]))
     report(room, SECOND)
     assert handed_over(room, SECOND) == [], "it is not late yet"
     if why == "stuck":
@@ -360,7 +360,7 @@ def test_another_takes_what_a_dispatcher_does_not_take_in_time(room: redis.Redis
     else:
         room.delete(f"{REGISTER}:{FIRST}")
     if by == "the next signal":
-        wake_up._send([], looks=True)
+        wake_up.wake()
     else:
         report(room, SECOND)
     assert handed_over(room, SECOND) == [delivery]
@@ -375,11 +375,11 @@ def test_a_late_dispatcher_keeps_its_place_while_no_other_has_room(
 ) -> None:
     if other is not None:
         report(room, SECOND, other)
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     room.delete(f"{own_signals(FIRST)}:patience")
     if other is not None:
         report(room, SECOND, other)
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     assert room.llen(own_signals(FIRST)) == 2
     assert registered(room)[0] == FIRST
     assert wake_up.may_hand_over(), "it says that it has room"
@@ -387,9 +387,9 @@ def test_a_late_dispatcher_keeps_its_place_while_no_other_has_room(
 
 def test_what_is_taken_in_time_is_no_reason_to_lose_the_place(room: redis.Redis) -> None:
     report(room, SECOND)
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     room.delete(own_signals(FIRST), f"{own_signals(FIRST)}:patience")
-    wake_up._send([one().packed()], looks=False)
+    wake_up.soon(Fresh([one().packed()]))
     assert registered(room) == [FIRST, SECOND]
     assert len(signals(room, FIRST)) == 1
 
@@ -686,7 +686,7 @@ def test_a_lease_that_is_handed_over_names_the_dispatcher_that_had_room(
     name = wake_up.name_of("host:1", 7)
     wake_up.unregister(FIRST)
     report(room, name)
-    wake_up._send([], looks=True)
+    wake_up.wake()
     publish_one(tenant)
     (given,) = [each for each in handed_over(room, name) if each]
     assert (given.leased_by, Delivery.objects.get().leased_by) == (7, 7)
