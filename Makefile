@@ -101,8 +101,9 @@ soak: $(BIN)/.for-development ## Send events and messages through all faults in 
 flows: $(BIN)/.for-development ## List the files that each flow executes: send, notification, delivery, message page, invoice
 	$(BIN)/pytest -n 0 -q tests/flow_files.py
 
-mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4 CHANGED=1)
-	$(BIN)/python -m tests.mutants $(or $(FILES),"") $(or $(PART),1/1) $(if $(CHANGED),--changed)
+mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4 CHANGED=1 GENERATED=1)
+	$(if $(GENERATED),$(BIN)/python -m tests.mutants.generated $(FILES),$(BIN)/python -m tests.mutants $(or $(FILES),"") \
+		$(or $(PART),1/1)) $(if $(CHANGED),--changed)
 
 chart: $(BIN)/.for-development ## Lint and render the Helm chart, check its objects by their schemas, and the alert rules (needs Go)
 	@command -v go >/dev/null || { echo "make chart needs Go: install it (https://go.dev)."; exit 1; }

@@ -64,6 +64,7 @@ def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -
     assert isinstance(refused, idempotency.DifferentBody)
     assert refused.details is not None
     assert refused.details["first_request_at_path"] == "/v1/messages"
+    assert " was used on /v1/messages at " in str(refused)
 
 
 def test_a_late_release_keeps_the_outcome_that_is_stored(tenant: Tenant) -> None:
