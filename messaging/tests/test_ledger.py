@@ -332,7 +332,7 @@ class TestUsage:
         make(mine, count=3)
         make(mine, "message.status")
         make(mine, "message.outbound", wamid="wamid.1", raw=None, raw_path=None)
-        make(mine, "message.outbound", raw=None, raw_path=None)
+        make(mine, "message.outbound", wamid=None, raw=None, raw_path=None)
         make(mine, environment="test")
         make(sandbox, environment="test")
         make(other_tenant, count=5)
