@@ -132,11 +132,11 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
 
 
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run its lines, as many as are tried; of a line that runs at import, those of its file."""
+    """The tests that run its lines, as many as are tried; of a line that runs at import, all tests of its file."""
     of_file = known[mutant.file]
     lines = [of_file[line] for line in range(mutant.start, mutant.end + 1) if of_file.get(line)]
     found = sorted({test for tests in lines or of_file.values() for test in tests})
-    return found[:: -(-len(found) // MOST_TESTS)] if found else []
+    return found[:: -(-len(found) // MOST_TESTS)] if lines else found
 
 
 def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
