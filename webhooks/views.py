@@ -177,6 +177,7 @@ class EventsView(ResourceViewSet):
             limit=limit_of(request),
         )
         return bounded_page(
+            request,
             represent(EventOut, search.with_stored_state(page.rows, tenant_id=caller["tenant_id"])),
             page.before,
         )
@@ -409,7 +410,9 @@ class DeliveriesView(ResourceViewSet):
             before=before_of(request, Delivery),
             limit=limit_of(request),
         )
-        return bounded_page(represent(DeliveryOut, with_holds(page.rows, **scope_of(request))), page.before)
+        return bounded_page(
+            request, represent(DeliveryOut, with_holds(page.rows, **scope_of(request))), page.before
+        )
 
     @extend_schema(
         operation_id="get_webhook_delivery",

@@ -2,10 +2,12 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar
 from uuid import UUID
+from zlib import crc32
 
 from django.core.exceptions import ValidationError
 from django.db.models import Field, Model
@@ -16,9 +18,13 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
 from gateway.api.errors import InvalidRequest
+from gateway.clock import now
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
+"""Until then a cursor that names no list, as the first release made them, is accepted by every list."""
+_PASS = "Pass the next_cursor of a previous answer of this list."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
@@ -35,10 +41,11 @@ class NewestFirst(BasePagination):
         if cursor := request.query_params.get("cursor"):
             bound = "lt" if self.descending else "gt"
             queryset = queryset.filter(
-                **{f"{self.field}__{bound}": decode_cursor(cursor, queryset.model, self.field)}
+                **{f"{self.field}__{bound}": decode_cursor(request, cursor, queryset.model, self.field)}
             )
         rows = list(queryset[: limit + 1])
-        self.next_cursor = encode_cursor(getattr(rows[limit - 1], self.field)) if len(rows) > limit else None
+        is_last = len(rows) <= limit
+        self.next_cursor = None if is_last else encode_cursor(request, getattr(rows[limit - 1], self.field))
         return rows[:limit]
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -79,9 +86,9 @@ def limit_of(request: Request) -> int:
 
 
 def before_of(request: Request, model: type[Model]) -> UUID | None:
-    """The id in the `cursor` of a request for a bounded list; None on its first page. An unreadable one is 400."""
+    """The id in the `cursor` of a request for a bounded list; None on its first page."""
     cursor = request.query_params.get("cursor")
-    return decode_cursor(cursor, model, "id") if cursor else None
+    return decode_cursor(request, cursor, model, "id") if cursor else None
 
 
 def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -119,26 +126,35 @@ def whole_list(data: Any) -> Response:
     return Response({"data": data, "next_cursor": None})
 
 
-def bounded_page(data: list[dict[str, Any]], before: UUID | None) -> Response:
+def bounded_page(request: Request, data: list[dict[str, Any]], before: UUID | None) -> Response:
     """The answer to a request for a bounded list: the rows, and the cursor of what comes before this id."""
-    return Response({"data": data, "next_cursor": encode_cursor(before) if before else None})
+    return Response({"data": data, "next_cursor": encode_cursor(request, before) if before else None})
 
 
-def encode_cursor(key: object) -> str:
-    """The opaque cursor after the row with this key."""
-    return urlsafe_b64encode(str(key).encode()).decode().rstrip("=")
+def encode_cursor(request: Request, key: object) -> str:
+    """The opaque cursor after the row with this key, of the list that is requested."""
+    return urlsafe_b64encode(f"{_list_of(request)}.{key}".encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, model: type[Model], field: str) -> Any:
-    """The key in a cursor; one that cannot be read is 400."""
+def decode_cursor(request: Request, cursor: str, model: type[Model], field: str) -> Any:
+    """The key in a cursor. One that cannot be read, or is of another list than the requested one, is 400."""
+    column = model._meta.get_field(field)
+    assert isinstance(column, Field)  # noqa: S101 - lists are ordered by a column of their own
     try:
         text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
-        column = model._meta.get_field(field)
-        assert isinstance(column, Field)  # noqa: S101 - lists are ordered by a column of their own
-        value = column.to_python(text)
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        of_list, _, key = text.rpartition(".")
+        if of_list not in ("", _list_of(request)):
+            raise InvalidRequest.of(cursor=f"Is of another list. {_PASS}")
+        value = column.to_python(key)
+        is_too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
+        if is_too_large or (not of_list and now() >= UNBOUND_UNTIL):
             raise ValueError
     except (ValueError, ValidationError):
-        raise InvalidRequest.of(cursor="Cannot be read: pass the next_cursor of a previous answer.") from None
+        raise InvalidRequest.of(cursor=f"Cannot be read. {_PASS}") from None
     else:
         return value
+
+
+def _list_of(request: Request) -> str:
+    """The list's name in its cursors: eight digits made of its path, since each batch has a list of its own."""
+    return f"{crc32(request.path.encode()):08x}"

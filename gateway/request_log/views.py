@@ -183,7 +183,7 @@ class RequestsView(ResourceViewSet):
             before=before_of(request, ApiRequest),
             limit=limit_of(request),
         )
-        return bounded_page(represent(RequestOut, page.rows), page.before)
+        return bounded_page(request, represent(RequestOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_request",

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import orjson
@@ -12,9 +13,10 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
 
-from gateway.api import limits
+from gateway.api import limits, pagination
 from gateway.api.authentication import TENANT_HEADER
 from gateway.api.health_views import database_answers
+from gateway.clock import now
 from gateway.valkey import connection as valkey_module
 from tenants import lifecycle
 from tenants.credentials import api_keys
@@ -258,6 +260,28 @@ def test_a_limit_out_of_range_is_400(app_key: api_keys.NewKey, limit: str) -> No
 def test_a_cursor_that_cannot_be_read_is_400(app_key: api_keys.NewKey, cursor: str) -> None:
     error = assert_error(Api(app_key.key).get(f"/v1/tenants?cursor={cursor}"), 400, "invalid_request")
     assert list(error["details"]["fields"]) == ["cursor"]
+
+
+def test_a_cursor_of_another_list_is_400(
+    platform_app: PlatformApp, app_key: api_keys.NewKey, api: Api
+) -> None:
+    make_tenants(platform_app, 2)
+    cursor = Api(app_key.key).get("/v1/tenants?limit=1").json()["next_cursor"]
+    for path in ("/v1/api-keys", "/v1/events", "/v1/webhooks"):
+        error = assert_error(api.get(f"{path}?cursor={cursor}"), 400, "invalid_request")
+        assert "another list" in error["details"]["fields"]["cursor"][0]
+
+
+def test_a_cursor_of_before_cursors_named_their_list_is_accepted_until_a_day(
+    platform_app: PlatformApp, app_key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tenants(platform_app, 2)
+    api = Api(app_key.key)
+    newest, oldest = api.get("/v1/tenants").json()["data"]
+    path = f"/v1/tenants?cursor={urlsafe_b64encode(newest['id'].encode()).decode().rstrip('=')}"
+    assert api.get(path).json()["data"] == [oldest]
+    monkeypatch.setattr(pagination, "UNBOUND_UNTIL", now())
+    assert "cursor" in assert_error(api.get(path), 400, "invalid_request")["details"]["fields"]
 
 
 def test_server_timing_adds_up(api: Api, tenant: Tenant) -> None:

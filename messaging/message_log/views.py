@@ -81,7 +81,7 @@ class MessageLogView(ResourceViewSet):
             before=before_of(request, Message),
             limit=limit_of(request),
         )
-        return bounded_page(represent(MessageOut, page.rows), page.before)
+        return bounded_page(request, represent(MessageOut, page.rows), page.before)
 
     @extend_schema(
         operation_id="get_message",

@@ -341,6 +341,8 @@ def test_items_are_listed_in_order_by_pages_and_by_status(api: Api, number: Phon
     second = api.get(f"{PATH}/{batch_id}/items?limit=3&cursor={first['next_cursor']}").json()
     assert [item["idx"] for item in second["data"]] == [2, 3, 4]
     assert second["next_cursor"] is None
+    other = f"{PATH}/{made(api, number)}/items"
+    assert_error(api.get(f"{other}?cursor={first['next_cursor']}"), 400, "invalid_request")
     accepted = api.get(f"{PATH}/{batch_id}/items?status=accepted")
     assert b'"response":{"messages": [{"id":"wamid.x"}], "n": 1.0}' in accepted.content
     assert accepted.json()["data"] == [
