@@ -24,6 +24,10 @@ SIDES = """(() => {
     return [box.left, document.documentElement.clientWidth - box.right];
 })()"""
 """Pixels left and right of the dialog."""
+SEND_AT_ONCE = """new MutationObserver((_, observer) => {
+    const form = document.querySelector("dialog #dialog form");
+    if (form) { observer.disconnect(); form.requestSubmit(); }
+}).observe(document.body, {childList: true, subtree: true})"""
 INVOICE = "GET /v1/billing/invoices/{invoice_id}"
 
 
@@ -105,6 +109,23 @@ def test_a_dialog_without_the_pages_script_is_a_whole_page(
     in_chromium(journey)
 
 
+def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
+    staff: User, waiting: list[Tenant], live_server: Any
+) -> None:
+    """The first moment at which a key can reach the form is when the script that brought it has ended."""
+    session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, width=1280) as page:
+            page.goto(path)
+            page.evaluate(SEND_AT_ONCE)
+            page.get_by_role("link", name="Reject").click()
+            expect(page.get_by_text("Say why: the business reads it.")).to_be_visible()
+            assert page.url.endswith(path), page.url
+
+    in_chromium(journey)
+
+
 def rejects(page: Page, tenant: Tenant) -> None:
     """Without a reason the dialog stays; Esc gives the focus back to the button that opened it."""
     page.goto(f"/admin/tenants/tenant/{tenant.pk}/change/")
@@ -114,6 +135,7 @@ def rejects(page: Page, tenant: Tenant) -> None:
     expect(page.locator("dialog[open]")).to_have_count(0)
     expect(page.get_by_role("link", name="Reject")).to_be_focused()
     page.keyboard.press("Enter")
+    expect(page.get_by_label("Usual reasons")).to_be_focused()
     press(page, "Reject")
     problem = page.get_by_text("Say why: the business reads it.")
     expect(problem).to_be_visible()

@@ -11,6 +11,8 @@ const describe = () => {
 // The theme makes its selects when the page is ready, some after this script.
 addEventListener("load", () => setTimeout(describe));
 addEventListener("htmx:afterSwap", describe);
+// By default a form that is swapped in is htmx's own only 20 ms later: Enter before that leaves the page.
+htmx.config.defaultSettleDelay = 0;
 // The theme looks at the system's colours only when a page loads; Alpine keeps a choice of the person's own.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ({ matches }) => {
   if (JSON.parse(localStorage.getItem("_x_adminTheme") ?? '"auto"') === "auto") document.documentElement.classList.toggle("dark", matches);
