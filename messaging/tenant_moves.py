@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from django.apps import apps
 from django.conf import settings
-from django.db import connection, models
+from django.db import OperationalError, connection, models
 from django.db.models import Q
 from psycopg import sql
 
@@ -20,6 +20,7 @@ from phone_numbers.models import BusinessAccount
 from tenants import audit
 from tenants.credentials import key_cache
 from tenants.models import ApiKey, Tenant
+from webhooks import stream
 
 # --- Routing table of a cell: the prefixes of its keys, and its accounts (WABAs).
 #
@@ -221,6 +222,7 @@ def take(
             after("frozen")
             time.sleep(SETTLE_SECONDS)
             _drain(source, tenant_id)
+            _begin_epoch(source)
             rows = _copy(former, tenant_id)
             after("copied")
         elif here == Status.ARRIVING and there in {Status.MOVING, Status.MOVED}:
@@ -295,6 +297,15 @@ def _drain(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
         if time.monotonic() > deadline:
             raise MoveError(f"Still under way: deliveries, batches, sends: {under_way}.")
         time.sleep(LOOK_SECONDS)
+
+
+def _begin_epoch(source: psycopg.Connection[Any]) -> None:
+    """Let positions in the event stream here come after all of the former cell's, which the rows keep."""
+    row = source.execute(stream.CURRENT_EPOCH).fetchone()
+    try:
+        stream.begin_epoch(above=row[0] if row else 0)
+    except OperationalError as error:
+        raise MoveError("A transaction that writes events here does not end: repeat the move.") from error
 
 
 def _copy(former: str, tenant_id: UUID) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db import connection
+from django.db import connection, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.http import HttpResponse, QueryDict
 from drf_spectacular.types import OpenApiTypes
@@ -36,11 +36,30 @@ from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 # are not visible yet. A transaction's number orders commits well enough: once every transaction below a
 # number has ended (`pg_snapshot_xmin`), nothing new can appear below it. `events.position` is filled in by
 # the database's default, so no flow that publishes knows of it.
+#
+# Each cluster numbers its transactions from the beginning. So the upper bits of a position are an epoch, a
+# constant in the database's function `event_position`: Postgres puts it into each plan, and no statement reads
+# it. A new epoch begins where rows go on in another cluster. All its positions come after those of before.
 ADD_COLUMN = """
 ALTER TABLE events ADD COLUMN IF NOT EXISTS position xid8;
 ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
 """
 DROP_COLUMN = "ALTER TABLE events DROP COLUMN position;"
+EPOCH = 2**48
+"""Transactions of one epoch: at 100,000 a second those of ninety years. 32,768 epochs fit into a position."""
+_FUNCTION = """
+CREATE OR REPLACE FUNCTION event_position(transaction_id xid8) RETURNS xid8 LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS 'SELECT (transaction_id::text::bigint + {first})::text::xid8';
+"""
+ADD_EPOCH = f"""
+{_FUNCTION.format(first=0)}
+ALTER TABLE events ALTER COLUMN position SET DEFAULT event_position(pg_current_xact_id());
+"""
+REMOVE_EPOCH = """
+ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
+DROP FUNCTION event_position(xid8);
+"""
+CURRENT_EPOCH = f"SELECT event_position('0')::text::bigint / {EPOCH}"
 _INDEX = "event_by_position"
 _TEXT = re.compile(r"(\d{1,19})\.(evt_\w{26})")
 _NONE = UUID(int=0)
@@ -69,7 +88,8 @@ class Horizon(NamedTuple):
 def horizon() -> Statements[Horizon]:
     """The horizon now."""
     ((settled, begun),) = yield (
-        "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() s",
+        "SELECT event_position(pg_snapshot_xmin(s))::text, event_position(pg_snapshot_xmax(s))::text "
+        "FROM pg_current_snapshot() s",
         {},
     )
     return Horizon(int(settled), int(begun))
@@ -83,8 +103,8 @@ def present() -> Statements[Position]:
 def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Position | None]:
     """The place that `Last-Event-ID` names: of the stream itself, or the public id of an event of the caller's.
 
-    None when it names none. A place beyond the last transaction is of a database that was restored since: all events
-    after the restore come after it.
+    None when it names none. A place beyond the last transaction is of a database that was restored since without a
+    new epoch: the stream begins anew, so that none is lost.
     """
     if found := _TEXT.fullmatch(text):
         event_id = ids.decode(ids.EVENT, found[2])
@@ -112,12 +132,20 @@ def build_index(editor: BaseDatabaseSchemaEditor) -> None:
     partitions.build(editor, table="events", index=_INDEX, on=on)
 
 
-def clear_positions() -> None:
-    """Clear the positions of all events: after a restore, when transactions are numbered from the beginning again."""
-    with connection.cursor() as cursor:
-        cursor.execute(DROP_COLUMN + ADD_COLUMN)
-    with connection.schema_editor(atomic=False) as editor:
-        build_index(editor)
+def begin_epoch(*, above: int | None = None) -> None:
+    """Begin a new epoch: all positions from now on come after all of before.
+
+    With `above` it begins one only where the current epoch is not above that one. Raises `OperationalError`, and has
+    changed nothing, while a transaction that writes events does not end.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = '2s'")
+        # Waits for all who have written in the former epoch. Who writes after it plans anew, with the next one.
+        cursor.execute("LOCK TABLE ONLY events IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute(CURRENT_EPOCH)
+        (current,) = cursor.fetchone()
+        if above is None or current <= above:
+            cursor.execute(_FUNCTION.format(first=(max(current, above or 0) + 1) * EPOCH))
 
 
 PAGE = 20
@@ -157,7 +185,8 @@ class Look(NamedTuple):
 # Each listener's events are one walk through the index by position, up to transactions that have ended.
 _AFTER = f"""
 WITH horizon AS MATERIALIZED (
-    SELECT pg_snapshot_xmin(s) AS settled, pg_snapshot_xmax(s) AS begun FROM pg_current_snapshot() s
+    SELECT event_position(pg_snapshot_xmin(s)) AS settled, event_position(pg_snapshot_xmax(s)) AS begun
+    FROM pg_current_snapshot() s
 )
 SELECT h.settled::text, h.begun::text, found.*
 FROM horizon h LEFT JOIN LATERAL (

@@ -313,12 +313,22 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
     assert not hub._due
 
 
-def test_after_a_restore_it_goes_on_with_what_came_since(listen: Open, tenant: Tenant) -> None:
-    publish_one(tenant)
-    reading.clear_positions()
+def test_a_place_beyond_all_transactions_begins_anew(listen: Open, tenant: Tenant) -> None:
+    """As after a restore that nobody began an epoch for."""
+    first = publish_one(tenant)
+    place = reading.Position(2**62, ids.uuid7())
+    assert listen(Last_Event_ID=str(place)).event()["id"] == first
+
+
+def test_an_open_stream_goes_on_in_a_new_epoch(listen: Open, tenant: Tenant) -> None:
+    stream = listen()
+    before = publish_one(tenant)
+    assert stream.event()["id"] == before
+    reading.begin_epoch()
     since = publish_one(tenant)
-    place = reading.Position(2**50, ids.uuid7())
-    assert listen(Last_Event_ID=str(place)).event()["id"] == since
+    assert stream.event()["id"] == since
+    publish_one(tenant)
+    assert listen(Last_Event_ID=before).event()["id"] == since
 
 
 def test_filters(listen: Open, tenant: Tenant) -> None:

@@ -33,7 +33,9 @@ from tenants.models import AuditEntry, Tenant, User
 from tests.emptying import delete_all_rows
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
+from webhooks import stream
 from webhooks.models import Delivery, Event
+from webhooks.tests.stream_reading import StreamReader, connected_to
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -155,6 +157,28 @@ def test_a_tenant_moves_with_all_its_rows_and_is_active_here_alone(
     assert Event.objects.filter(type="message.inbound").count() == 3
     assert Delivery.objects.filter(tenant_id=tenant.id).count() >= 3
     assert take(tenant, former).rows == {}, "a repeat does nothing"
+
+
+def test_a_listener_gets_every_event_once_across_the_move(tenant: Tenant, former: FormerCell) -> None:
+    """Positions of the former cell, which are higher than this one's, stay those that listeners were told."""
+    reader, late = StreamReader(tenant.id), StreamReader(tenant.id)
+    with connected_to(former.url):
+        stream.begin_epoch(above=1_000)
+        former.run("UPDATE events SET position = DEFAULT")
+        reader.read_on()
+    there = list(reader.got)
+    assert len(there) > 1
+    late.place = there[0]
+    take(tenant, former)
+    reader.read_on()
+    assert reader.got == there
+    assert post(notification(("100200", [text_change("200300", "wamid.4")]))).status_code == 200
+    reader.read_on()
+    late.read_on()
+    [*before, since] = reader.got
+    assert before == there
+    assert since not in there
+    assert late.got == [*there[1:], since]
 
 
 class CrashError(Exception):

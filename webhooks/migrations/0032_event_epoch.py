@@ -1,0 +1,15 @@
+from django.db import migrations
+
+from webhooks import stream
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("webhooks", "0031_destinations"),
+    ]
+
+    operations = [
+        # Behind a long query it gives up rather than hold up all traffic.
+        migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
+        migrations.RunSQL(stream.ADD_EPOCH, stream.REMOVE_EPOCH),
+    ]

@@ -1,0 +1,49 @@
+"""A client of the event stream that goes on from its place, in whatever database its events live."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import psycopg
+from django.db import connection
+
+from gateway import ids
+from gateway.database.statements import run
+from webhooks import stream
+
+
+@contextmanager
+def connected_to(url: str) -> Iterator[None]:
+    """Inside, Django's connection is to another database."""
+    parameters = psycopg.conninfo.conninfo_to_dict(url)
+    others = {"NAME": parameters["dbname"], "HOST": parameters.get("host", "")}
+    own = dict(connection.settings_dict)
+    connection.close()
+    connection.settings_dict |= others
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(own)
+
+
+class StreamReader:
+    """A client that keeps nothing but its last place, and the ids of the events that it got."""
+
+    def __init__(self, tenant_id: UUID) -> None:
+        self.tenant_id = tenant_id
+        self.place = str(stream.BEGINNING)
+        self.got: list[str] = []
+
+    def read_on(self) -> None:
+        """Read all that follows its place."""
+        after = run(stream.resumed(self.place, tenant_id=self.tenant_id, environment="live"))
+        while True:
+            assert after is not None
+            (page,) = run(stream.look([stream.Wanted(self.tenant_id, "live", after)])).pages
+            if not page:
+                return
+            for found in page:
+                self.got.append(ids.encode(ids.EVENT, found.position.event_id))
+            after = page[-1].position
+            self.place = str(after)
