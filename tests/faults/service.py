@@ -18,6 +18,7 @@ from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
+from tests.faults.forked import ForkedProcess
 from tests.free_ports import free_port
 from tests.simulated import RunningSimulator
 
@@ -25,7 +26,6 @@ READY_SECONDS = 180.0
 """How long a process may take to answer while other tests keep the machine busy."""
 LONG = os.environ.get("FAULTS") == "long"
 """Whether the long form of the fault tests runs (`make faults`)."""
-ROOT = Path(__file__).resolve().parents[2]
 BESIDE_WEB = ("deliveries", "batches", "tasks", "beat")
 """The roles that the small host has beside `web`."""
 
@@ -36,34 +36,31 @@ class Service:
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory, self.environment = directory, environment
         self.group = ProcessGroup(grace_seconds=0.2)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[ForkedProcess] = []
         self._started, self._names = itertools.count(), itertools.count()
 
-    def start(self, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
+    def start(self, *command: str, **environment: str) -> ForkedProcess:
         """Start a Python module with its arguments; its output is in `logs`."""
-        with (self.directory / f"{next(self._started)}-{command[0]}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.time_limits",
-                    "LOG_LEVEL": "WARNING",
-                    **self.environment,
-                    **environment,
-                },
-                stdout=log,
-                stderr=log,
-                process_group=self.group.id,
-            )
+        process = ForkedProcess(
+            command,
+            environment={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "tests.time_limits",
+                "LOG_LEVEL": "WARNING",
+                **self.environment,
+                **environment,
+            },
+            log=self.directory / f"{next(self._started)}-{command[0]}.log",
+            process_group=self.group.id,
+        )
         self.processes.append(process)
         return process
 
-    def worker(self, role: str, **environment: str) -> "subprocess.Popen[bytes]":
+    def worker(self, role: str, **environment: str) -> ForkedProcess:
         """A process with a role that takes tasks."""
         return self.start("gateway", role, f"--name={role}-{next(self._names)}", **environment)
 
-    def beat(self) -> "subprocess.Popen[bytes]":
+    def beat(self) -> ForkedProcess:
         """A process that queues the periodic tasks; its schedule is its own."""
         own = self.directory / f"beat-{next(self._names)}"
         own.mkdir()

@@ -5,7 +5,6 @@ Leases would run out after ten minutes here: whatever goes on does so because it
 
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from django.db import connection
 
 from messaging.models import BatchItem
 from tenants.models import Tenant
+from tests.faults.forked import ForkedProcess
 from tests.faults.service import Service, Valkey, database_url, received, wait_until
 from tests.faults.test_deliveries import delivered, store
 from tests.faults.test_sending import create, fast_number, wait_until_run
@@ -80,7 +80,7 @@ def registered() -> int:
         return int(cursor.fetchone()[0])
 
 
-def both_registered(service: Service, role: str) -> "list[subprocess.Popen[bytes]]":
+def both_registered(service: Service, role: str) -> list[ForkedProcess]:
     """Two workers of a role, which hold their registrations."""
     workers = [service.worker(role) for _ in range(2)]
     wait_until(lambda: registered() == 2, "both workers have started")

@@ -20,7 +20,8 @@ import pytest
 from django.db import transaction
 
 from tenants.models import Tenant
-from tests.faults.service import LONG, ROOT, database_url
+from tests.faults.forked import ROOT
+from tests.faults.service import LONG, database_url
 from tests.fixtures import Api
 from tests.raw_server import raw_server
 from webhooks.events.envelope import NewEvent
