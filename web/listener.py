@@ -13,6 +13,7 @@ from enum import IntEnum, auto
 from types import FrameType
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -118,11 +119,39 @@ def bound(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
+class _Parser(httptools.HttpRequestParser):
+    """A parser that ignores the offer to go on with another protocol (RFC 9110, 7.8).
+
+    Java's client makes it with every first request that is not over TLS. httptools ends the request after its headers
+    then: the body would be lost, and read as the next request. So the headers are read once more without the offer.
+    """
+
+    def __init__(self, protocol: "BoundedProtocol") -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        # As uvicorn sets it.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: Any) -> None:
+        while True:
+            try:
+                super().feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if not self._protocol.offers_protocol:
+                    raise
+                data = self._protocol.headers_without_offer() + data[offer.args[0] :]
+            else:
+                return
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection whose headers must arrive in time, and on which nothing grows without end but a body."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.parser = _Parser(self)
+        self.offers_protocol = False
+        """The request being read offers another protocol; its headers are read once more."""
         self._in_headers = True
         self._beside_body = 0
         self._chunks = self._body = 0
@@ -183,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_headers, self._has_cycle = True, False
+        self._in_headers, self._has_cycle, self.offers_protocol = True, False, False
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser, which takes an exception for a malformed request."""
@@ -194,6 +223,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Called by the parser, which takes an exception for a malformed request."""
+        self.offers_protocol = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self.offers_protocol:
+            return
         self._in_headers = False
         self._beside_body = self._chunks = self._body = 0
         self._cancel_header_deadline()
@@ -206,6 +238,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) > MOST_PIPELINED:
             raise ValueError("Too many requests wait for their answers.")
 
+    def headers_without_offer(self) -> bytes:
+        """The request line and the headers that were read, without `Upgrade`."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come after the application has begun: nothing reads them.
         if self._in_headers:
@@ -217,6 +256,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.offers_protocol:
+            return
         connections.has_read(self)
         super().on_message_complete()
 

@@ -152,6 +152,45 @@ def test_requests_behind_each_other_on_one_connection(front_address: tuple[str, 
     assert talk(front_address, LIVE * 3 + closing(LIVE)).count(b'"ok":true') == 4
 
 
+LOG_IN = b'{"email": "nobody@shop.example", "password": "wrong"}'
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "framed",
+    [
+        b"Content-Length: %d\r\n\r\n%b" % (len(LOG_IN), LOG_IN),
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(LOG_IN), LOG_IN),
+    ],
+    ids=["one length", "chunks"],
+)
+def test_an_offer_of_another_protocol_is_ignored(front_address: tuple[str, int], framed: bytes) -> None:
+    """Java's client makes it with a first request. The body is the request's, and the connection goes on."""
+    head = (
+        b"POST /v1/console/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + OFFER
+    )
+    for cut in (0, 60, len(head) + 2, len(head + framed) - 10):
+        sent = head + framed + closing(LIVE)
+        received = talk(front_address, *filter(None, (sent[:cut], sent[cut:])))
+        assert received.startswith(b"HTTP/1.1 401 ")
+        assert received.count(b"HTTP/1.1 ") == 2
+        assert b'"ok":true' in received
+
+
+def test_a_body_behind_an_offer_is_never_a_request(front_address: tuple[str, int]) -> None:
+    head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n" % (OFFER, len(LIVE))
+    received = talk(front_address, (head + LIVE) * 2 + closing(LIVE))
+    assert received.count(b"HTTP/1.1 401 ") == 2
+    assert received.count(b'"ok":true') == 1
+
+
+def test_offers_without_end_are_refused_as_other_requests_are(front_address: tuple[str, int]) -> None:
+    received = talk(front_address, LIVE.replace(b"\r\n\r\n", b"\r\n" + OFFER + b"\r\n") * 1000)
+    assert 1 < received.count(b"HTTP/1.1 200 ") < 1000
+    assert b"HTTP/1.1 400 " in received
+
+
 def test_requests_that_wait_without_end_are_refused_after_the_first_answers(
     front_address: tuple[str, int],
 ) -> None:
