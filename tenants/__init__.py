@@ -1,1 +1,1 @@
-"""Tenants: businesses and platforms, their people and credentials, sign-up, approval, audit."""
+"""Tenants: businesses and platform apps, their members and credentials, sign-up, approval and the audit log."""

@@ -1,4 +1,6 @@
-"""The staff admin of this app besides the queue (`staff/approval_admin.py`): platform apps, keys, people, audit."""
+"""Staff admin of platform apps, keys, users, the audit log and the request log. The approval queue is in
+`staff/approval_admin.py`.
+"""
 
 from collections.abc import Iterator
 from operator import itemgetter
@@ -83,7 +85,7 @@ class AppKeyForm(DialogForm):
 
 @admin.register(PlatformApp)
 class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
-    """Platform apps; a new key is shown once, in the dialog that made it."""
+    """Platform apps. The dialog that creates a key shows the full key once."""
 
     list_display = ("name", "id", "tenant_count", "created_at")
     search_fields = ("name", "=id")
@@ -93,7 +95,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
     actions_detail = ("new_key",)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """A new app has no ID yet."""
+        """Fields of an app. The form of a new app has no ID."""
         return ("name", "id", "created_at") if obj else ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PlatformApp]:
@@ -117,7 +119,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
     def response_add(
         self, request: HttpRequest, obj: PlatformApp, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """A new app's page is the next one: its first key is made there."""
+        """Redirect to the page of the new app, where its first key is created."""
         if "_addanother" in request.POST:
             return cast("HttpResponse", super().response_add(request, obj, post_url_continue))
         messages.success(request, f"{obj.name} is added. Make its first key here.")
@@ -191,7 +193,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return request.user.has_perm("tenants.revoke_apikey")
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """A key that has ended offers nothing; only a platform app's key is rotated here, a tenant does it itself."""
+        """Actions of a key: none for one that has ended. Staff rotate keys of platform apps only; a tenant rotates its
+        own.
+        """
         key = ApiKey.objects.filter(pk=object_id).first()
         possible = {"revoke_key"} if key and key.revoked_at is None else set()
         if possible and key and key.app_id:
@@ -235,7 +239,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
 
 class ActionFilter(SimpleListFilter):
-    """By action: the table of words, not a DISTINCT over the log."""
+    """Filter by action. The choices come from the table of labels, because a DISTINCT would scan the log."""
 
     title = "action"
     parameter_name = "action"
@@ -249,7 +253,7 @@ class ActionFilter(SimpleListFilter):
 
 @admin.register(AuditEntry)
 class AuditAdmin(HistoryAdmin):
-    """Append-only, by a trigger in the database."""
+    """The audit log. A database trigger keeps it append-only."""
 
     list_display = ("created_at", "shown_action", "actor", "owner", "target", "change")
     list_filter = (ActionFilter,)
@@ -275,7 +279,7 @@ class AuditAdmin(HistoryAdmin):
 
     @display(description="Target")
     def target(self, entry: AuditEntry) -> str:
-        """A search for the target, which opens it while it exists."""
+        """A link to the search for the target. The search opens the target while it exists."""
         url = f"{reverse('admin:staff_search')}?{urlencode({'q': entry.target_id})}"
         link = '<div>{} <a class="text-link break-all" href="{}">{}</a></div>'
         return format_html(link, label(entry.target_type), url, entry.target_id)
@@ -317,7 +321,7 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
 
 @admin.register(User)
 class UserAdmin(ModelAdmin):  # type: ignore[misc]
-    """People. Passwords are set by their owners: a new person asks for a link at /password/reset."""
+    """Users. Their owners set passwords: a new user requests a link at /password/reset."""
 
     list_display = ("email", "tenant", "is_staff", "is_superuser", "is_active", "last_login")
     list_filter = ("is_staff", "is_active")
@@ -348,7 +352,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         return request.user.has_perm("tenants.change_user")
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only who has a second factor can lose it."""
+        """Show the removal of second factors only for users who have one."""
         person = self.get_object(request, object_id)
         has_one = person is not None and Authenticator.objects.filter(user=person).exists()
         return super().get_actions_detail(request, object_id) if has_one else []
@@ -402,7 +406,7 @@ def _record(
 
 @admin.register(ApiRequest)
 class ApiRequestAdmin(HistoryAdmin):
-    """The request log, to look at: a call without its body."""
+    """The request log, read only: calls without their bodies."""
 
     list_display = ("shown_id", "created", "method", "route", "status", "error_code", "owner")
     list_filter = (PeriodFilter, "environment")

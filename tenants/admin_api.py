@@ -1,6 +1,7 @@
-"""`/v1/admin/*` of the tenants app: console session tokens of staff only.
+"""`/v1/admin/*` of the tenants app, for console session tokens of staff.
 
-Every staff role may read; deciding about tenants and making apps need the role's permission (`staff/site.py`).
+Every staff role may read. Decisions about tenants and the creation of apps require a permission of the role
+(`staff/site.py`).
 """
 
 from uuid import UUID
@@ -47,7 +48,7 @@ from tenants.views import revoked, rotated
 
 
 def _actor(request: Request, permission: str) -> int:
-    """The staff member who acts. Raises Forbidden when the role does not hold the permission."""
+    """The staff member who acts. Raises Forbidden when the role lacks the permission."""
     user = User.objects.filter(pk=caller_of(request).user_id or 0).first()
     if user is None or not user.has_perm(permission):
         raise Forbidden("Your role may look, but not do this.")
@@ -55,7 +56,7 @@ def _actor(request: Request, permission: str) -> int:
 
 
 class AdminTenantsView(ResourceViewSet):
-    """All tenants, and the four decisions about one."""
+    """All tenants, and the four decisions of staff about one."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]
@@ -125,7 +126,7 @@ class AdminTenantsView(ResourceViewSet):
 
 
 class AdminHealthView(ResourceViewSet):
-    """Report every app's own state (`gateway/monitoring/admin_health.py`)."""
+    """The health report: the state of every app (`gateway/monitoring/admin_health.py`)."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]
@@ -161,7 +162,7 @@ class AdminAuditView(ResourceViewSet):
 
 
 class AdminMailView(ResourceViewSet):
-    """The last mail to an address: only where EMAIL_MODE is log."""
+    """The last mail to an address. Available only with EMAIL_MODE log."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]
@@ -272,7 +273,7 @@ class AdminAppKeysView(ResourceViewSet):
 
 
 class AdminApiKeysView(ResourceViewSet):
-    """The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked."""
+    """The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]

@@ -26,9 +26,9 @@ class TenantsConfig(AppConfig):
 
 
 class StaffAdminConfig(admin.SimpleAdminConfig):
-    """Django's admin with the service's own site (`staff/site.py`).
+    """Django's admin app with the service's own site (`staff/site.py`).
 
-    Its pages are imported with the URLs: processes that only work in the background do without them.
+    The URLs import the admin's pages, so background processes never load them.
     """
 
     default = False
@@ -40,7 +40,7 @@ class StaffAdminConfig(admin.SimpleAdminConfig):
 
 
 def _check_admin(**given: Any) -> list[checks.CheckMessage]:
-    """Django's check of the admin, which would find nothing before the admin's pages are imported."""
+    """Disable Django's check of the admin: it runs before the admin's pages are imported and would find nothing."""
     import gateway.urls  # noqa: F401 - imports them
 
     return check_admin_app(**given)

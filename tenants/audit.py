@@ -1,4 +1,4 @@
-"""The audit log: who did something (actors), and its only writer, called inside the transaction of the action."""
+"""The audit log: actors, and the only writer of entries."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,17 +14,18 @@ from gateway.api.errors import RateLimited
 from gateway.clock import now
 from tenants.models import ApiKey, AuditEntry, User
 
-# --- The audit log's only writer, called inside the transaction of the action that it records.
+# --- The only writer of the audit log, called inside the transaction of the action that it records.
 #
-# Nobody may delete entries, so a business has a bound of them a day: at the bound its keys and members change
-# nothing more. What ends an access is never refused, and neither is what staff or the gateway itself does.
+# Nobody may delete entries, so a tenant has a limit of entries a day. At the limit, its keys and members can change
+# nothing more. Actions that end an access are always allowed, and so are those of staff and of the gateway.
 
 DAY = timedelta(days=1)
 MOST_A_DAY = 5_000
-"""Entries of a business in 24 hours."""
+"""Most entries of a tenant in 24 hours."""
 ONE_AT_A_TIME = 50
-"""The last entries below the bound are written one after the other: to exceed it, more than these would have to be
-written at the same moment."""
+"""The last entries below the limit are written one after the other. Only more than this number of simultaneous writes
+could exceed the limit.
+"""
 ENDING = frozenset(
     {
         "api_key.revoke",
@@ -45,7 +46,9 @@ AFTER_UPSTREAM = frozenset(
         "number.move",
     }
 )
-"""What is recorded when it has happened elsewhere: too late to refuse it. Flows ask `require_room` before."""
+"""Actions that are recorded after they happened at Meta, when rejecting them is too late. Their flows call
+`require_room` first.
+"""
 
 
 def record(
@@ -58,9 +61,10 @@ def record(
     acting_key_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append an entry of an action (`tenants/labels.py`); `details` holds before and after, never a secret.
+    """Append an entry for an action of `tenants/labels.py`. `details` holds the values before and after, never a
+    secret.
 
-    An action by an API key gets the key's prefix as `details.acting_key`. Raises RateLimited at the bound of a day.
+    For an API key, `details.acting_key` is the key's prefix. Raises RateLimited at the daily limit.
     """
     if tenant_id is not None and action not in ENDING | AFTER_UPSTREAM:
         require_room(tenant_id, actor_user_id=actor_user_id, acting_key_id=acting_key_id)
@@ -77,10 +81,10 @@ def record(
 
 
 def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: UUID | None) -> None:
-    """Raise RateLimited at the bound of a business whose own key or member acts.
+    """Raise RateLimited when a tenant whose own key or member acts is at its limit.
 
-    Nobody waits for another's transaction, which may wait for rows that are locked here: near the bound, a caller
-    that does not get the lock at once is rejected.
+    This never waits for a lock: another transaction may hold it while it waits for rows that this one has locked. Near
+    the limit, a caller that does not get the lock at once is rejected.
     """
     if acting_key_id is None and actor_user_id is None:
         return
@@ -104,7 +108,9 @@ def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: U
 
 
 def _since(tenant_id: UUID, entries: int) -> timedelta | None:
-    """How long until this many entries are no longer within the last 24 hours; None when they are not now."""
+    """Time until the newest `entries` entries are no longer all within the last 24 hours. None when they are not
+    now.
+    """
     newest = (
         AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id").values_list("created_at", flat=True)
     )
@@ -114,13 +120,12 @@ def _since(tenant_id: UUID, entries: int) -> timedelta | None:
     return last + DAY - now()
 
 
-# --- Actors, as the audit log names them: a person, an API key, a hosted connect session, or the gateway
-# itself.
+# --- Actors of audit entries: a member or staff, an API key, a hosted connect session, or the gateway itself.
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The acting person or key, the gateway when neither is given; `details` say more about who acts."""
+    """Who acts: a user or a key, or the gateway when neither is given. `details` describes the actor further."""
 
     user_id: int | None = None
     key_id: UUID | None = None
@@ -128,14 +133,14 @@ class Actor:
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """The caller of an API request."""
+        """The actor behind an API request."""
         caller = caller_of(request)
         return cls(user_id=caller.user_id, key_id=caller.key_id)
 
     def record(
         self, action: str, *, tenant_id: UUID, target_type: str, target_id: str, **details: object
     ) -> None:
-        """Append an entry to the audit log, inside the transaction of the action. Never with a secret."""
+        """Append an entry to the audit log, inside the transaction of the action. Never pass a secret."""
         record(
             action=action,
             target_type=target_type,
@@ -147,7 +152,7 @@ class Actor:
         )
 
     def require_room(self, *, tenant_id: UUID) -> None:
-        """Raise RateLimited at the audit log's bound: before a change upstream, which cannot be taken back."""
+        """Raise RateLimited at the limit of the audit log. Call it before a change at Meta, which cannot be undone."""
         require_room(tenant_id, actor_user_id=self.user_id, acting_key_id=self.key_id)
 
 

@@ -1,4 +1,4 @@
-"""The tenant's four first steps. The apps above call `mark` when a fact of theirs changes."""
+"""The four first steps of a tenant. Higher apps call `mark` when a step is done."""
 
 from typing import Literal
 from uuid import UUID
@@ -10,7 +10,7 @@ Step = Literal["number_connected", "api_key_created", "webhook_verified", "test_
 
 
 def marking_test_message(tenant_id: UUID) -> Statements[None]:
-    """The statement that marks `test_message_sent`, for a flow that is no function of Django's ORM."""
+    """The SQL statement that marks `test_message_sent`, for a flow that does not use Django's ORM."""
     yield (
         "UPDATE tenants_tenant SET test_message_sent = true WHERE id = %s AND NOT test_message_sent",
         [tenant_id],
@@ -18,5 +18,5 @@ def marking_test_message(tenant_id: UUID) -> Statements[None]:
 
 
 def mark(*, tenant_id: UUID, step: Step, done: bool = True) -> None:
-    """Store a step's state; writes only when it changes."""
+    """Store the state of a step. Writes only when the state changes."""
     Tenant.objects.filter(pk=tenant_id, **{step: not done}).update(**{step: done})

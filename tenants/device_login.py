@@ -1,4 +1,4 @@
-"""Device log-in: a program without a browser asks for an API key, and a member confirms it in the console."""
+"""Device log-in: a program without a browser requests an API key, and a member confirms it in the console."""
 
 import secrets
 from dataclasses import dataclass
@@ -27,27 +27,26 @@ from tenants.credentials.api_keys import Grant
 from tenants.models import ApiKey, DeviceLogin, Tenant, User
 from tenants.names import check_name
 
-# --- Device log-in (RFC 8628 in this API's form): a program gets two codes, a person confirms, the program
-# gets a key.
+# --- Device log-in (RFC 8628 in the form of this API): a program gets two codes, a member confirms, the program gets a
+# key.
 #
-# The long device code is the program's secret. The short user code is what the person compares; it opens
-# nothing by itself. The key is made when the program asks for it after the confirmation, so that it is never
-# stored.
+# The long device code is the program's secret. The member compares the short user code, which gives no access by
+# itself. The key is created when the program requests it after the confirmation, so it is never stored.
 
 LIFETIME = timedelta(minutes=10)
 POLL_SECONDS = 3
 KEY_LIFETIME = timedelta(days=90)
 ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
-"""Consonants: no word can come of them, and no letter looks like a digit."""
+"""Consonants only, so a code contains no word and no letter looks like a digit."""
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
-"""The status that a program gets for a code that is unknown, too old, or redeemed."""
+"""The status of a code that is unknown, too old or redeemed."""
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A new request with both of its codes."""
+    """A new request with its two codes."""
 
     row: DeviceLogin
     device_code: str
@@ -55,14 +54,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """The status of a request. `new` is the key, in the one answer that makes it."""
+    """The status of a request. `new` is the key; only the response that creates it contains it."""
 
     status: str
     new: api_keys.NewKey | None = None
 
 
 def start(*, client_name: str, ip: str | None) -> Started:
-    """Keep a program's request for ten minutes."""
+    """Store a program's request for ten minutes."""
     device_code = secrets.token_urlsafe(32)
     for _ in range(_TRIES):
         user_code = "".join(secrets.choice(ALPHABET) for _ in range(USER_CODE_LETTERS))
@@ -82,18 +81,18 @@ def start(*, client_name: str, ip: str | None) -> Started:
 
 
 def shown(user_code: str) -> str:
-    """A user code as people read it: `BCDF-GHJK`."""
+    """A user code in its readable form: `BCDF-GHJK`."""
     return f"{user_code[:4]}-{user_code[4:]}"
 
 
 def address(user_code: str | None = None) -> str:
-    """The page on which a person confirms, with the code filled in or without."""
+    """The page on which a member confirms, with or without the code filled in."""
     page = f"{settings.APP_URL}/console/device"
     return f"{page}?code={shown(user_code)}" if user_code else page
 
 
 def waiting(typed: str) -> DeviceLogin:
-    """The request that waits for a person, by the code as it was typed. Raises NotFound."""
+    """The pending request for a code as a member typed it. Raises NotFound."""
     row = DeviceLogin.objects.filter(**_is_waiting(typed)).first()
     if row is None:
         raise NotFound("No program waits with this code. It may have expired: start the log-in again.")
@@ -101,7 +100,7 @@ def waiting(typed: str) -> DeviceLogin:
 
 
 def confirm(typed: str, *, user: User, tenant: Tenant, environment: str) -> None:
-    """Let the program have a key of the person's business. Raises NotFound; Conflict for a closed account."""
+    """Allow the program a key of the member's tenant. Raises NotFound; Conflict for a closed account."""
     if tenant.status != Tenant.Status.ACTIVE:
         raise Conflict("Keys can be made once the account is active.")
     if tenant.sandbox:
@@ -110,12 +109,12 @@ def confirm(typed: str, *, user: User, tenant: Tenant, environment: str) -> None
 
 
 def deny(typed: str, *, user: User) -> None:
-    """Refuse the program. Raises NotFound."""
+    """Deny the program's request. Raises NotFound."""
     _decide(typed, status=DeviceLogin.Status.DENIED, user=user)
 
 
 def redeem(device_code: str) -> Redeemed:
-    """Redeem the program's code: a key once a member has confirmed, and only once. Raises Conflict."""
+    """Redeem a device code. Creates the key once, after a member has confirmed. Raises Conflict."""
     with transaction.atomic():
         row = (
             DeviceLogin.objects.select_for_update(of=("self",))
@@ -148,7 +147,7 @@ def redeem(device_code: str) -> Redeemed:
 
 
 def prune_expired() -> int:
-    """Delete what is over; returns how many."""
+    """Delete expired requests. Returns the number of rows."""
     return delete_free(DeviceLogin.objects.filter(expires_at__lte=now()))
 
 
@@ -158,12 +157,12 @@ def _is_waiting(typed: str) -> dict[str, object]:
 
 
 def _decide(typed: str, **values: object) -> None:
-    # One statement: of two decisions at once the first counts.
+    # One statement, so the first of two simultaneous decisions counts.
     if not DeviceLogin.objects.filter(**_is_waiting(typed)).update(**values):
         raise NotFound("No program waits with this code. It may have expired: start the log-in again.")
 
 
-# --- `/v1/device-logins*`: a program without a browser asks for an API key; no credentials.
+# --- `/v1/device-logins*`: a program without a browser requests an API key, without credentials.
 
 
 class DeviceLoginIn(serializers.Serializer[Any]):
@@ -200,7 +199,7 @@ class RedeemedDeviceLoginOut(serializers.Serializer[Any]):
 
 
 class DeviceLoginsView(ResourceViewSet):
-    """The program's side; the person's is a page of the console."""
+    """The program's side of a device log-in. The member's side is a page of the console."""
 
     tag = "Device logins"
     authentication_classes: list[Any] = []
@@ -253,7 +252,7 @@ class DeviceLoginsView(ResourceViewSet):
 
 
 def _bound(request: Request, action: str, window_seconds: int, *, key: str | None = None) -> None:
-    """Bound what one address may ask without credentials, and with one code (`ACCOUNT_RATE_LIMITS`)."""
+    """Limit the requests of one address without credentials, and those with one code (`ACCOUNT_RATE_LIMITS`)."""
     if not ratelimit.consume(request._request, action=action, key=key):
         raise RateLimited(
             "Too many device log-ins from this address.", headers={"Retry-After": str(window_seconds)}

@@ -8,26 +8,25 @@ from typing import Any
 from django.utils.formats import date_format
 from django.utils.text import capfirst
 
-# --- Values as pages show them: durations in milliseconds and phone numbers.
+# --- Values as pages show them: durations and phone numbers.
 
 NOTHING = "–"
 """Shown for an empty value."""
 
 
 def milliseconds(duration: float) -> str:
-    """A duration with its unit, a fraction with one digit, e.g. `1,204 ms` or `12.3 ms`; never `0 ms`."""
+    """A duration with its unit, with one decimal for fractions, such as `1,204 ms` or `12.3 ms`. Never `0 ms`."""
     if duration < 1:
         return "< 1 ms"
     return f"{duration:,.1f} ms" if isinstance(duration, float) else f"{duration:,} ms"
 
 
 def phone_number(name: str) -> str:
-    """What names a customer or a number. Bare digits are a phone number and get their "+"; a user id stays as it is."""
+    """The name of a customer or a number. Bare digits are a phone number and get a "+"; a user id is unchanged."""
     return f"+{name}" if name.isdecimal() else name
 
 
-# --- Labels of columns and words of codes, as pages show them: `waba_ids` is "WABA IDs", `past_due` is "Past
-# due".
+# --- Labels of columns and codes as pages show them: `waba_ids` is "WABA IDs", `past_due` is "Past due".
 
 ACRONYMS = {
     "api": "API",
@@ -51,30 +50,30 @@ ACRONYMS = {
 
 
 _CODE = re.compile(r"(?!wb_)[a-z]+(_[a-z0-9]+)+|[A-Z]+(_[A-Z0-9]+)+")
-"""Never the prefix of an API key, nor a public id: they mix both cases."""
+"""Matches codes, but neither prefixes of API keys nor public ids, which mix both cases."""
 
 
 def spelled(text: str) -> str:
-    """A text with its acronyms in capitals, e.g. `last http status` as `last HTTP status`."""
+    """A text with its acronyms in capitals, such as `last http status` as `last HTTP status`."""
     return " ".join(ACRONYMS.get(word, word) for word in text.split(" "))
 
 
 def words(code: str | None) -> str:
-    """A code as the words inside of a sentence, e.g. `http_5xx` as `HTTP 5xx`; empty for none."""
+    """A code as words within a sentence, such as `http_5xx` as `HTTP 5xx`. Empty for none."""
     return spelled((code or "").replace("_", " ").lower())
 
 
 def label(code: str | None) -> str:
-    """A code as words of its own, e.g. `NOT_REGISTERED` as `Not registered`; empty for none."""
+    """A code as a label, such as `NOT_REGISTERED` as `Not registered`. Empty for none."""
     return str(capfirst(words(code)))
 
 
 def readable(text: str) -> str:
-    """A stored text: a code of several words as words, anything else as it is."""
+    """A stored text for a page: a code of several words as words, any other text unchanged."""
     return words(text) if _CODE.fullmatch(text) else text
 
 
-# --- The audit log in words: what each action is called, and what an entry's details say.
+# --- The audit log in words: the labels of actions, and the details of entries.
 
 ACTIONS = {
     "account.connect": "Account connected",
@@ -145,11 +144,11 @@ ACTIONS = {
     "webhook_endpoint.update": "Endpoint changed",
     "webhook_endpoint.verify": "Endpoint verified",
 }
-"""Each action in words; docs/staff.md lists the same ones."""
+"""The label of each action. docs/staff.md has the same list."""
 
 _CHANGED = ("before", "after")
 _ACTOR = "acting_key"
-"""Names the actor, so it is no part of what an entry says."""
+"""Details that name the actor, which are not shown among an entry's changes."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 
 Unit = Callable[[Any], str]
@@ -157,19 +156,19 @@ _units: dict[str, Unit] = {}
 
 
 def register_unit(suffix: str, shown: Unit) -> None:
-    """Show numbers of members that end with `_suffix` in a unit of people, e.g. paise as rupees."""
+    """Show numbers whose name ends with `_suffix` in a readable unit, such as paise as rupees."""
     _units[f"_{suffix}"] = shown
 
 
 def action_words(action: str) -> str:
-    """Return the label of an action; one that is gone from the code is spelled out."""
+    """The label of an action. An action that the code no longer has is spelled out."""
     return ACTIONS.get(action) or label(action.replace(".", " "))
 
 
 def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
-    """The values that an action changed, before and after, a line for each: what the business itself may read.
+    """The values that an action changed, before and after, one line each. The tenant may read these.
 
-    Moments are shown in `zone`, with its name.
+    Times are shown in `zone`, with its name.
     """
     before, after = (details.get(name) for name in _CHANGED)
     if not isinstance(before, dict) or not isinstance(after, dict):
@@ -182,7 +181,7 @@ def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
 
 
 def said(details: dict[str, Any]) -> list[str]:
-    """Everything that an entry says: what changed, then the rest, such as a note. For staff alone."""
+    """All details of an entry: the changes, then the rest, such as a note. For staff only."""
     others = {
         name: value
         for name, value in details.items()

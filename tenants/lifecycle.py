@@ -1,4 +1,4 @@
-"""Tenants are created by apps and change their own details; platform apps and their keys."""
+"""Tenants that platform apps create, changes of a tenant's own settings, and platform apps with their keys."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,16 +15,15 @@ from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tenants.signals import sandbox_wanted
 
-# --- Tenants are created by apps and change their own details. Decisions of staff about them are in
-# `tenant_status.py`.
+# --- Tenants of platform apps, and changes of a tenant's own settings. Decisions of staff are in `tenant_status.py`.
 
 MOST_SANDBOX_TENANTS = 100
-"""Of a platform: each has numbers and conversations in the simulator's memory too."""
+"""Most sandbox tenants of a platform. Each also has numbers and conversations in the simulator's memory."""
 IST = ZoneInfo("Asia/Kolkata")
 
 
 def trial_end(start: datetime) -> datetime:
-    """The end of a trial: at least TRIAL_DAYS, then on to the next start of a month in IST."""
+    """The end of a trial: the first start of a month in IST that is at least TRIAL_DAYS after `start`."""
     local = (start + timedelta(days=settings.TRIAL_DAYS)).astimezone(IST)
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     if local == midnight and local.day == 1:
@@ -42,9 +41,9 @@ def create_for_app(
     sandbox: bool,
     acting_key_id: UUID | None = None,
 ) -> Tenant:
-    """A tenant created by a platform app: active at once.
+    """Create a tenant of a platform app. It is active at once.
 
-    Raises InvalidRequest for an external_ref used before, Conflict for one sandbox tenant too many.
+    Raises InvalidRequest for an external_ref used before, Conflict at the limit of sandbox tenants.
     """
     moment = now()
     try:
@@ -80,7 +79,7 @@ def create_for_app(
 
 
 def _require_room_for_sandbox(app_id: UUID) -> None:
-    """Require that a platform has fewer sandbox tenants than it may. Its row is locked: of two at once one waits."""
+    """Raise Conflict when a platform has the most sandbox tenants. Locks its row, so simultaneous calls wait."""
     PlatformApp.objects.select_for_update(no_key=True).get(pk=app_id)
     if Tenant.objects.for_app(app_id).filter(sandbox=True).count() >= MOST_SANDBOX_TENANTS:
         raise Conflict(
@@ -97,7 +96,9 @@ def change(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> Tenant:
-    """Change a tenant's own settings (name, billing_email, retention_days), with before and after audited."""
+    """Change a tenant's settings (name, billing_email, retention_days). The audit entry has the values before and
+    after.
+    """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         before = {field: getattr(tenant, field) for field in changes}
@@ -118,11 +119,11 @@ def change(
     return tenant
 
 
-# --- Platform apps and their keys: made by staff, by API, admin and command alike.
+# --- Platform apps and their keys, created by the API, the admin and commands.
 
 
 def create_app(*, name: str, actor_user_id: int | None = None) -> PlatformApp:
-    """A new platform app, audited."""
+    """Create a platform app, with an audit entry."""
     with transaction.atomic():
         app = PlatformApp.objects.create(name=name)
         audit.record(
@@ -143,7 +144,7 @@ def create_app_key(
     expires_at: datetime | None = None,
     actor_user_id: int | None = None,
 ) -> api_keys.NewKey:
-    """A new key of a platform app. Raises NotFound for an unknown app."""
+    """Create a key of a platform app. Raises NotFound for an unknown app."""
     return api_keys.create(
         name=name,
         environment=environment,

@@ -1,8 +1,8 @@
-"""Mails to customers and staff: written in the transaction of their cause, sent after its commit.
+"""Mails to tenants and staff: stored in the transaction of their cause, sent after its commit.
 
-Every flow that mails a person calls `send`. A mail is a row until it is out, so none is lost when the
-process or the mail server dies. EMAIL_MODE decides the rest: `smtp` sends by a task and deletes the row, `console`
-prints, `log` keeps the row for `/v1/admin/mail/last`.
+Every flow that sends a mail calls `send`. A mail stays a row until it is sent, so none is lost when the process or the
+mail server fails. With EMAIL_MODE `smtp` a task sends the mail and deletes the row, with `console` it is printed, and
+with `log` the row stays for `/v1/admin/mail/last`.
 """
 
 import re
@@ -30,16 +30,16 @@ log = structlog.get_logger(__name__)
 
 ATTEMPTS = 8
 LEASE = timedelta(minutes=2)
-"""How long a claimed mail belongs to its process; after a crash it is sent again."""
+"""How long a process owns a mail that it claimed. After a crash the mail is sent when this has passed."""
 RUN_SECONDS = 20.0
-"""How long a run goes through what waits: each mail may wait 15 seconds for a mail server that does not answer."""
+"""How long one run sends waiting mails. Each may wait 15 seconds for a mail server that does not answer."""
 KEPT_DAYS = 7
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes with a mail."""
+    """A file attached to a mail."""
 
     name: str
     content_type: str
@@ -53,7 +53,7 @@ def send(
     context: Mapping[str, Any] | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> None:
-    """Send the mail `templates/mail/<template>.txt`, whose first line is the subject."""
+    """Queue the mail `templates/mail/<template>.txt`. Its first line is the subject."""
     subject, _, text = render_to_string(
         f"mail/{template}.txt", {**common_context(), **(context or {})}
     ).partition("\n")
@@ -70,13 +70,13 @@ def common_context() -> dict[str, Any]:
 
 
 def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
-    """Send a mail to a business's contact address; a tenant that an app created may have none."""
+    """Queue a mail to the contact address of a tenant. A tenant of a platform app may have none, and gets no mail."""
     if tenant.contact_email:
         send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})
 
 
 def queue(*, to: str, subject: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
-    """Write a mail down; it leaves when the current transaction commits. The HTML part says the same words."""
+    """Store a mail, which is sent when the current transaction commits. The HTML part has the same text."""
     logged = settings.EMAIL_MODE == "log"
     subject, text = " ".join(subject.split()), text.strip()
     mail = OutboundMail.objects.create(
@@ -98,14 +98,15 @@ def queue(*, to: str, subject: str, text: str, attachments: Sequence[Attachment]
 
 
 def links_in(text: str) -> list[str]:
-    """The addresses in a mail's text, in their order."""
+    """The links in the text of a mail, in order."""
     return [link.rstrip(".,") for link in _LINK.findall(text)]
 
 
 def _paragraphs(text: str) -> list[dict[str, str]]:
-    """Paragraphs; one whose last line is a link into the console is a button, named by the line before it.
+    """Split a text into paragraphs. When the last line is a link into the console, it becomes a button, labelled by the
+    line before it.
 
-    Only a template writes such a link: what others typed is one line, and no address of theirs becomes a button.
+    Only templates contain such links: text from users is a single line, so no address of theirs becomes a button.
     """
     found = []
     for paragraph in re.split(r"\n\s*\n", text):
@@ -125,7 +126,9 @@ def _leave(mail_id: int) -> None:
 
 
 def deliver(mail_id: int) -> bool:
-    """Send one mail and delete its row; returns whether it left. A failed one is retried, `ATTEMPTS` times in all."""
+    """Send one mail and delete its row. Returns whether it was sent. A failed mail is retried, up to `ATTEMPTS`
+    attempts.
+    """
     moment = now()
     claimed = OutboundMail.objects.filter(pk=mail_id, next_attempt_at__lte=moment).update(
         next_attempt_at=moment + LEASE, attempts=F("attempts") + 1
@@ -147,7 +150,7 @@ def deliver(mail_id: int) -> bool:
         )
         message.send()
     except OSError as error:
-        # smtplib's errors are OSErrors; their text may hold the address, so only their kind is logged.
+        # Only the kind of the error is logged, because the text of smtplib's errors may contain the address.
         over = mail.attempts >= ATTEMPTS
         log.warning("mail_failed", mail_id=mail_id, error=type(error).__name__, given_up=over)
         mail.next_attempt_at = None if over else now() + timedelta(seconds=30 * 2**mail.attempts)
@@ -158,7 +161,7 @@ def deliver(mail_id: int) -> bool:
 
 
 def deliver_waiting() -> int:
-    """Retry unsent mail. Delete mail past retention. Returns how many left."""
+    """Retry unsent mail. Delete mail past retention. Returns the number of mails sent."""
     delete_free(
         OutboundMail.objects.filter(
             Q(sent_at__isnull=False) | Q(next_attempt_at__isnull=True),
@@ -178,7 +181,7 @@ def deliver_waiting() -> int:
 
 
 def _deliver_alone(mail_id: int) -> bool:
-    """`deliver`, where a mail that cannot even be built leaves the others alone: its lease puts it off."""
+    """Call `deliver`. A mail that cannot even be built does not stop the others; its lease delays its next attempt."""
     try:
         return deliver(mail_id)
     except Exception as error:
@@ -189,19 +192,19 @@ def _deliver_alone(mail_id: int) -> bool:
         return False
 
 
-# --- Metrics of outbound mail: what is due and not sent, and what was given up.
+# --- Metrics of outbound mail: the age of what is due, and mails that were given up.
 
 GIVEN_UP_DAYS = 7
 
 
 def oldest_due_age() -> float:
-    """For how many seconds the oldest mail that is due has waited."""
+    """Seconds that the oldest due mail has waited."""
     oldest = OutboundMail.objects.filter(next_attempt_at__lte=now()).aggregate(first=Min("next_attempt_at"))
     return (now() - oldest["first"]).total_seconds() if oldest["first"] else 0.0
 
 
 def given_up() -> int:
-    """Mails of the last week that were given up."""
+    """The number of mails of the last week that were given up."""
     recent = OutboundMail.objects.filter(created_at__gt=now() - timedelta(days=GIVEN_UP_DAYS))
     return recent.filter(sent_at__isnull=True, next_attempt_at__isnull=True).count()
 

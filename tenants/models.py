@@ -1,8 +1,8 @@
-"""Businesses, the platform apps that act for them, their API keys, the people, and what staff did.
+"""Tables of the tenants app: tenants, platform apps, API keys, users, and the audit log.
 
-Rows and their invariants only. Written by `signup/registration.py`, `tenant_status.py` and `lifecycle.py` (tenants),
-`credentials/api_keys.py` (API keys), `credentials/authentication.py` (console tokens), `mail.py`
-and `audit.py`.
+Rows and their invariants only. The writers are `signup/registration.py`, `tenant_status.py` and `lifecycle.py`
+(tenants), `credentials/api_keys.py` (API keys), `credentials/authentication.py` (console tokens), `mail.py` and
+`audit.py`.
 """
 
 from collections.abc import Collection
@@ -25,26 +25,25 @@ _Row = TypeVar("_Row", bound=models.Model)
 
 
 class TenantRows(models.QuerySet[_Row]):
-    """Rows that belong to a tenant and to one of its environments."""
+    """Manager of rows that belong to a tenant and to one of its environments."""
 
     def for_tenant(self, tenant_id: UUID) -> Self:
-        """The tenant's rows of both environments."""
+        """The rows of a tenant in both environments."""
         return self.filter(tenant_id=tenant_id)
 
     def for_environment(
         self, tenant_id: UUID, environment: str, within: Collection[str] | None = None
     ) -> Self:
-        """The tenant's rows of one environment, which its keys may see; `within` are a limited key's numbers."""
+        """The rows of a tenant in one environment. `within` are the numbers of a limited key."""
         own = self.for_tenant(tenant_id).filter(environment=environment)
         return own if within is None else own.filter(phone_number_id__in=within)
 
 
-# --- Device log-ins: a program without a browser asks for an API key, and a person confirms it in the
-# console.
+# --- Device log-ins: a program without a browser requests an API key, and a member confirms it in the console.
 
 
 class DeviceLogin(models.Model):
-    """A program's request for a key. It lives for minutes; the key itself is never stored."""
+    """A program's request for a key. It lasts for minutes; the key itself is never stored."""
 
     class Status(models.TextChoices):
         WAITING = "waiting"
@@ -54,18 +53,18 @@ class DeviceLogin(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     device_code_hash = models.CharField(max_length=64, unique=True)
-    """SHA-256, hex: only the program knows the code."""
+    """SHA-256, hex. Only the program knows the code itself."""
     user_code = models.CharField(max_length=8, unique=True)
     """The code that the member compares and types, without its hyphen."""
     client_name = models.CharField(max_length=100)
-    """The program's own description, for example the computer's name."""
+    """The program's description of itself, such as the name of the computer."""
     ip = models.GenericIPAddressField(null=True)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.WAITING)
     tenant = models.ForeignKey("tenants.Tenant", null=True, on_delete=models.CASCADE, related_name="+")
-    """The business of the person who confirmed."""
+    """The tenant of the member who confirmed."""
     user = models.ForeignKey("tenants.User", null=True, on_delete=models.CASCADE, related_name="+")
     environment = models.CharField(max_length=4, blank=True)
-    """What the person chose for the key."""
+    """The environment that the member chose for the key."""
     created_at = models.DateTimeField(default=now, editable=False)
     expires_at = models.DateTimeField()
 
@@ -84,12 +83,14 @@ LINK_LIFETIME = timedelta(hours=24)
 
 class InvitationQuerySet(TenantRows["Invitation"]):
     def open(self) -> Self:
-        """Those whose link may still be used: neither accepted, withdrawn nor sent again. It may be too old."""
+        """Invitations that are neither accepted, withdrawn nor sent again. Their links may have expired."""
         return self.filter(ended_at__isnull=True)
 
 
 class Invitation(models.Model):
-    """One mail with one link. Sending it again ends this row and makes another, so a former link never works."""
+    """One mail with one link. To send it again ends this row and creates another, so the previous link stops
+    working.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="invitations")
@@ -98,7 +99,7 @@ class Invitation(models.Model):
     invited_by = models.ForeignKey("tenants.User", null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now, editable=False)
     ended_at = models.DateTimeField(null=True)
-    """When it was accepted, withdrawn or sent again."""
+    """When the invitation was accepted, withdrawn or sent again."""
 
     objects = InvitationQuerySet.as_manager()
 
@@ -115,12 +116,12 @@ class Invitation(models.Model):
 
     @property
     def expires_at(self) -> datetime:
-        """When its link stops working."""
+        """When the link expires."""
         return self.created_at + LINK_LIFETIME
 
     @property
     def is_expired(self) -> bool:
-        """Whether its link is too old."""
+        """Whether the link has expired."""
         return self.expires_at <= now()
 
 
@@ -142,7 +143,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """One business (specification 2). The checklist's booleans are stored; the apps above write them."""
+    """One business (specification 2). The booleans of the checklist are stored columns, written by higher apps."""
 
     class Status(models.TextChoices):
         PENDING_APPROVAL = "pending_approval", "Pending approval"
@@ -150,11 +151,11 @@ class Tenant(models.Model):
         REJECTED = "rejected"
         SUSPENDED = "suspended"
         MOVING = "moving"
-        """Frozen in this cell while its rows are copied to another (`messaging/tenant_moves.py`)."""
+        """Frozen in this cell while its rows are copied to another cell (`messaging/tenant_moves.py`)."""
         ARRIVING = "arriving"
-        """Copied to this cell, and not yet its own."""
+        """Copied to this cell, but not active here yet."""
         MOVED = "moved"
-        """Lives in another cell now; the rows here are remains."""
+        """Active in another cell now. The rows here are left over."""
 
     class Retention(models.IntegerChoices):
         DAYS_30 = 30
@@ -182,7 +183,7 @@ class Tenant(models.Model):
     trial_ends_at = models.DateTimeField(null=True, blank=True)
     past_due_since = models.DateTimeField(null=True, blank=True)
     billing_restricted = models.BooleanField(default=False)
-    """Long past due: sending goes on, new numbers do not (`tenant_status.py`)."""
+    """Its bills are long overdue. It can send, but not add numbers (`tenant_status.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     number_connected = models.BooleanField(default=False)
@@ -228,10 +229,10 @@ class Tenant(models.Model):
 
 
 class SignUp(models.Model):
-    """A sign-up as its form was sent. The e-mailed link of this row makes the person and the tenant of it.
+    """A sign-up with the contents of its form. Its e-mailed link creates the user and the tenant.
 
-    Every attempt is a row of its own, so who types in another's address first wins nothing. What the form asked
-    for beyond the tenant's own fields stays here: the reviewer's evidence, and the address for invoices.
+    Every attempt is a row of its own, so nobody gains from signing up first with another person's address. Fields of
+    the form that the tenant does not have stay here: evidence for the reviewer, and the address for invoices.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -240,7 +241,7 @@ class SignUp(models.Model):
     )
     email = models.EmailField()
     password = models.CharField(max_length=128, blank=True)
-    """The password's hash; emptied when the person exists."""
+    """The hash of the password. Emptied when the user is created."""
     company = models.CharField(max_length=200)
     website = models.CharField(max_length=255)
     tax_id_type = models.CharField(max_length=10)
@@ -254,7 +255,7 @@ class SignUp(models.Model):
     """E.164."""
     ip = models.GenericIPAddressField(null=True, blank=True)
     agreed_texts = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
-    """SHA-256 of the terms and the privacy notice that the form named, by their names."""
+    """SHA-256 of the terms and of the privacy notice that the form named, keyed by their names."""
     created_at = models.DateTimeField(default=now, editable=False)
     confirmed_at = models.DateTimeField(null=True, blank=True)
 
@@ -270,7 +271,7 @@ class SignUp(models.Model):
 
 
 class EmailDomainRule(models.Model):
-    """Staff's decision about an e-mail domain: it takes precedence over the lists of free and disposable mail."""
+    """A decision of staff about an e-mail domain. It overrides the lists of free and disposable mail."""
 
     class Verdict(models.TextChoices):
         ALLOW = "allow"
@@ -294,14 +295,14 @@ class EmailDomainRule(models.Model):
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
-        """A person who logs in with e-mail and password."""
+        """Create a user who logs in with e-mail and password."""
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
         user.save(using=self._db)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
-        """A staff member who may do everything."""
+        """Create a staff member with all permissions."""
         return self.create_user(email, password, **{**fields, "is_staff": True, "is_superuser": True})
 
     def get_by_natural_key(self, username: str | None) -> "User":
@@ -309,7 +310,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class Theme(models.TextChoices):
-    """The colours of the console's pages."""
+    """The colour scheme of the console's pages."""
 
     AUTO = "auto", "As the device"
     LIGHT = "light", "Light"
@@ -317,7 +318,7 @@ class Theme(models.TextChoices):
 
 
 class User(AbstractUser):
-    """A person: a customer's team member (with a tenant) or service staff."""
+    """A login: a member of a tenant's team, or staff of the service."""
 
     username = None  # type: ignore[assignment]
     email = models.EmailField(unique=True)
@@ -325,12 +326,14 @@ class User(AbstractUser):
     role = models.CharField(
         max_length=10, choices=Role.choices, default=Role.OWNER, db_default=Role.OWNER.value
     )
-    """What the person may read and change in its tenant (`gateway/roles.py`); the one who signed up is an owner."""
+    """The role, which decides what the user may read and change in the tenant (`gateway/roles.py`). The one who signed
+    up is an owner.
+    """
 
     name = models.CharField(max_length=100, blank=True, default="", db_default="")
-    """How the person is shown beside the address; empty until they say."""
+    """The name shown beside the address. Empty until the user enters one."""
     time_zone = models.CharField(max_length=40, default="Asia/Kolkata", db_default="Asia/Kolkata")
-    """The zone that the person reads times in, by its name in the IANA database."""
+    """The time zone in which the user reads times, by its name in the IANA database."""
     theme = models.CharField(
         max_length=5, choices=Theme.choices, default=Theme.AUTO, db_default=Theme.AUTO.value
     )
@@ -348,13 +351,13 @@ class User(AbstractUser):
 
 
 def all_scopes() -> list[str]:
-    """Scopes of a key unless some are chosen: all."""
+    """The default scopes of a key: all."""
     return [scope.value for scope in KeyScope]
 
 
 class ApiKeyQuerySet(TenantRows["ApiKey"]):
     def for_app(self, app_id: UUID) -> Self:
-        """A platform app's own keys."""
+        """The keys of a platform app itself."""
         return self.filter(app_id=app_id)
 
     def working(self) -> Self:
@@ -386,13 +389,13 @@ class ApiKey(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     scopes = ArrayField(models.CharField(max_length=20), default=all_scopes, db_default=Value(all_scopes()))
-    """Scopes of the key (`gateway.roles.KeyScope`)."""
+    """The scopes of the key (`gateway.roles.KeyScope`)."""
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The numbers that the key is limited to; null is all of the tenant's."""
+    """The numbers that the key is limited to. Null for all numbers of the tenant."""
     created_by_user_id = models.BigIntegerField(null=True, blank=True)
-    """The member or staff who made the key. No foreign key: the key outlives who leaves the team."""
+    """The member or staff who created the key. No foreign key, because the key outlives a member who leaves."""
     created_by_key_id = models.UUIDField(null=True, blank=True)
-    """The key that made the key."""
+    """The key that created this key."""
 
     objects = ApiKeyQuerySet.as_manager()
 
@@ -415,12 +418,12 @@ class ApiKey(models.Model):
 
     @property
     def opens_everything(self) -> bool:
-        """Whether the key has every scope that a key of its environment can use."""
+        """Whether the key has every scope that a key of its environment can have."""
         return ALL_SCOPES - (LIVE_SCOPES if self.environment == "test" else set()) <= set(self.scopes)
 
 
 class ConsoleSession(models.Model):
-    """A console token: 12 hours, stored hashed, ends when the person's password changes."""
+    """A console token. It lasts 12 hours, is stored as a hash, and ends when the user's password changes."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="console_sessions")
@@ -434,7 +437,7 @@ class ConsoleSession(models.Model):
 
 
 class OutboundMail(models.Model):
-    """A mail on its way out. Sent ones stay only in EMAIL_MODE log, a week long."""
+    """A mail to send. Sent mails stay only with EMAIL_MODE log, for a week."""
 
     id = models.BigAutoField(primary_key=True)
     to = models.EmailField()
@@ -445,7 +448,7 @@ class OutboundMail(models.Model):
     sent_at = models.DateTimeField(null=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
-    """When it is sent or tried again; null when it is out or given up."""
+    """When the next attempt is due. Null once the mail is sent or given up."""
 
     class Meta:
         indexes: ClassVar = [
@@ -460,7 +463,7 @@ class OutboundMail(models.Model):
 
 
 class MailAttachment(models.Model):
-    """A file of a mail on its way out."""
+    """An attachment of an outbound mail."""
 
     mail = models.ForeignKey(OutboundMail, on_delete=models.CASCADE, related_name="attachments")
     name = models.CharField(max_length=100)
@@ -472,7 +475,9 @@ class MailAttachment(models.Model):
 
 
 class AuditEntry(models.Model):
-    """What a person or an app did. Append-only by a database trigger; no foreign keys, so it outlives its subject."""
+    """An action of a user, a key or the gateway. A database trigger makes the table append-only. It has no foreign
+    keys, so an entry outlives its subject.
+    """
 
     id = models.BigAutoField(primary_key=True)
     tenant_id = models.UUIDField(null=True)
@@ -495,7 +500,7 @@ class AuditEntry(models.Model):
 
 
 class TenantNote(models.Model):
-    """What staff noted about a business, for staff alone. Notes are added, never changed."""
+    """A note of staff about a tenant, visible to staff only. Notes are added, never changed."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="notes")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL)
@@ -510,11 +515,11 @@ class TenantNote(models.Model):
 
 
 class ConnectedAppClient(models.Model):
-    """An OAuth client that registered itself (RFC 7591), for example ChatGPT. It has no secret: PKCE stands for it."""
+    """An OAuth client that registered itself (RFC 7591), such as ChatGPT. It has no secret and uses PKCE instead."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=100)
-    """What the client says of itself; the host of a redirect URI is what a member can trust."""
+    """The client's own name. The host of a redirect URI is what a member can trust."""
     redirect_uris = ArrayField(models.CharField(max_length=500))
     ip = models.GenericIPAddressField(null=True)
     created_at = models.DateTimeField(default=now, editable=False)
@@ -525,14 +530,14 @@ class ConnectedAppClient(models.Model):
 
 class AppConnectionQuerySet(TenantRows["AppConnection"]):
     def working(self) -> Self:
-        """Connections whose client got its tokens, and that have not ended."""
+        """Connections whose client has received its tokens, and that have not ended."""
         return self.filter(access_hash__isnull=False, expires_at__gt=now())
 
 
 class AppConnection(models.Model):
-    """What a member allowed a client: first a code for a minute, then an access token and a refresh token.
+    """A member's permission for a client: first a code for a minute, then an access token and a refresh token.
 
-    Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted; the audit log keeps it.
+    Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted; the audit log still has it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -549,16 +554,16 @@ class AppConnection(models.Model):
     code_challenge = models.CharField(max_length=43)
     """Base64url of the SHA-256 of the client's verifier (PKCE, S256)."""
     access_hash = models.CharField(max_length=64, unique=True, null=True)
-    """Null until the code was redeemed."""
+    """Null until the code is redeemed."""
     access_expires_at = models.DateTimeField(null=True)
     family_hash = models.CharField(max_length=64, unique=True, null=True)
-    """Of the part that all refresh tokens of the connection share: by it a used one is recognised."""
+    """Hash of the part that all refresh tokens of the connection share. It identifies a token that was used before."""
     refresh_hash = models.CharField(max_length=64, null=True)
     created_at = models.DateTimeField(default=now, editable=False)
     last_used_at = models.DateTimeField(null=True)
-    """When the client last got an access token."""
+    """When the client last received an access token."""
     expires_at = models.DateTimeField()
-    """The end of the code until it is redeemed, then that of the connection."""
+    """The end of the code until it is redeemed, then the end of the connection."""
 
     objects = AppConnectionQuerySet.as_manager()
 
@@ -573,20 +578,20 @@ class AppConnection(models.Model):
 
 
 class Export(models.Model):
-    """A file that a person or a key asked for and that is written in the background (`console/exports.py`)."""
+    """A file that a member or a key requested and that is written in the background (`console/exports.py`)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True)
-    """Who gets the mail; null for a key's."""
+    """Who receives the mail. Null for an export by a key."""
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     kind = models.CharField(max_length=20)
     query = models.TextField()
-    """The filter, as the query string of the page; of one customer's data the customer's id."""
+    """The filter, as the query string of the page. For an export of one customer, the customer's id."""
     rows = models.PositiveIntegerField(null=True)
-    """How many it has; null until it is written."""
+    """The number of rows. Null until the file is written."""
     leased_until = models.DateTimeField(null=True)
-    """Until when a worker writes it; null while none does."""
+    """When the lease of the worker that writes it ends. Null without a worker."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
@@ -607,7 +612,7 @@ class Export(models.Model):
 
 
 class ExportPart(models.Model):
-    """A piece of an export: some thousand lines of CSV, compressed."""
+    """A part of an export: some thousand lines of CSV, compressed."""
 
     export = models.ForeignKey(Export, on_delete=models.CASCADE, related_name="parts")
     place = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""JSON bodies of tenants, keys and apps: In shapes check requests, Out shapes write answers."""
+"""JSON bodies of tenants, keys and apps. In shapes check requests, Out shapes write responses."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
 
 MOST_NUMBERS = 100
-"""Numbers that a key can be limited to."""
+"""Most numbers that a key can be limited to."""
 LONGEST_NUMBER_ID = 64
 
 
@@ -60,7 +60,7 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
 
 
 class MomentField(serializers.DateTimeField):
-    """A date-time. A date alone is refused: which moment of the day it means, nobody knows."""
+    """A date-time. A date alone is rejected, because it does not say which moment of the day it means."""
 
     def to_internal_value(self, value: Any) -> datetime:
         if isinstance(value, str) and ":" not in value:

@@ -1,16 +1,16 @@
-"""Signals of tenants that go upward (docs/architecture.md)."""
+"""Signals that tenants send to higher apps (docs/architecture.md)."""
 
 from django.dispatch import Signal
 
 sandbox_wanted = Signal()
-"""Sent with `tenant_id` inside a transaction after which somebody can use the tenant's sandbox.
+"""Sent with `tenant_id`, inside a transaction after which the tenant's sandbox can be used.
 
-It confirms a sign-up, makes a tenant that is a sandbox, or makes a test key.
+Sent when a sign-up is confirmed, and when a sandbox tenant or a test key is created.
 """
 
 tenant_closing = Signal()
-"""Sent by `phone_numbers.leaving.close` once a tenant can act no more, with `tenant_id` and `delete_data`.
+"""Sent by `phone_numbers.leaving.close` when a tenant has lost its access, with `tenant_id` and `delete_data`.
 
-A receiver ends what its app holds of the tenant and returns how much of what, {what: count}, for the receipt. It is
-safe to repeat, and runs in no transaction.
+A receiver ends or deletes what its app stores of the tenant and returns {what: count} for the receipt. It runs in no
+transaction and must be safe to repeat.
 """

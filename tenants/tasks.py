@@ -21,7 +21,7 @@ def reconcile_key_mirror(**_: Any) -> None:
 
 @shared_task
 def write_last_used(**_: Any) -> None:
-    """Every minute: store when keys were last used."""
+    """Every minute: store the last use of keys."""
     api_keys.write_last_used()
 
 
@@ -39,29 +39,29 @@ def send_waiting_mail(**_: Any) -> None:
 
 @shared_task
 def check_website(tenant_id: str, **_: Any) -> None:
-    """After a confirmation: look at the new business's website."""
+    """After a confirmation: check the website of the new tenant."""
     screening.check(UUID(tenant_id))
 
 
 @shared_task
 def prune_unconfirmed_sign_ups(**_: Any) -> None:
-    """Daily: drop what nobody confirmed."""
+    """Daily: delete unconfirmed sign-ups."""
     registration.prune_unconfirmed()
 
 
 @shared_task
 def prune_device_logins(**_: Any) -> None:
-    """Hourly: drop device log-ins that are over."""
+    """Hourly: delete expired device log-ins."""
     device_login.prune_expired()
 
 
 @shared_task
 def prune_connected_apps(**_: Any) -> None:
-    """Hourly: drop connections of apps that are over, and apps that nobody connected."""
+    """Hourly: delete expired connections of apps, and apps without connections."""
     connections.prune_expired()
 
 
 @shared_task
 def prune_invitations(**_: Any) -> None:
-    """Daily: drop invitations that are over."""
+    """Daily: delete invitations past retention."""
     invitations.prune()

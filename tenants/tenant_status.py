@@ -1,4 +1,6 @@
-"""Status of a tenant: approval, rejection, suspension, billing restriction (specification 3), and who is served."""
+"""Status of a tenant: approval, rejection, suspension, billing restriction (specification 3), and which tenants are
+served.
+"""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -12,20 +14,19 @@ from tenants import audit, lifecycle, mail
 from tenants.credentials import key_cache
 from tenants.models import Tenant
 
-# --- The tenants that are served: active ones, and those that wait for approval in their sandbox alone.
+# --- Served tenants: active ones, and in the sandbox also those that wait for approval.
 #
-# The condition is written in SQL, because the engines that deliver and send ask it for many rows in one
-# statement.
+# The condition is SQL, because delivery and sending check it for many rows in one statement.
 
 SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.environment = 'test')"
 """`t` is the tenant, `{row}` the endpoint or batch that belongs to one of its environments."""
 
 
-# --- Decisions of staff about a tenant: each changes its status, with an audit entry and a mail, in one
+# --- Decisions of staff about a tenant. Each changes the status, writes an audit entry and queues a mail, in one
 # transaction.
 #
-# A decision locks the tenant, so of two reviewers at once one wins and the other gets a Conflict. The key
-# mirror follows after the commit.
+# A decision locks the tenant, so of two simultaneous ones the first wins and the other gets a Conflict. The key mirror
+# is updated after the commit.
 
 Changes = dict[str, Any]
 
@@ -40,7 +41,9 @@ def decide(
     mailed: str | Callable[[Tenant], str],
     note: str = "",
 ) -> Tenant:
-    """Check the status, change, audit and mail. `mailed` is the mail's template, or finds it from the former tenant."""
+    """Check the status, then change, audit and mail. `mailed` is a mail template, or a function that chooses one by the
+    previous state of the tenant.
+    """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
         if tenant is None:
@@ -72,15 +75,15 @@ def decide(
 _DONE = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "reinstate": "reinstated"}
 
 
-# --- Approval of a tenant: staff let a waiting business in, or reject it (specification 3).
+# --- Approval: staff accept a waiting tenant or reject it (specification 3).
 #
-# Called alike by `/v1/admin/tenants/*`, the Django admin and commands.
+# `/v1/admin/tenants/*`, the Django admin and commands call these functions.
 
 Status = Tenant.Status
 
 
 def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """Let a waiting business in, or one that was rejected before; its trial begins.
+    """Approve a tenant that waits or was rejected before. Its trial begins.
 
     Raises NotFound, and Conflict in any other status.
     """
@@ -96,7 +99,7 @@ def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
 
 
 def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) -> Tenant:
-    """Turn a waiting business away; the reason is stored and mailed. Raises NotFound, Conflict."""
+    """Reject a waiting tenant. The reason is stored and mailed. Raises NotFound, Conflict."""
     return decide(
         "reject",
         tenant_id,
@@ -108,7 +111,7 @@ def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) ->
 
 
 def beginning(tenant: Tenant) -> Changes:
-    """Return the columns that approval sets: the tenant is active, and its trial begins."""
+    """The columns that approval sets: the status, and the end of the trial."""
     moment = now()
     billing = Tenant.BillingStatus
     return {
@@ -120,21 +123,21 @@ def beginning(tenant: Tenant) -> Changes:
     }
 
 
-# --- Suspension of a tenant: staff stop a business and let it go on (specification 3).
+# --- Suspension: staff stop a tenant and reinstate it (specification 3).
 #
-# A suspended tenant's keys get 403 `tenant_suspended` (`gateway/api/authentication.py`), its batches wait
-# (`messaging/batches/held_batch.py`), its events are recorded, and their deliveries wait
-# (`webhooks/delivery/claim_statements.py`) and go out after it is reinstated. Its numbers keep their state.
+# A suspended tenant's keys get 403 `tenant_suspended` (`gateway/api/authentication.py`) and its batches wait
+# (`messaging/batches/held_batch.py`). Its events are recorded; their deliveries wait
+# (`webhooks/delivery/claim_statements.py`) and are sent after it is reinstated. Its numbers do not change.
 
 SUSPENSION_REASONS = ("abuse", "admin")
 ELSEWHERE = (Status.MOVING, Status.ARRIVING, Status.MOVED)
-"""Nobody but the move itself may end these: a tenant must never be active in two cells."""
+"""Only the move between cells may end these: a tenant must never be active in two cells."""
 
 
 def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int | None = None) -> Tenant:
-    """Stop a business, whatever its status; `reason` is one of SUSPENSION_REASONS, `note` is for staff alone.
+    """Suspend a tenant in any status. `reason` is one of SUSPENSION_REASONS; `note` is visible to staff only.
 
-    Raises NotFound, and Conflict when it is suspended already or on a move between cells.
+    Raises NotFound, and Conflict when it is already suspended or moves between cells.
     """
     return decide(
         "suspend",
@@ -148,9 +151,9 @@ def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int 
 
 
 def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """End a suspension: the business is active (specification 3). Raises NotFound, Conflict.
+    """End a suspension: the tenant is active (specification 3). Raises NotFound, Conflict.
 
-    One that was never approved is approved by it: its trial begins and it gets the mail of an approval.
+    A tenant that was never approved is approved by this: its trial begins and it gets the mail of an approval.
     """
 
     def changes(tenant: Tenant) -> Changes:
@@ -171,12 +174,11 @@ def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     )
 
 
-# --- Billing restriction: what a tenant may not do while its bills stay unpaid (docs/billing.md). Set by
-# billing.
+# --- Billing restriction: what a tenant cannot do while its bills are unpaid (docs/billing.md). Set by billing.
 
 
 class NewNumbersClosed(Forbidden):
-    """What is overdue for long must be paid before a further number."""
+    """Long overdue bills must be paid before another number can be added."""
 
     message = "No further number can be connected until what is overdue is paid."
     hint = "GET /v1/billing/invoices names what is due, POST /v1/billing/invoices/{id}/pay the payment page."

@@ -1,6 +1,6 @@
 """`/v1/tenant`, `/v1/tenants*`, `/v1/api-keys*`, `/v1/platform-keys*` and `/v1/console/sessions` (specification 4).
 
-A console token comes from a session (decision "Authentication"). The log-in page and this route share one count of
+A console session returns a console token (decision "Authentication"). The log-in page and this route share one count of
 failures: 5 per account and 20 per address in 15 minutes.
 """
 
@@ -46,7 +46,7 @@ from tenants.serializers import (
 
 
 class TenantView(ResourceViewSet):
-    """The caller's own tenant; reading is open to every status."""
+    """The caller's own tenant. Reading is allowed in every status."""
 
     tag = "Tenant"
     scope = KeyScope.SETTINGS
@@ -133,7 +133,7 @@ class TenantsView(ResourceViewSet):
 
 
 def _own_tenants(request: Request) -> QuerySet[Tenant]:
-    """The tenants that a platform key sees: its app's, and with a test key the sandbox ones alone."""
+    """The tenants that a platform key sees: those of its app, and with a test key only the sandbox ones."""
     created = Tenant.objects.for_app(_app_id(request))
     return created.filter(sandbox=True) if caller_of(request).environment == "test" else created
 
@@ -145,14 +145,14 @@ def _app_id(request: Request) -> UUID:
 
 
 class ApiKeysView(ResourceViewSet):
-    """A tenant's API keys; the full key is in the answer that makes it, and nowhere else."""
+    """The API keys of a tenant. Only the response that creates a key contains the full key."""
 
     tag = "API keys"
     scope = KeyScope.KEYS
 
     @property
     def action_scopes(self) -> dict[str, None]:
-        """A key needs no scope to end itself."""
+        """The scopes of an action. A key needs none to end itself."""
         key_id = self.kwargs.get("key_id")
         is_own = key_id is not None and caller_of(self.request).key_id == key_id
         return {"destroy": None} if is_own else {}
@@ -209,7 +209,7 @@ class ApiKeysView(ResourceViewSet):
 
 
 class PlatformKeysView(ResourceViewSet):
-    """A platform app's own keys. Staff make the first one; the platform rotates and revokes."""
+    """A platform app's own keys. Staff create the first one; the platform rotates and revokes."""
 
     tag = "Tenants"
     permission_classes = [AppCaller]
@@ -250,12 +250,12 @@ def _platform_keys(request: Request) -> QuerySet[ApiKey]:
 
 
 def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """Those that the caller may revoke and rotate: a live key makes test keys too, so it can end them."""
+    """The keys that the caller may revoke and rotate. A live key can create test keys, so it can end them too."""
     return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
 
 
 def _of_own_environment(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """Those of the caller's environment; all of a sandbox tenant's, which has no other."""
+    """The keys of the caller's environment; all keys of a sandbox tenant, which has only one."""
     caller = caller_of(request)
     is_sandbox = caller.tenant is not None and caller.tenant.sandbox
     return keys if is_sandbox else keys.filter(environment=caller.environment)
@@ -277,12 +277,12 @@ def _key_page(request: Request, keys: QuerySet[ApiKey]) -> Response:
 
 
 def revoked(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
-    """Revoke one of `keys`: the answer."""
+    """Revoke one of `keys` and return the response."""
     return Response(RevokedKeyOut(api_keys.revoke(keys=keys, key_id=key_id, **actor)).data)
 
 
 def rotated(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
-    """Rotate one of `keys`: the answer with the new key."""
+    """Rotate one of `keys` and return the response with the new key."""
     new = api_keys.rotate(keys=keys, key_id=key_id, **actor)
     old = new.row.replaces
     assert old is not None  # noqa: S101 - a rotated key replaces one
@@ -301,7 +301,7 @@ def rotated(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
 
 
 def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
-    """The key's members with the full key after its prefix."""
+    """The members of a key, with the full key after the prefix."""
     members: dict[str, Any] = {}
     for name, value in shown.items():
         members[name] = value
@@ -336,7 +336,7 @@ class ConsoleSessionsView(ResourceViewSet):
 
 
 class CurrentConsoleSessionView(ResourceViewSet):
-    """The session behind the console token of the request."""
+    """The session of the console token in the request."""
 
     tag = "Console sessions"
     authentication_classes = [BearerAuthentication]
@@ -363,7 +363,7 @@ class CurrentConsoleSessionView(ResourceViewSet):
 
 
 def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
-    """The person behind the credentials. Raises Unauthorized, Forbidden, RateLimited."""
+    """The user with these credentials. Raises Unauthorized, Forbidden, RateLimited."""
     try:
         user = get_adapter().authenticate(request._request, email=email.lower(), password=password)
     except ValidationError:

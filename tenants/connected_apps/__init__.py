@@ -1,1 +1,1 @@
-"""Connected apps: OAuth 2.1 for the MCP server, so that an AI assistant connects by its address alone."""
+"""Connected apps: OAuth 2.1 for the MCP server, so that an AI assistant needs only its address to connect."""

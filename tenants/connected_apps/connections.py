@@ -1,9 +1,9 @@
-"""Clients that register themselves, and what members allow them. The only writer of both tables.
+"""OAuth clients that register themselves, and their connections to tenants. The only writer of both tables.
 
-OAuth 2.1 for public clients: a client has no secret, its code is bound to a PKCE verifier (S256), to the client and to
-the redirect URI, and is good for one try within a minute. An access token lives an hour and opens `/mcp` alone. A
-refresh token is good for one use: a second use of a code or of a refresh token ends the connection, because somebody
-else may hold the tokens (RFC 9700, 2.2.2 and 4.14.2).
+OAuth 2.1 for public clients: a client has no secret. A code is bound to a PKCE verifier (S256), to the client and to
+the redirect URI; it works once and for a minute. An access token lasts an hour and is valid for `/mcp` only. A refresh
+token works once. A second use of a code or of a refresh token ends the connection, because somebody else may hold the
+tokens (RFC 9700, 2.2.2 and 4.14.2).
 """
 
 import base64
@@ -30,28 +30,28 @@ from tenants.credentials.authentication import password_fingerprint
 from tenants.models import ApiKey, AppConnection, ConnectedAppClient, Tenant, User
 
 SCOPES = (KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.TEMPLATES, KeyScope.WEBHOOKS, KeyScope.EVENTS)
-"""What the MCP server's tools need. All of them are of `Area.INTEGRATION`."""
+"""The scopes that the tools of the MCP server need. All are in `Area.INTEGRATION`."""
 CODE_LIFETIME = timedelta(minutes=1)
 ACCESS_LIFETIME = timedelta(hours=1)
 LIFETIME = timedelta(days=90)
-"""Of a connection; then the member is asked again."""
+"""Lifetime of a connection. After it, the client has to ask the member again."""
 UNUSED_CLIENT_LIFETIME = timedelta(days=1)
-"""A client that nobody is connected to by then is deleted, and registers itself again."""
+"""A client without a connection is deleted after this time. It can register again."""
 MOST_CONNECTIONS = 100
-"""Working connections of a business."""
+"""Most open connections of a tenant."""
 ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
 APP_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
-"""Private-use schemes of known editors that have no domain in their name, as RFC 8252 (7.1) asks for."""
+"""Private-use schemes of known editors that contain no domain name, unlike what RFC 8252 (7.1) asks for."""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class InvalidGrant(Exception):
-    """A code or a refresh token that gives no tokens; OAuth's `invalid_grant`."""
+    """A code or a refresh token is not valid: OAuth's `invalid_grant`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A new pair of tokens, which are in one answer and never again."""
+    """A new pair of tokens. One response contains them; only their hashes are stored."""
 
     access: str
     refresh: str
@@ -64,7 +64,9 @@ def register(*, name: str, redirect_uris: list[str], ip: str | None) -> Connecte
 
 
 def is_acceptable(uri: str) -> bool:
-    """Whether codes may be sent to a redirect URI: https, a program on the member's computer, or an app's scheme."""
+    """Whether codes may be sent to a redirect URI: https, a program on the member's computer, or the scheme of an
+    app.
+    """
     try:
         parts = urlsplit(uri)
         host, _ = parts.hostname, parts.port
@@ -82,7 +84,7 @@ def is_acceptable(uri: str) -> bool:
 
 
 def destination(uri: str) -> str | None:
-    """The host that a redirect URI leads to; None for a program on the member's own computer."""
+    """The host of a redirect URI. None for a program on the member's own computer."""
     parts = urlsplit(uri)
     return parts.hostname if parts.scheme == "https" else None
 
@@ -106,14 +108,14 @@ def allow(
     scopes: Collection[KeyScope],
     only_reads: bool,
 ) -> str:
-    """Let a client act for a member; returns the code for it.
+    """Let a client act for a member. Returns the authorization code.
 
-    Raises Conflict for a business that is not active or has the most connections, and for a member whose role may not
-    connect apps.
+    Raises Conflict for a tenant that is not active or has the most connections. Raises Forbidden for a member whose
+    role may not connect apps.
     """
     code = secrets.token_urlsafe(32)
     with transaction.atomic():
-        # Of two at once one waits. The member's role is read under the same lock that changes it.
+        # The lock makes simultaneous calls wait, and protects the member's role, which changes under the same lock.
         tenant = Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant.pk)
         user = User.objects.get(pk=user.pk)
         if not ConnectedAppClient.objects.select_for_update(no_key=True).filter(pk=client.pk).exists():
@@ -149,7 +151,7 @@ def allow(
 
 
 def may_connect(user: User, tenant: Tenant) -> bool:
-    """Whether a member may connect apps to a business, as it may make keys."""
+    """Whether a member may connect apps to a tenant: as members who may create keys."""
     return (
         user.is_active
         and user.tenant_id == tenant.id
@@ -159,7 +161,7 @@ def may_connect(user: User, tenant: Tenant) -> bool:
 
 
 def redeem_code(*, client_id: str, code: str, redirect_uri: str, verifier: str) -> Tokens:
-    """Exchange a code for tokens. Raises InvalidGrant; a second try of a code ends what came of the first."""
+    """Exchange a code for tokens. Raises InvalidGrant. A second use of a code ends the connection of the first."""
     with transaction.atomic():
         connection = _locked(code_hash=credential_digest(code))
         if connection is None:
@@ -179,7 +181,7 @@ def redeem_code(*, client_id: str, code: str, redirect_uri: str, verifier: str) 
 
 
 def refresh(*, client_id: str, token: str) -> Tokens:
-    """Exchange a refresh token for new tokens. Raises InvalidGrant; a used token ends the connection."""
+    """Exchange a refresh token for new tokens. Raises InvalidGrant. A second use of a token ends the connection."""
     family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
     if not token.startswith(REFRESH_PREFIX) or not secret:
         raise InvalidGrant
@@ -195,7 +197,7 @@ def refresh(*, client_id: str, token: str) -> Tokens:
 
 
 def revoke_token(*, client_id: str, token: str) -> None:
-    """End the connection behind an access or a refresh token of a client (RFC 7009); other tokens end nothing."""
+    """End the connection of an access or refresh token of a client (RFC 7009). Ignores other tokens."""
     family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
     with transaction.atomic():
         connection = (
@@ -208,7 +210,7 @@ def revoke_token(*, client_id: str, token: str) -> None:
 
 
 def revoke(*, tenant_id: UUID, connection_id: UUID, actor_user_id: int) -> AppConnection:
-    """End a business's connection now. Raises NotFound."""
+    """End a connection of a tenant now. Raises NotFound."""
     with transaction.atomic():
         rows = AppConnection.objects.select_for_update(of=("self",)).select_related("client")
         connection = rows.filter(tenant_id=tenant_id, pk=connection_id).first()
@@ -219,7 +221,9 @@ def revoke(*, tenant_id: UUID, connection_id: UUID, actor_user_id: int) -> AppCo
 
 
 def caller_for(token: str) -> Caller | None:
-    """The caller behind an access token; None for one that is unknown or over, or whose member may no longer read."""
+    """The caller behind an access token. None for a token that is unknown or expired, or whose member may no longer
+    read.
+    """
     digest = credential_digest(token)
     rows = AppConnection.objects.select_related("user", "tenant")
     connection = rows.filter(access_hash=digest, access_expires_at__gt=now()).first()
@@ -242,7 +246,7 @@ def caller_for(token: str) -> Caller | None:
 
 
 def prune_expired() -> int:
-    """Delete connections that are over, and clients that nobody is connected to; returns how many."""
+    """Delete expired connections and clients without connections. Returns the number of rows."""
     over = delete_free(AppConnection.objects.filter(expires_at__lte=now()))
     unused = ConnectedAppClient.objects.filter(
         connections__isnull=True, created_at__lte=now() - UNUSED_CLIENT_LIFETIME
@@ -251,7 +255,7 @@ def prune_expired() -> int:
 
 
 def _is_open(connection: AppConnection) -> bool:
-    """Whether a connection stands: in time, and its member still in the business, with a role that reads it."""
+    """Whether a connection is valid: not expired, and its member is still in the tenant with a role that may read."""
     user = connection.user
     return (
         connection.expires_at > now()
@@ -267,7 +271,7 @@ def _has_same_password(connection: AppConnection) -> bool:
 
 
 def _issue(connection: AppConnection, *, family: str) -> Tokens:
-    """Give a connection new tokens; the former ones end."""
+    """Issue new tokens to a connection. The previous ones end."""
     access = ACCESS_PREFIX + secrets.token_urlsafe(32)
     new = f"{REFRESH_PREFIX}{family}.{secrets.token_urlsafe(32)}"
     if connection.access_hash:

@@ -1,7 +1,7 @@
 """OAuth over HTTP: metadata (RFC 8414, RFC 9728), registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009).
 
-Errors have OAuth's form, `{"error", "error_description"}`, because OAuth clients read no other. The page on which a
-member decides is the console's (`console/connected_apps.py`); `AuthorizationRequest` is what it is asked.
+Errors have OAuth's form, `{"error", "error_description"}`, because OAuth clients expect it. The page on which a member
+decides belongs to the console (`console/connected_apps.py`); it shows an `AuthorizationRequest`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ View = Callable[[HttpRequest], HttpResponse]
 
 
 class OAuthError(Exception):
-    """A refusal in OAuth's form."""
+    """An error in OAuth's form."""
 
     def __init__(self, code: str, description: str, status: int = 400) -> None:
         super().__init__(code)
@@ -44,12 +44,12 @@ class OAuthError(Exception):
 
 
 def resource() -> str:
-    """The address of the MCP server, for which tokens are issued."""
+    """The address of the MCP server, the resource for which tokens are issued."""
     return f"{settings.BASE_URL}/mcp"
 
 
 def resource_metadata_url() -> str:
-    """Where a client that got a 401 reads on (RFC 9728)."""
+    """The address of the resource's metadata, to which a 401 refers (RFC 9728)."""
     return f"{settings.BASE_URL}/.well-known/oauth-protected-resource/mcp"
 
 
@@ -116,7 +116,7 @@ def resource_metadata(request: HttpRequest) -> HttpResponse:
 
 @_answers_errors
 def register(request: HttpRequest) -> HttpResponse:
-    """Take a client's own description (RFC 7591). Members that are not used here are ignored, as the RFC asks."""
+    """Register a client from its own metadata (RFC 7591). Unused members are ignored, as the RFC asks."""
     _bound(request, "app_registration")
     try:
         asked = orjson.loads(request.body)
@@ -202,14 +202,14 @@ def _token_response(tokens: Tokens) -> dict[str, Any]:
 
 @_answers_errors
 def revoke(request: HttpRequest) -> HttpResponse:
-    """End a connection by one of its tokens; an unknown token is answered the same (RFC 7009)."""
+    """End the connection of a token. An unknown token gets the same response (RFC 7009)."""
     _bound(request, "app_token")
     connections.revoke_token(client_id=_one(request.POST, "client_id"), token=_one(request.POST, "token"))
     return _json({})
 
 
 def _bound(request: HttpRequest, action: str) -> None:
-    """Bound what one address may ask without credentials (`ACCOUNT_RATE_LIMITS`)."""
+    """Limit what one address may request without credentials (`ACCOUNT_RATE_LIMITS`)."""
     if not ratelimit.consume(request, action=action):
         raise OAuthError(
             "temporarily_unavailable", "Too many requests from this address. Try again later.", 429
@@ -217,7 +217,7 @@ def _bound(request: HttpRequest, action: str) -> None:
 
 
 def _one(given: QueryDict, name: str) -> str:
-    """The one value of a parameter: OAuth has no repeated ones. Raises OAuthError."""
+    """The value of a parameter. OAuth forbids repeated parameters. Raises OAuthError."""
     values = given.getlist(name)
     if len(values) != 1 or not values[0] or len(values[0]) > LONGEST_STATE or "\0" in values[0]:
         raise OAuthError("invalid_request", f"The parameter {name} must be there once.")
@@ -225,18 +225,18 @@ def _one(given: QueryDict, name: str) -> str:
 
 
 def _check_resource(given: QueryDict) -> None:
-    """Require that tokens are asked for the MCP server, where a client names what they are for (RFC 8707)."""
+    """Require that a client which names a resource (RFC 8707) names the MCP server."""
     if {each.rstrip("/") for each in given.getlist("resource")} - {resource(), settings.BASE_URL}:
         raise OAuthError("invalid_target", f"Tokens are issued for {resource()} alone.")
 
 
 class UnknownClient(Exception):
-    """An authorization request whose client or redirect URI is not known: nobody is redirected anywhere."""
+    """The client or the redirect URI of an authorization request is unknown, so the browser is redirected nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What a client asks a member for, once its client and redirect URI were found good."""
+    """A client's request for authorization, with a valid client and redirect URI."""
 
     client: ConnectedAppClient
     redirect_uri: str
@@ -248,7 +248,7 @@ class AuthorizationRequest:
     def read(cls, given: QueryDict) -> Self:
         """Read the parameters of RFC 6749 (4.1.1) and RFC 7636.
 
-        Raises UnknownClient where the answer cannot be sent to the client, and Redirected where it can.
+        Raises UnknownClient when the error must not be sent to the client, and Redirected when it can be.
         """
         client = connections.find_client(given.get("client_id", ""))
         redirect_uri = given.get("redirect_uri", "")
@@ -272,12 +272,12 @@ class AuthorizationRequest:
         return cls(client, redirect_uri, state, challenge, frozenset(asked or SCOPES))
 
     def reply(self, **parameters: str) -> str:
-        """The address that brings an answer to the client."""
+        """The redirect URI, to which parameters of an answer are added."""
         return reply_to(self.redirect_uri, self.state, **parameters)
 
 
 class Redirected(Exception):
-    """A refusal that the client receives at its redirect URI."""
+    """An error that the client receives at its redirect URI."""
 
     def __init__(self, address: str) -> None:
         super().__init__("redirected")
@@ -285,6 +285,6 @@ class Redirected(Exception):
 
 
 def reply_to(redirect_uri: str, state: str | None, **parameters: str) -> str:
-    """A redirect URI with an answer's parameters; `iss` names who answers (RFC 9207)."""
+    """The redirect URI with the parameters of an answer. `iss` names the issuer (RFC 9207)."""
     answer = {**parameters, **({"state": state} if state is not None else {}), "iss": settings.BASE_URL}
     return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{urlencode(answer)}"

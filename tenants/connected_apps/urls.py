@@ -1,4 +1,4 @@
-"""URLs of OAuth beside the console's page of consent."""
+"""URLs of OAuth, without the console's page of consent."""
 
 from django.urls import path
 
@@ -11,7 +11,7 @@ urlpatterns = [
     path(".well-known/oauth-authorization-server", endpoints.server_metadata, name="oauth_server"),
     path(".well-known/oauth-protected-resource", endpoints.resource_metadata, name="oauth_resource"),
     path(
-        # RFC 9728 (3.1) puts the path of the resource behind the well-known name.
+        # RFC 9728 (3.1) puts the resource's path after the well-known name.
         ".well-known/oauth-protected-resource/mcp",
         endpoints.resource_metadata,
         name="oauth_resource_of_mcp",

@@ -1,1 +1,1 @@
-"""Credentials: API keys, console sessions, passwords, and the cache that finds their owner."""
+"""Credentials: API keys, console sessions, passwords, and the key cache."""

@@ -1,9 +1,9 @@
-"""API keys: create, rotate, revoke, and when they were last used. The only writer of `ApiKey`.
+"""API keys: create, rotate and revoke them, and record their last use. The only writer of `ApiKey`.
 
-A key is `wb_live_` or `wb_test_` and 40 random base62 characters. Only its SHA-256 is stored, so the full key is in one
-answer and never again (specification 5) (decision "Names"). `rotate` and `revoke` take the keys that their caller may
-change: a tenant's, an app's, or for staff all of them. `create` and `rotate` take what their caller may give (`Grant`):
-no key is made that can more, or lasts longer, than who makes it.
+A key is `wb_live_` or `wb_test_` and 40 random base62 characters. Only its SHA-256 is stored, so one response contains
+the full key and no later one (specification 5) (decision "Names"). `rotate` and `revoke` receive the keys that their
+caller may change: those of a tenant or an app, or all of them for staff. `create` and `rotate` receive a `Grant`: no
+key can do more, or lasts longer, than its maker.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ from tenants.signals import sandbox_wanted
 
 ROTATION_OVERLAP = timedelta(hours=24)
 MOST_KEYS = 100
-"""Working keys of a tenant or platform app in one environment. A rotation is never refused for it."""
+"""Most working keys of a tenant or platform app in one environment. Rotations are exempt."""
 PREFIX_CHARACTERS = 16
-"""Characters of a key that are stored and shown; a search with a whole key is cut to them."""
+"""Characters of a key that are stored and shown. A search with a whole key uses only these."""
 _BASE62 = string.ascii_letters + string.digits
 _FORM = re.compile(r"wb_(live|test)_[A-Za-z0-9]{40}")
 
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key's row together with the full key, which is shown once."""
+    """The row of a new key together with the full key, which is shown once."""
 
     row: ApiKey
     key: str
@@ -63,13 +63,13 @@ def hash_of(key: str) -> str:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text has the form of a key; anything else needs no look-up."""
+    """Whether a text has the form of a key. Any other text needs no look-up."""
     return _FORM.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Most that a maker may give to a key: scopes, numbers (None: all), and expiry."""
+    """The most that a maker may give to a key: scopes, numbers (None: all) and expiry."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     phone_number_ids: frozenset[str] | None = None
@@ -77,13 +77,13 @@ class Grant:
 
     @classmethod
     def of_caller(cls, caller: Caller) -> Self:
-        """Return the most that the caller of an API request may give: a key its own, a member its role's."""
+        """The grant of an API caller: what its key may do, or what the member's role may do."""
         if caller.kind == "console_user":
             return cls(scopes_of_role(caller.role or ""))
         return cls(caller.scopes, caller.phone_number_ids, caller.expires_at)
 
     def require_scopes(self, scopes: frozenset[KeyScope]) -> None:
-        """Raise Forbidden for scopes that the maker may not give."""
+        """Raise Forbidden for scopes beyond the grant."""
         if missing := sorted(scopes - self.scopes):
             raise Forbidden(
                 f"Whoever makes or rotates a key must have its scopes; missing: {', '.join(missing)}.",
@@ -92,7 +92,7 @@ class Grant:
             )
 
     def require_numbers(self, phone_number_ids: frozenset[str] | None) -> None:
-        """Raise Forbidden for a key that would reach other numbers than its maker; None reaches all."""
+        """Raise Forbidden for numbers beyond the grant. None means all numbers."""
         own = self.phone_number_ids
         if own is not None and (phone_number_ids is None or not phone_number_ids <= own):
             raise Forbidden(
@@ -101,7 +101,7 @@ class Grant:
             )
 
     def lasts_longer(self, moment: datetime | None) -> bool:
-        """Whether a key that ends at a moment (None: never) would last longer than its maker."""
+        """Whether a key that ends at `moment` (None: never) would last longer than its maker."""
         return self.ends_at is not None and (moment is None or moment > self.ends_at)
 
     def require_end(self, moment: datetime | None) -> None:
@@ -117,7 +117,7 @@ EVERYTHING = Grant()
 
 
 def possible_scopes(*, environment: str, shares: bool, is_limited: bool = False) -> frozenset[KeyScope]:
-    """The scopes that a key can have. `shares`: its tenant has a live environment beside the sandbox."""
+    """The scopes that a key can have. `shares`: the tenant has a live environment besides the sandbox."""
     possible = NUMBER_SCOPES if is_limited else ALL_SCOPES
     return possible - LIVE_SCOPES if environment == ApiKey.Environment.TEST and shares else possible
 
@@ -135,9 +135,10 @@ def create(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """Make a key of a tenant or of a platform app. What is not chosen is as much as `within` gives.
+    """Create a key of a tenant or of a platform app. Arguments that are None take their value from `within`.
 
-    Raises Forbidden for more than that, InvalidRequest for scopes that such a key cannot have, Conflict at the limit.
+    Raises Forbidden for more than `within` allows, InvalidRequest for scopes that such a key cannot have, Conflict at
+    the limit.
     """
     numbers = within.phone_number_ids if phone_number_ids is None else frozenset(phone_number_ids)
     within.require_numbers(numbers)
@@ -173,7 +174,9 @@ def create(
 
 
 def _require_room(row: ApiKey) -> None:
-    """Require that the owner of a new key has not its most already. Its row is locked: of two at once one waits."""
+    """Raise Conflict when the owner of a new key has the most keys already. Locks the owner's row, so simultaneous
+    calls wait.
+    """
     if row.tenant_id is not None:
         Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=row.tenant_id)
         own = ApiKey.objects.for_tenant(row.tenant_id)
@@ -190,14 +193,14 @@ def _require_room(row: ApiKey) -> None:
 
 
 def _require_maker(tenant_id: UUID, user_id: int) -> None:
-    """Require that who makes a key was not removed from the team meanwhile: a removal locks the tenant too."""
+    """Require that the maker of a key is still in the team. A removal locks the tenant too."""
     makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), pk=user_id, is_active=True)
     if not makers.exists():
         raise Forbidden("You do not belong to this business any more.")
 
 
 def made_by(*, tenant_id: UUID, user_id: int) -> QuerySet[ApiKey]:
-    """A tenant's working keys that a member made, and those that were made with them: the member may know them."""
+    """A tenant's working keys that a member may know: those that the member made, and those made with these keys."""
     own = ApiKey.objects.for_tenant(tenant_id)
     makers = dict(own.values_list("pk", "created_by_key_id"))
     made = set(own.filter(created_by_user_id=user_id).values_list("pk", flat=True))
@@ -207,7 +210,7 @@ def made_by(*, tenant_id: UUID, user_id: int) -> QuerySet[ApiKey]:
 
 
 def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None) -> NewKey:
-    """Give a key its secret and its maker, and store it with an audit entry. The cache gets it after the commit."""
+    """Generate the secret of a key and store the key with an audit entry. The cache is updated after the commit."""
     key = f"wb_{row.environment}_" + "".join(secrets.choice(_BASE62) for _ in range(40))
     row.prefix, row.key_hash = key[:PREFIX_CHARACTERS], hash_of(key)
     row.created_by_user_id, row.created_by_key_id = actor_user_id, acting_key_id
@@ -232,13 +235,13 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
 
 
 def end_after_rotation(key: ApiKey) -> datetime:
-    """When a key ends that is rotated now: after 24 hours, or at its earlier end."""
+    """The end of a key that is rotated now: in 24 hours, or at its own earlier end."""
     ends = now() + ROTATION_OVERLAP
     return ends if key.expires_at is None else min(key.expires_at, ends)
 
 
 def own_end(key: ApiKey) -> datetime | None:
-    """The end that a key was made with, which a rotation hands on to the key in its place."""
+    """The end that a key was created with, which its rotation passes on to the new key."""
     replacement: ApiKey | None = key
     while replacement is not None:
         key = replacement
@@ -254,11 +257,11 @@ def rotate(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """A new key in the place of one of `keys`, which works for 24 hours more (or to its earlier end).
+    """Replace one of `keys`. The old key works for another 24 hours, or until its earlier end. Returns the new key.
 
-    The new key has the scopes, numbers and end of the old one; a key that rotates itself in its last 24 hours gets one
-    that ends with it. Raises NotFound for a key outside of `keys`, Forbidden for one that can more or lasts longer than
-    `within` gives, Conflict for one that is revoked or expired.
+    The new key has the scopes, numbers and end of the old one. A key that was rotated already and rotates itself in its
+    last 24 hours gets a key that ends with it. Raises NotFound for a key outside of `keys`, Forbidden for one that can
+    do more or lasts longer than `within` allows, Conflict for one that is revoked or expired.
     """
     with transaction.atomic():
         old = _locked(keys, key_id)
@@ -293,7 +296,7 @@ def revoke(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> ApiKey:
-    """End one of `keys` now; a second call answers the same. Raises NotFound for a key outside of `keys`."""
+    """Revoke one of `keys` now. A repeated call returns the same. Raises NotFound for a key outside of `keys`."""
     with transaction.atomic():
         key = _locked(keys, key_id)
         if key.revoked_at is None:
@@ -338,9 +341,9 @@ _noted_lock = Lock()
 
 
 def note_used(key_id: UUID) -> None:
-    """Have Valkey remember that a key was used, at most every few seconds a process; lost without Valkey.
+    """Record in Valkey that a key was used, at most every few seconds in each process. Lost when Valkey is unavailable.
 
-    Does no I/O: it is written with the other pending writes.
+    Does no I/O: the use is one of the pending writes.
     """
     moment = time.monotonic()
     if _noted.get(key_id, 0.0) > moment:
@@ -364,12 +367,12 @@ write_behind.register(_pending_writes)
 
 
 def write_last_used() -> int:
-    """Bring the collected moments into the database; returns how many keys were used.
+    """Store the recorded uses in the database. Returns the number of keys.
 
-    A key whose row is held is passed over; its next use is written.
+    Skips a key whose row is locked; its next use is stored.
 
-    The hash is renamed first, so what arrives meanwhile is kept for the next run, and a run that died leaves its
-    hash to be merged by the next.
+    The hash is renamed first, so uses that arrive meanwhile wait for the next run. The hash of a run that died is
+    stored by the next run.
     """
     client = valkey()
     if not client.exists(LAST_USED_WRITING):
@@ -380,7 +383,7 @@ def write_last_used() -> int:
     ids = [UUID(key_id.decode()) for key_id in moments]
     used = [datetime.fromtimestamp(float(moment), UTC) for moment in moments.values()]
     with connection.cursor() as cursor:
-        # One index look-up of the primary key for each key used in the last minute.
+        # The primary key is looked up once for each key used in the last minute.
         cursor.execute(
             "WITH free AS (SELECT id FROM tenants_apikey WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED) "
             "UPDATE tenants_apikey AS k SET last_used_at = greatest(k.last_used_at, used.at) "

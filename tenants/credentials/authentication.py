@@ -1,7 +1,7 @@
-"""Callers behind bearer tokens: an API key is found by the key cache, a console token in the database.
+"""Callers behind bearer tokens: API keys from the key cache, console tokens from the database.
 
-A console token is `wbc_` and 43 characters, lasts 12 hours, is stored hashed and ended by a password change. Staff
-tokens open `/v1/admin/*`; a member's token works as a live key of its tenant (decision "Authentication").
+A console token is `wbc_` and 43 characters. It lasts 12 hours, is stored as a hash, and ends when the password changes.
+Tokens of staff open `/v1/admin/*`. A member's token works like a live key of the tenant (decision "Authentication").
 """
 
 import hashlib
@@ -23,14 +23,14 @@ LIFETIME = timedelta(hours=12)
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session's row together with its token, which is shown once."""
+    """The row of a session together with its token, which is shown once."""
 
     row: ConsoleSession
     token: str
 
 
 def open_session(user: User) -> NewSession:
-    """A new console token for a person whose identity was checked."""
+    """Create a console token for a user whose identity was checked."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     row = ConsoleSession.objects.create(
         user=user,
@@ -42,13 +42,15 @@ def open_session(user: User) -> NewSession:
 
 
 def close_session(session: ConsoleSession) -> None:
-    """End a session: its token opens nothing from now on."""
+    """End a session. Its token is invalid from now on."""
     session.delete()
     authentication.drop_credential(session.token_hash)
 
 
 def session_for(token: str) -> ConsoleSession | None:
-    """The live session behind a token: known, not over, of an active person with the same password."""
+    """The session of a token. None unless it is not expired and belongs to an active user whose password has not
+    changed.
+    """
     session = (
         ConsoleSession.objects.select_related("user")
         .filter(token_hash=_hash(token), expires_at__gt=now(), user__is_active=True)
@@ -62,7 +64,7 @@ def session_for(token: str) -> ConsoleSession | None:
 
 
 def console_caller_for(token: str) -> Caller | None:
-    """The caller behind a console token; a person who is neither staff nor of a tenant has no access."""
+    """The caller behind a console token. A user who is neither staff nor in a tenant has no access."""
     session = session_for(token)
     if session is None:
         return None
@@ -80,7 +82,7 @@ def _hash(token: str) -> str:
 
 
 def password_fingerprint(user: User) -> str:
-    """What changes with a person's password, and ends what was opened with the former one."""
+    """A hash that changes with the password. What was opened under the old password ends with it."""
     return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()
 
 
@@ -92,7 +94,7 @@ _NEW_KEY = (
 def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
     """The caller behind a token, or None when the token is unknown, expired or revoked (specification 5).
 
-    Tenant keys, platform keys with X-Service-Tenant (`chosen_tenant`), console tokens.
+    Accepts keys of tenants, keys of platforms with X-Service-Tenant (`chosen_tenant`), and console tokens.
     """
     if token.startswith(TOKEN_PREFIX):
         return console_caller_for(token)
@@ -122,7 +124,7 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
 
 
 def recalled_caller_for(token: str) -> Caller | None:
-    """`caller_for` of a tenant's key that this process remembers; None when it takes a look-up. Does no I/O."""
+    """`caller_for` from this process's cache, for keys of tenants. None when a look-up is needed. Does no I/O."""
     recalled = key_cache.recall(api_keys.hash_of(token))
     if recalled is None:
         return None
@@ -155,10 +157,10 @@ def _prefix(key: str) -> str:
 
 
 class BearerAuthentication(BearerTokens):
-    """REST framework's authentication by `caller_for`."""
+    """REST framework's authentication, by `caller_for`."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
-        # First what is remembered: a key in use is then read again beside its calls, together with others.
+        # The process cache comes first: keys in use are refreshed in the background, many in one statement.
         return recalled_caller_for(token) or caller_for(token, chosen_tenant)
 
     def refusal(self, token: str) -> Unauthorized:
@@ -166,7 +168,7 @@ class BearerAuthentication(BearerTokens):
 
 
 def refusal(token: str) -> Unauthorized:
-    """Why `caller_for` found nobody, for the one who holds the whole token. Asks the database where there is a key."""
+    """The reason why `caller_for` returned None, for a caller with the full token. Queries the database for a key."""
     if token.startswith(TOKEN_PREFIX):
         return Unauthorized(
             "This console token is unknown or has ended.",
@@ -189,7 +191,7 @@ def refusal(token: str) -> Unauthorized:
 
 
 def _may_act_on(key: key_cache.KeyFacts, tenant: TenantFacts) -> bool:
-    """A platform key acts on its app's tenants; a test key on the sandbox tenants among them."""
+    """Whether a platform key may act on a tenant: one of its app, and with a test key a sandbox tenant."""
     return tenant.app_id == key.app_id and (tenant.sandbox or key.environment == "live")
 
 

@@ -1,10 +1,10 @@
-"""The key mirror in Valkey: what the hot path knows of keys and tenants without the database.
+"""The key mirror in Valkey: facts of keys and tenants for the hot path, without the database.
 
-`key:<sha256>` and `tenant:<id>` hold facts with the moment they were read. A reader trusts an entry for
-`FRESH_SECONDS`, then reads the database again; in front of it is a process cache of `PROCESS_SECONDS`. So a
-revocation, expiry, suspension or approval reaches every process within the sum of both, also when Valkey missed
-the write; `key_cache_repair.py` repairs what differs (decision "Authentication"). While Valkey is there every
-process is notified, and drops its cached entry: the next call is decided by the new state.
+`key:<sha256>` and `tenant:<id>` hold facts with the time at which they were read. A reader trusts an entry for
+`FRESH_SECONDS` and then reads the database again. A process cache of `PROCESS_SECONDS` is in front of it. So a
+revocation, expiry, suspension or approval reaches every process within the sum of both, even when Valkey missed the
+write. `key_cache_repair.py` repairs what differs (decision "Authentication"). While Valkey is available, every process
+is notified and drops its cached entry, so the next call uses the new state.
 """
 
 import time
@@ -34,16 +34,16 @@ log = structlog.get_logger(__name__)
 FRESH_SECONDS = 5.0
 PROCESS_SECONDS = 4.0
 REFRESHED_AFTER_SECONDS = 2.0
-"""Age at which a cached entry in use is refreshed beside its calls, many keys at once."""
+"""Age at which a cached entry in use is refreshed in the background, together with other keys."""
 REFRESH_EVERY_SECONDS = 1.0
 PROCESS_ENTRIES = 10_000
 KEPT_SECONDS = 300
-"""An entry nobody refreshes for this long leaves Valkey."""
+"""Expiry of an entry in Valkey that is not refreshed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The facts of a key: tenant, environment, scopes, and expiry."""
+    """The facts of a key: tenant, environment, scopes, expiry and limits."""
 
     id: UUID
     tenant_id: UUID | None
@@ -56,7 +56,7 @@ class KeyFacts:
 
     @property
     def usable(self) -> bool:
-        """Neither revoked nor expired, now."""
+        """Whether the key is neither revoked nor expired now."""
         return not self.revoked and (self.expires_at is None or self.expires_at > now())
 
 
@@ -64,7 +64,7 @@ Facts = TypeVar("Facts", KeyFacts, TenantFacts)
 
 
 class Mirror(Generic[Facts]):
-    """One kind of entry: process cache, then Valkey, then the database."""
+    """One kind of entry, looked up in the process cache, then in Valkey, then in the database."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Mirror(Generic[Facts]):
         self.lock = Lock()
 
     def recall(self, name: str) -> Facts | None:
-        """Return what this process has cached, without a look-up."""
+        """Return the entry from the process cache; None without a fresh one."""
         cached = self.cache.get(name)
         return cached[1] if cached is not None and cached[0] > time.monotonic() else None
 
     def is_ageing(self, name: str) -> bool:
-        """Whether something remembered is to be read again, before its time is over."""
+        """Whether a cached entry is due for a refresh before it expires."""
         cached = self.cache.get(name)
         return cached is not None and (
             cached[0] - time.monotonic() < PROCESS_SECONDS - REFRESHED_AFTER_SECONDS
@@ -110,7 +110,7 @@ class Mirror(Generic[Facts]):
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
-        """Write an entry; a Valkey that cannot be reached is no failure (the reader finds the database)."""
+        """Write an entry. An unavailable Valkey is no failure, because readers fall back to the database."""
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
             valkey().set(self.prefix + name, entry, ex=KEPT_SECONDS)
@@ -128,7 +128,7 @@ class Mirror(Generic[Facts]):
         return self.parse(entry, max_age=FRESH_SECONDS)
 
     def parse(self, entry: bytes, *, max_age: float | None) -> Facts | None:
-        """The facts in an entry, unless it is older than `max_age` seconds or unreadable."""
+        """The facts in an entry. None when it is older than `max_age` seconds or unreadable."""
         try:
             fields = orjson.loads(entry)
             age = time.time() - fields.pop("as_of")
@@ -139,15 +139,15 @@ class Mirror(Generic[Facts]):
             return None
 
     def replace(self, name: str, facts: Facts) -> None:
-        """Write an entry that changed, and invalidate the former one in every process."""
+        """Write a changed entry, and invalidate the previous one in every process."""
         self.put(name, facts)
         self.remove(name)
         CHANGES.send(self.prefix + name)
 
     def remember(self, name: str, facts: Facts, *, read_after: int) -> None:
-        """Keep facts for `PROCESS_SECONDS`, unless their entry changed after they were read.
+        """Cache facts for `PROCESS_SECONDS`, unless their entry changed after they were read.
 
-        `read_after` is what `changes` was before the read.
+        `read_after` is the value of `changes` before the read.
         """
         CHANGES.listen()
         with self.lock:
@@ -158,7 +158,7 @@ class Mirror(Generic[Facts]):
             self.cache[name] = (time.monotonic() + PROCESS_SECONDS, facts)
 
     def remove(self, name: str | None = None) -> None:
-        """Drop what this process remembers of one entry, or of all."""
+        """Drop one entry from the process cache, or all of them."""
         with self.lock:
             self.changes += 1
             if name is None or len(self._changed) >= PROCESS_ENTRIES:
@@ -190,7 +190,7 @@ def _build_key(fields: dict[str, Any]) -> KeyFacts:
         fields["environment"],
         expires,
         fields["revoked"],
-        # An entry without them was written by a version that knew no scopes: the database is asked.
+        # An entry without scopes was written by a version that had none, so the database is read.
         known_scopes(fields["scopes"]),
         _numbers(fields["phone_number_ids"]),
     )
@@ -205,7 +205,7 @@ def _build_tenant(fields: dict[str, Any]) -> TenantFacts:
 
 
 def key_facts(key: ApiKey) -> KeyFacts:
-    """The mirrored facts of a key's row."""
+    """The facts of a key's row."""
     return KeyFacts(
         key.id,
         key.tenant_id,
@@ -219,12 +219,12 @@ def key_facts(key: ApiKey) -> KeyFacts:
 
 
 def tenant_facts(tenant: Tenant) -> TenantFacts:
-    """The mirrored facts of a tenant's row."""
+    """The facts of a tenant's row."""
     return TenantFacts(tenant.id, tenant.status, tenant.sandbox, tenant.app_id)
 
 
 def read_key(key_hash: str) -> KeyFacts | None:
-    """The facts of a key as the database holds them."""
+    """Read the facts of a key from the database."""
     key = ApiKey.objects.filter(key_hash=key_hash).first()
     return key_facts(key) if key else None
 
@@ -239,9 +239,9 @@ TENANTS = Mirror[TenantFacts]("tenant:", _read_tenant, _build_tenant)
 
 
 def key_by_hash(key_hash: str) -> KeyFacts | None:
-    """The facts of the key with this SHA-256 (hex), however it is found; None when there is none.
+    """The facts of the key with this SHA-256 (hex), from any of the caches or the database. None when there is none.
 
-    That there is none is remembered: a stranger who asks again and again costs no look-up.
+    An unknown key is cached too, so repeated calls with it cost no look-up.
     """
     if is_absent(key_hash):
         return None
@@ -263,12 +263,14 @@ def _note_verified(key_hash: str, facts: KeyFacts) -> None:
 
 
 ABSENT_SECONDS = 10.0
-"""How long a process remembers that there is no such key. Keys are random: none is made that was tried before."""
+"""How long a process caches that a key is unknown. Keys are random, so a new key never equals one that was tried
+before.
+"""
 _absent: dict[str, float] = {}
 
 
 def is_absent(key_hash: str) -> bool:
-    """Whether a look-up has found lately that there is no such key."""
+    """Whether a recent look-up found no such key."""
     return _absent.get(key_hash, 0.0) > time.monotonic()
 
 
@@ -278,7 +280,7 @@ def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
 
 
 def remember_many(key_hashes: Collection[str]) -> None:
-    """Read these keys and their tenants from the database, one statement in all, into this process's memory."""
+    """Read these keys and their tenants from the database into the process cache, with one statement."""
     keys_changes, tenants_changes = KEYS.changes, TENANTS.changes
     for key in ApiKey.objects.filter(key_hash__in=key_hashes).select_related("tenant"):
         facts = key_facts(key)
@@ -289,9 +291,9 @@ def remember_many(key_hashes: Collection[str]) -> None:
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
-    """A tenant's key and its tenant as this process remembers them; None when either takes a look-up.
+    """A tenant's key and its tenant from the process cache. None when either needs a look-up.
 
-    Soon after, a background thread refreshes entries that are about to expire.
+    A background thread soon refreshes entries that are about to expire.
     """
     key = KEYS.recall(key_hash)
     if key is None or key.tenant_id is None:
@@ -311,7 +313,7 @@ _ageing_lock = Lock()
 
 
 def _refresh_ageing() -> None:
-    """Without the database, what is remembered runs out as it would have."""
+    """Refresh ageing entries. Without the database they expire as they would have."""
     with _ageing_lock:
         ageing = list(_ageing)
         _ageing.clear()
@@ -339,7 +341,7 @@ def write_tenant(tenant: Tenant) -> None:
 
 
 def clear_process_cache() -> None:
-    """Empty this process's cache: news may have gone by unheard."""
+    """Empty the process cache, because invalidations may have been missed."""
     _absent.clear()
     KEYS.remove()
     TENANTS.remove()

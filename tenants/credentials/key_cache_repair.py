@@ -1,6 +1,6 @@
-"""Repair of the key mirror: Valkey's entries are compared with the database every minute; what differs is rewritten.
+"""Repair of the key mirror: compare Valkey's entries with the database every minute, and rewrite those that differ.
 
-A row or an entry that cannot be read stops no other.
+A row or an entry that cannot be read does not affect the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,10 +39,10 @@ Row = TypeVar("Row", ApiKey, Tenant)
 
 
 def reconcile() -> int:
-    """Compare what Valkey holds with the database and rewrite what differs; returns how many were rewritten.
+    """Compare the entries in Valkey with the database and rewrite those that differ. Returns the number rewritten.
 
-    Only live keys and the tenants behind them count; an absent entry is written as well, so a flushed Valkey is
-    warm again. The state is kept for `/v1/admin/health`. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
+    Only live keys and their tenants count. A missing entry is written too, so an empty Valkey is filled again. The
+    state is stored for `/v1/admin/health`. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
     """
     live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
     rewritten = _rewrite(KEYS, ((key.key_hash, key_facts(key)) for key in _readable(live)))
@@ -55,8 +55,9 @@ def reconcile() -> int:
 
 
 def _readable(rows: QuerySet[Row]) -> Iterator[Row]:
-    """Rows in chunks. Of a chunk that cannot be read each row is read alone: a value that Python cannot hold costs its
-    own row."""
+    """Read rows in chunks. When a chunk cannot be read, each of its rows is read alone, so a value that Python cannot
+    represent costs only its own row.
+    """
     names = list(rows.values_list("pk", flat=True))
     for start in range(0, len(names), CHUNK):
         chunk = names[start : start + CHUNK]
@@ -92,7 +93,7 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
 
 
 def _entry(name: str | bytes) -> bytes | None:
-    """An entry as Valkey holds it. One of another type than a string has no content that could be read."""
+    """An entry as Valkey holds it. An entry of another type than string counts as unreadable."""
     try:
         entry: bytes | None = valkey().get(name)
     except redis.exceptions.ResponseError as error:
@@ -103,7 +104,7 @@ def _entry(name: str | bytes) -> bytes | None:
 
 
 def _drop_dead_keys() -> int:
-    """Entries that still look usable although the database says otherwise."""
+    """Remove entries that look usable although the database says otherwise."""
     rewritten = 0
     for name in valkey().scan_iter(match="key:*", count=1000):
         try:

@@ -1,14 +1,14 @@
-"""Log-in, passwords and second factors of members and staff: django-allauth as the service changes it.
+"""Log-in, passwords and second factors of members and staff: adaptations of django-allauth.
 
-Sign-up is not allauth's (`signup/registration.py`); the console session API shares the failure limits with the log-in
+Sign-up does not use allauth (`signup/registration.py`). The console session API shares the failure limits of the log-in
 page through `AccountAdapter.authenticate`.
 
-Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest that OWASP's
-password storage cheat sheet names: 19 MiB and two passes. They take much less CPU than Django's default, a million
-rounds of PBKDF2. Older hashes are replaced at the next log-in.
+Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest of OWASP's password
+storage cheat sheet: 19 MiB and two passes. They take much less CPU than Django's default, a million rounds of PBKDF2.
+Older hashes are replaced at the next log-in.
 
-A lost second factor is removed by staff, and the member chooses a new password through the mailbox. The password ends
-as well, and with it every session and console token: who deceives staff still needs the mailbox.
+Staff remove a lost second factor, and the member then chooses a new password through the mailbox. The password ends
+too, with all sessions and console tokens: an attacker who deceives staff still needs the mailbox.
 """
 
 import threading
@@ -32,7 +32,7 @@ from tenants.models import User
 
 
 def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
-    """Remove every second factor of a person. Nobody does it for themselves (409)."""
+    """Remove all second factors of a user. Raises Conflict for a user's own."""
     if user_id == actor_user_id:
         raise Conflict("Somebody else of the staff must do this for you.")
     with transaction.atomic():
@@ -61,7 +61,7 @@ def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
 
 
 AT_ONCE = 4
-"""Hashes of a process at the same moment: a flood of log-ins must not take 19 MiB for each of its threads."""
+"""Most hashes of a process at once. In a flood of log-ins, not every thread may use 19 MiB."""
 
 room = threading.BoundedSemaphore(AT_ONCE)
 
@@ -72,12 +72,12 @@ class Argon2idHasher(Argon2PasswordHasher):
     parallelism = 1
 
     def encode(self, password: str, salt: str) -> str:
-        """The hash to store."""
+        """Return the hash to store."""
         with room:
             return super().encode(password, salt)
 
     def verify(self, password: str, encoded: str) -> bool:
-        """Whether a password has a stored hash."""
+        """Whether a password matches a stored hash."""
         with room:
             return super().verify(password, encoded)
 
@@ -86,7 +86,9 @@ PURPOSE = "second_factor"
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Mails leave through `mail.py`; failures are counted by address alone, whatever host name was asked."""
+    """Sends mails through `mail.py`, and counts failures by address alone, regardless of the host name of the
+    request.
+    """
 
     error_messages: ClassVar = DefaultAccountAdapter.error_messages | {
         "email_password_mismatch": "The email address or the password is wrong."
@@ -132,7 +134,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Authenticator secrets are encrypted; staff cannot switch off what their role demands."""
+    """Encrypts authenticator secrets, and stops staff from removing a second factor that their role requires."""
 
     def encrypt(self, text: str) -> str:
         return encrypt(text, purpose=PURPOSE)
@@ -173,18 +175,18 @@ def rotate_second_factors() -> int:
 
 
 def has_second_factor(user: User, *, besides: Authenticator | None = None) -> bool:
-    """Whether a person has an authenticator app or a passkey, `besides` one of them."""
+    """Whether a user has an authenticator app or a passkey, other than `besides`."""
     factors = Authenticator.objects.filter(user=user).exclude(type=Authenticator.Type.RECOVERY_CODES)
     return bool(factors.exclude(pk=besides.pk if besides else None).exists())
 
 
 def lacks_second_factor(user: User) -> bool:
-    """Whether a staff member must set up a second factor before the staff's pages open."""
+    """Whether a staff member must set up a second factor before the staff pages open."""
     return bool(settings.STAFF_SECOND_FACTOR and user.is_staff and not has_second_factor(user))
 
 
 def check_second_factor(user: User, code: str) -> bool:
-    """Whether a code of the authenticator app, or an unused recovery code, is right. A code works once."""
+    """Check a code of the authenticator app, or an unused recovery code. A code works once."""
     if not code.isascii() or len(code) > 20:
         return False
     codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)

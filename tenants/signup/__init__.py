@@ -1,1 +1,1 @@
-"""Sign-up: the form's checks, the confirmation of the address, and flags for the staff."""
+"""Sign-up: the checks of the form, the confirmation of the address, and flags for reviewers."""

@@ -1,8 +1,8 @@
 """Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
-Called by the console pages. A known address gets a mail that says so, and the same page: the form reveals to nobody who
-is a customer. The person and the tenant exist from the confirmation on, made from the very form that the confirmed
-link belongs to, so nobody can put a password or a business on another person's address.
+Called by the console pages. A known address gets another mail but the same page, so the form never reveals who has an
+account. The confirmation creates the user and the tenant from the form that the link belongs to, so nobody can put a
+password or a business on another person's address.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ _SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 
 class ConfirmationLinkError(Exception):
-    """A confirmation link that does not work: wrong, too old, or used."""
+    """A confirmation link is wrong, too old or used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The business as it was typed in, checked by `console.forms.ApplicationForm`."""
+    """The business as typed in, checked by `console.forms.ApplicationForm`."""
 
     company: str
     website: str
@@ -57,12 +57,12 @@ def start(
     ip: str | None,
     agreed_texts: Mapping[str, str] | None = None,
 ) -> UUID | None:
-    """Keep the form and email its link; an address that has an account gets the email that says so.
+    """Store the form and mail its link. An address that has an account gets a mail that says so instead.
 
-    Returns the id of what is kept. `agreed_texts` are the digests of the terms that the form named.
+    Returns the id of the stored form. `agreed_texts` are the digests of the terms that the form named.
     """
     email = email.lower()
-    # Hashed for known addresses too: the answer takes as long for them as for new ones.
+    # The password is hashed for known addresses too, so the response takes as long as for new ones.
     hashed = make_password(password)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
@@ -76,7 +76,7 @@ def start(
 
 
 def start_again(sign_up_id: UUID | None, *, email: str) -> None:
-    """Email the link of a sign-up once more, or what `start` emailed to an address that has an account."""
+    """Mail the link of a sign-up again, or the mail of `start` to an address that has an account."""
     with transaction.atomic():
         waiting = SignUp.objects.filter(email=email, confirmed_at=None, created_at__gt=now() - LINK_LIFETIME)
         found = waiting.filter(pk=sign_up_id).first() if sign_up_id else None
@@ -95,12 +95,12 @@ def _mail_link(sign_up: SignUp) -> None:
 
 
 def link_for(sign_up: SignUp) -> str:
-    """The single-use link of a sign-up, good for 24 hours."""
+    """The single-use link of a sign-up, valid for 24 hours."""
     return f"{settings.APP_URL}/sign-up/confirm/{_SIGNER.sign(sign_up.id.hex)}"
 
 
 def find(token: str) -> SignUp:
-    """The sign-up that a link's token names and that waits for its confirmation. Raises ConfirmationLinkError."""
+    """The unconfirmed sign-up that a link's token names. Raises ConfirmationLinkError."""
     try:
         sign_up_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
     except (signing.BadSignature, ValueError):
@@ -112,7 +112,9 @@ def find(token: str) -> SignUp:
 
 
 def confirm(token: str) -> Tenant:
-    """Make the person and the tenant of a sign-up. Raises ConfirmationLinkError, also for the second of two at once."""
+    """Create the user and the tenant of a sign-up. Raises ConfirmationLinkError, also for the second of two
+    simultaneous calls.
+    """
     try:
         with transaction.atomic():
             sign_up = SignUp.objects.select_for_update().get(pk=find(token).pk)
@@ -120,7 +122,7 @@ def confirm(token: str) -> Tenant:
                 raise ConfirmationLinkError
             return _confirm(sign_up)
     except IntegrityError:
-        # Another sign-up of the same address was confirmed in the same moment.
+        # Another sign-up of the same address was confirmed at the same moment.
         raise ConfirmationLinkError from None
 
 
@@ -154,10 +156,10 @@ def _confirm(sign_up: SignUp) -> Tenant:
 
 
 def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """Correct the application of a business that waits or was rejected; it waits in the queue from then on.
+    """Correct the application of a tenant that waits or was rejected. It is in the queue again from then on.
 
-    The former answers stay in the audit entry. Raises Conflict once the business is decided otherwise, and for one
-    that did not sign up in the console.
+    The audit entry has the previous answers. Raises Conflict in any other status, and for a tenant that did not sign up
+    in the console.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
@@ -195,6 +197,6 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
 
 
 def prune_unconfirmed() -> int:
-    """Delete sign-ups that nobody confirmed within a week; returns how many."""
+    """Delete sign-ups that were not confirmed within a week. Returns the number of rows."""
     old = SignUp.objects.filter(confirmed_at__isnull=True, created_at__lt=now() - KEPT_UNCONFIRMED)
     return delete_free(old)

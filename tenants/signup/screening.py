@@ -1,11 +1,11 @@
-"""Flags for the reviewer of a sign-up: `[{code, severity, detail}]`, computed at confirmation; e-mail domains that
-may sign up.
+"""Flags for the reviewer of a sign-up, and the e-mail domains that may sign up.
 
-A flag never blocks. All of these are computed without the network; the website check below may add `website_*` later.
+Flags are `[{code, severity, detail}]`, computed at confirmation and without the network. A flag never blocks. The
+website check below may add `website_*` later.
 
-E-mail domains are businesses' own, not free or disposable mail. Staff rules (`EmailDomainRule`) stand first, then two
-published lists and `email_domains_blocked.txt`, which holds what those miss. A rule or an entry covers its
-sub-domains too.
+An e-mail domain must be a business's own, not free or disposable mail. Staff rules (`EmailDomainRule`) come first, then
+two published lists and `email_domains_blocked.txt`, which adds what those lists miss. A rule or an entry also covers
+its sub-domains.
 """
 
 import re
@@ -50,16 +50,16 @@ ROLE_NAMES = frozenset(
         "support",
     ]
 )
-"""Mailboxes that several people read."""
+"""Local parts of mailboxes that several people read."""
 
 
 class InvalidWebsiteError(ValueError):
-    """The text is no website address; its message says why, for the person who typed it."""
+    """The text is not a website address. The message says why, for the person who typed it."""
 
 
 @cache
 def _extract() -> tldextract.TLDExtract:
-    # The public suffix list that the package carries: without these arguments it would download one.
+    # Uses the public suffix list in the package. Without these arguments it would download one.
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
@@ -70,7 +70,7 @@ def _blocked() -> frozenset[str]:
 
 
 def ascii_host(text: str) -> str | None:
-    """A host name in lower case and ASCII (IDNA), or None when it is none."""
+    """A host name in lower case and ASCII (IDNA). None when the text is no host name."""
     try:
         host = idna.encode(text.strip().rstrip("."), uts46=True).decode().lower()
     except idna.IDNAError:
@@ -79,17 +79,17 @@ def ascii_host(text: str) -> str | None:
 
 
 def registrable(host: str) -> str:
-    """The registrable domain: `mail.shop.co.in` → `shop.co.in`; empty when there is none."""
+    """The registrable domain: `mail.shop.co.in` → `shop.co.in`. Empty when there is none."""
     return _extract()(host).top_domain_under_public_suffix
 
 
 def domain_of(email: str) -> str | None:
-    """The host of an address, ASCII; None when it cannot be one."""
+    """The host of an e-mail address, in ASCII. None when it is not valid."""
     return ascii_host(email.rpartition("@")[2])
 
 
 def is_business(domain: str) -> bool:
-    """Whether people with this e-mail domain may sign up."""
+    """Whether users with this e-mail domain may sign up."""
     names = _self_and_parents(domain)
     if not names:
         return False
@@ -110,7 +110,7 @@ def _self_and_parents(domain: str) -> list[str]:
 
 
 def parse_website(text: str) -> str:
-    """A website as `https://host/path`; a bare domain will do. Raises `InvalidWebsiteError`."""
+    """A website as `https://host/path`. Accepts a bare domain. Raises `InvalidWebsiteError`."""
     text = text.strip()
     problem = InvalidWebsiteError("Give the address of your website, e.g. example.in.")
     try:
@@ -127,7 +127,7 @@ def parse_website(text: str) -> str:
 
 
 def website_domain(website: str) -> str:
-    """The registrable domain of a website that `parse_website` made."""
+    """The registrable domain of a website from `parse_website`."""
     return registrable(urlsplit(website).hostname or "")
 
 
@@ -141,12 +141,12 @@ _FIRM_WORDS = ("llp",)
 
 
 def flag(code: str, severity: Severity, detail: str) -> Flag:
-    """One flag, in the form that the API shows."""
+    """A flag in the form that the API shows."""
     return {"code": code, "severity": severity, "detail": detail}
 
 
 def compute(sign_up: SignUp) -> list[Flag]:
-    """Every flag of a sign-up, compared with the tenants that exist."""
+    """All flags of a sign-up, compared with the existing tenants."""
     tax = tax_ids.parse(sign_up.tax_id)
     return [*_own(sign_up, tax), *_compared(sign_up, tax)]
 
@@ -191,7 +191,7 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     domain = registrable(sign_up.email.split("@")[1])
     same_tax_id = Q(tax_id=tax.number)
     same_pan = Q(tax_id__contains=tax.pan) if tax.pan else Q(pk__in=[])
-    # Hosts below no public suffix have no domain to be compared: they are not each other's.
+    # Hosts without a public suffix have no domain to compare, so they never count as the same.
     same_domain = Q(email_domain=domain) if domain else Q(pk__in=[])
     same_website = Q(website=sign_up.website)
     others: Any = Tenant.objects.exclude(tax_id__isnull=True)
@@ -222,30 +222,29 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
 
 
 def _expected_holder(company: str) -> str | None:
-    """The PAN's fourth letter that a company's name promises."""
+    """The fourth letter of the PAN that a company's name suggests."""
     name = company.lower().rstrip(".")
     if name.endswith(_FIRM_WORDS):
         return "F"
     return "C" if name.endswith(_COMPANY_WORDS) else None
 
 
-# --- Website check of a new business: adds flags for the reviewer, never refuses (WEBSITE_CHECK, off by
-# default).
+# --- Website check of a new business: adds flags for the reviewer, never rejects (WEBSITE_CHECK, off by default).
 #
-# Runs as a task after the confirmation, through the guarded client for customers' addresses.
+# Runs as a task after the confirmation, through the guarded client for addresses that tenants enter.
 log = structlog.get_logger(__name__)
 
 _PARKED = (b"domain is for sale", b"buy this domain", b"parked free", b"domain parking", b"sedoparking")
 
 
 def after_commit(tenant: Tenant) -> None:
-    """Check a tenant's website when the current transaction commits, where WEBSITE_CHECK is on."""
+    """Schedule the website check for the commit of the current transaction, if WEBSITE_CHECK is on."""
     if settings.WEBSITE_CHECK:
         transaction.on_commit(lambda: enqueue("tenants.tasks.check_website", tenant_id=str(tenant.id)))
 
 
 def check(tenant_id: UUID) -> None:
-    """Get the website once and flag it when it does not answer or is a parking page."""
+    """Fetch the website once. Flag it when it does not answer or is a parking page."""
     tenant = Tenant.objects.get(pk=tenant_id)
     if not tenant.website:
         return

@@ -1,8 +1,8 @@
 """Indian tax ids of businesses: GSTIN and PAN, checked offline (sign-up form, reviewer flags, invoices).
 
 The patterns are the GST portal's: a GSTIN is a state code, ten characters of PAN, an entity digit, a form letter
-(`Z` for nearly everybody) and a Luhn check character over base 36. Forms for UN bodies and embassies (UIN) and for
-those who deduct tax (TDS, from a TAN) carry no PAN. Whether a number is registered only the portal knows.
+(nearly always `Z`) and a Luhn check character over base 36. Forms for UN bodies and embassies (UIN) and for those who
+deduct tax (TDS, from a TAN) contain no PAN. Only the portal knows whether a number is registered.
 """
 
 import re
@@ -56,7 +56,7 @@ STATES = {
 """GST state codes. A business's address is in one of `ADDRESS_STATES`."""
 ADDRESS_STATES = {code: name for code, name in STATES.items() if code < "90"}
 _FORMER = {"25": "26", "28": "37"}
-"""Codes of merged or divided states that older GSTINs still begin with."""
+"""Codes of merged or divided states, which older GSTINs still begin with."""
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PAN = re.compile(r"[A-Z]{5}\d{4}[A-Z]", re.ASCII)
@@ -67,7 +67,7 @@ _UIN = re.compile(r"\d{4}[A-Z]{3}\d{5}(?:UN|ON|NR)[0-9A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class TaxId:
-    """A checked tax id. `pan` is the PAN inside or itself, `state_code` the GSTIN's state, where there is one."""
+    """A checked tax id. `pan` is the PAN itself or the one inside a GSTIN; `state_code` is that of a GSTIN."""
 
     kind: Literal["gstin", "pan"]
     number: str
@@ -77,21 +77,21 @@ class TaxId:
 
     @property
     def holder_letter(self) -> str | None:
-        """The PAN's fourth letter: C company, F firm or LLP, P individual, H family, T trust and so on."""
+        """The fourth letter of the PAN: C company, F firm or LLP, P individual, H family, T trust and so on."""
         return self.pan[3] if self.pan else None
 
     @property
     def holder(self) -> str | None:
-        """Return the kind of holder that the PAN names, in words."""
+        """The kind of holder that the PAN names, in words."""
         return pan_format.info(self.pan)["holder_type"] if self.pan else None
 
 
 class InvalidTaxIdError(ValueError):
-    """The text is no GSTIN or PAN; its message says why, for the person who typed it."""
+    """The text is neither a GSTIN nor a PAN. The message says why, for the person who typed it."""
 
 
 def parse(text: str) -> TaxId:
-    """The tax id in a text (blanks and hyphens are ignored). Raises `InvalidTaxIdError`."""
+    """Parse a tax id. Blanks and hyphens are ignored. Raises `InvalidTaxIdError`."""
     number = re.sub(r"[\s-]", "", text).upper()
     if len(number) == 10:
         return _parse_pan(number)

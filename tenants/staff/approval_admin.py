@@ -1,6 +1,6 @@
-"""The approval queue and the tenants in the staff admin: evidence, flags, and the four decisions with a dialog.
+"""The approval queue and the tenants in the staff admin: evidence, flags, and the four decisions, each with a dialog.
 
-Decisions are the functions of `tenant_status.py`, the same that `/v1/admin` calls.
+The decisions are the functions of `tenant_status.py`, which `/v1/admin` calls too.
 """
 
 from collections.abc import Callable
@@ -161,7 +161,7 @@ class TenantAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The queue is headed by its own name."""
+        """Show the queue under its own title."""
         named = {"list_name": QUEUE} if _is_queue(request) else {}
         return cast("HttpResponse", super().changelist_view(request, {**(extra_context or {}), **named}))
 
@@ -209,7 +209,7 @@ class TenantAdmin(ReadOnlyAdmin):
         return request.user.has_perm("tenants.decide_tenant")
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only what the tenant's status allows; the decision itself checks again."""
+        """Show only the actions that the tenant's status allows. The decision itself checks again."""
         tenant = Tenant.objects.filter(pk=object_id).first()
         approved = tenant is not None and tenant.approved_at is not None
         possible = {
@@ -352,7 +352,7 @@ def _is_queue(request: HttpRequest) -> bool:
 
 
 def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:
-    """The newest entries of a tenant's audit log, each with its action in words and who did it."""
+    """The newest audit entries of a tenant, each with the label of its action and its actor."""
     entries = list(AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id")[:8])
     people = User.objects.in_bulk([entry.actor_user_id for entry in entries if entry.actor_user_id])
     return [
@@ -366,7 +366,7 @@ def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:
 
 
 def _linked_flags(tenant: Tenant) -> list[tuple[dict[str, str], str, str]]:
-    """The flags of a tenant, each in words; one that names others leads to the search that finds them."""
+    """The labels of a tenant's flags. A flag about other tenants links to the search that finds them."""
     tax = tax_ids.parse(tenant.tax_id) if tenant.tax_id else None
     searched = {
         "duplicate_tax_id": tenant.tax_id,
@@ -394,7 +394,9 @@ def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
 def _decide(
     request: HttpRequest, object_id: str, outcome: str, decide: Callable[..., Tenant], **arguments: Any
 ) -> HttpResponse:
-    """Decide, say what came of it, and lead on: to the next in the queue, or back to a tenant that was another's."""
+    """Run a decision and show the result. Redirects to the next tenant in the queue, or back to the tenant when another
+    member of staff was first.
+    """
     try:
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:

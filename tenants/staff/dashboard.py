@@ -1,7 +1,7 @@
-"""The staff admin's first page: cards of what needs attention, charts and tables of the last day.
+"""The first page of the staff admin: cards of what needs attention, charts and tables of the last day.
 
-Each app registers the cards, charts and tables of what it owns, in its module `staff.cards`. Cards are made of the
-figures of `/v1/admin/health`. Charts and tables read much, so they are kept for a minute.
+Each app registers its own cards, charts and tables, in its module `staff.cards`. Cards use the figures of
+`/v1/admin/health`. Charts and tables read many rows, so they are cached for a minute.
 """
 
 import json
@@ -37,7 +37,7 @@ CHART_OPTIONS = json.dumps(
 
 
 class Card(NamedTuple):
-    """One figure: what it counts, where to look, and whether anything above zero needs attention."""
+    """One figure: what it counts, where to look, and whether a value above zero needs attention."""
 
     title: str
     value: int
@@ -47,7 +47,7 @@ class Card(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a table: its name, where it leads, and the text of each column."""
+    """A row of a table: its name, its link, and the text of each column."""
 
     name: str
     url: str
@@ -64,11 +64,11 @@ class Table(NamedTuple):
 
 
 Cards = Callable[[dict[str, Any]], list[Card]]
-"""Makes cards of the health report."""
+"""Creates cards from the health report."""
 Charts = Callable[[], dict[str, str] | None]
-"""Chart data by name, as the JSON that the chart component takes; None while the tables are too busy."""
+"""Returns chart data by name, as the JSON that the chart component takes. None while the tables are too busy."""
 Tables = Callable[[], Table | None]
-"""Makes a table; None while its data is too busy."""
+"""Creates a table. None while its data is too busy."""
 
 _cards: list[Cards] = []
 _charts: list[Charts] = []
@@ -76,7 +76,7 @@ _tables: list[Tables] = []
 
 
 def register_cards(cards: Cards) -> Cards:
-    """Add an app's cards, behind those that are there."""
+    """Add an app's cards after the existing ones."""
     _cards.append(cards)
     return cards
 
@@ -94,7 +94,7 @@ def register_table(table: Tables) -> Tables:
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Unfold's dashboard callback: the context of `templates/admin/index.html`; no figure for staff without a role."""
+    """Unfold's dashboard callback: the context of `templates/admin/index.html`. Staff without a role see no figures."""
     user: Any = request.user
     if not user.has_perm("tenants.view_tenant"):
         return {**context, "without_role": True}

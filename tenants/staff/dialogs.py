@@ -1,6 +1,6 @@
 """Dialogs of the staff admin: an action asks for confirmation, runs one flow, and shows staff the result.
 
-A dialog whose flow refuses opens again with what was typed, the reason beside its field, and the focus there.
+When the flow raises an error, the dialog opens again with the input, the reason beside its field, and the focus there.
 """
 
 from collections.abc import Callable
@@ -22,25 +22,25 @@ from gateway.api.errors import ServiceError
 
 Method = TypeVar("Method", bound=Callable[..., HttpResponse])
 TEMPLATE = "unfold/helpers/dialog.html"
-"""The service's own form of the theme's dialog."""
+"""The service's version of the theme's dialog."""
 PAGE = "admin/dialog_page.html"
-"""A dialog as a whole page: opened in a tab of its own, or sent before the page's script took its form over."""
+"""A dialog as a full page: opened in a tab of its own, or submitted before the page's script handled the form."""
 
 
 class DialogForm(BaseDialogForm):  # type: ignore[misc]
     """The form in a dialog."""
 
     finding = ""
-    """What a count found, before the person confirms it."""
+    """The result of a count, before the confirmation."""
     counted = ""
     """The choices that the count was made for."""
 
     def is_confirmed(self, choices: str) -> bool:
-        """Whether the person saw the count of the very choices that are sent now."""
+        """Whether the count was made for exactly the choices of this submission."""
         return bool(self.request.POST.get("counted") == choices)
 
     def shown_fields(self) -> list[BoundField]:
-        """The fields that a person fills in. The first faulty one, else the first of all, takes the focus."""
+        """The visible fields. The first invalid field gets the focus, or else the first one."""
         fields: list[BoundField] = self.visible_fields()
         focused = next((field for field in fields if field.errors), fields[0] if fields else None)
         if focused is not None:
@@ -48,7 +48,7 @@ class DialogForm(BaseDialogForm):  # type: ignore[misc]
         return fields
 
     def refuse(self, error: ServiceError) -> None:
-        """Show why a flow refused, beside the fields that it names."""
+        """Show a flow's error beside the fields that it names."""
         named: dict[str, list[str]] = (error.details or {}).get("fields", {})
         for name, problems in named.items():
             self.add_error(name if name in self.fields else None, problems)
@@ -57,14 +57,14 @@ class DialogForm(BaseDialogForm):  # type: ignore[misc]
 
 
 def dialog(title: str, description: str, submit: str, form: type[DialogForm] = DialogForm) -> dict[str, Any]:
-    """What a dialog asks: title, explanation, text of the button that carries it out, and form."""
+    """The content of a dialog: title, explanation, label of the submit button, and form."""
     return {"title": title, "description": description, "form_submit_text": submit, "form_class": form}
 
 
 def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Method]:
-    """An action with a dialog: `description`, `permissions`, `icon` and `variant` are the theme's.
+    """An action with a dialog. `description`, `permissions`, `icon` and `variant` are the theme's.
 
-    The method gets the valid form and answers with `done`. A ServiceError that it raises is shown in the dialog.
+    The method receives the valid form and returns `done`. A ServiceError that it raises is shown in the dialog.
     """
 
     def decorated(method: Method) -> Method:
@@ -97,9 +97,9 @@ def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Meth
 def ask_again(
     request: HttpRequest, dialog: dict[str, Any], form: DialogForm, choices: str, finding: str, submit: str
 ) -> HttpResponse:
-    """The answer to a dialog that counts first: the same dialog with what was found.
+    """Response of a dialog that counts first: the same dialog with the result of the count.
 
-    Its button, with the text `submit`, confirms the count of these choices. Without a text it counts once more.
+    The button with the text `submit` confirms the count of these choices. Without a text, the button counts again.
     """
     form.finding = finding
     form.counted = choices if submit else ""
@@ -111,21 +111,22 @@ def _shown(request: HttpRequest, dialog: dict[str, Any], form: DialogForm, submi
 
 
 def done(request: HttpRequest, said: str, url: str) -> HttpResponse:
-    """The answer to a dialog that was carried out: the whole page goes to an address, which says so."""
+    """Response of a dialog that succeeded: redirect the page to an address that shows `said`."""
     messages.success(request, said)
     return redirect_dialog(request, url)
 
 
 def change_url(model: type[Model], key: Any) -> str:
-    """The address of a row's page."""
+    """The address of a row's admin page."""
     names = model._meta
     return reverse(f"admin:{names.app_label}_{names.model_name}_change", args=[key])
 
 
 def redirect_dialog(request: HttpRequest, url: str) -> HttpResponse:
-    """The answer to a dialog's form that leads the whole page to an address.
+    """Response to a dialog's form that redirects the whole page.
 
-    A form that was sent before the page's script took it over is the browser's own request, which follows a redirect.
+    A form submitted before the page's script handled it is an ordinary request of the browser, which follows a
+    redirect.
     """
     if "HX-Request" in request.headers:
         return HttpResponse(headers={"HX-Redirect": url})

@@ -1,7 +1,6 @@
-"""What staff find of each app: hits of the global search, and the lines of a tenant's page.
+"""Staff search and tenant pages: each app contributes finders of hits and lines of a tenant's page.
 
-Each app registers a finder for what it owns, and the lines that lead to a tenant's rows. A finder looks up exact,
-indexed values, or a part of a name in a small table; it is asked only for staff who may see its model.
+A finder looks up exact indexed values, or a substring in a small table. It runs only for staff who may see its model.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +17,13 @@ from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.staff.dialogs import change_url
 
 MOST_HITS = 10
-"""Hits of one finder."""
+"""Most hits of one finder."""
 LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that the search found."""
+    """A result of the search."""
 
     kind: str
     title: str
@@ -34,7 +33,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a tenant's page: how many rows it has of a kind, and where they are."""
+    """A line of a tenant's page: the number of its rows of a kind, with a link to them."""
 
     title: str
     text: str
@@ -69,7 +68,7 @@ def register_lines(permission: str) -> Callable[[Lines], Lines]:
 
 
 def find(user: Any, text: str) -> list[Hit]:
-    """Everything that a text names, as far as the person may see it."""
+    """All hits for a text that the staff member may see."""
     wanted = text.strip()[:LONGEST_TEXT]
     if len(wanted) < 2:
         return []
@@ -82,17 +81,17 @@ def find(user: Any, text: str) -> list[Hit]:
 
 
 def lines_of(user: Any, tenant: Tenant) -> Iterator[Line]:
-    """The lines of a tenant's page that the person may see."""
+    """The lines of a tenant's page that the staff member may see."""
     for permission, lines in _lines:
         if user.has_perm(permission):
             yield from lines(tenant)
 
 
-# --- Tenants, people, API keys and platform apps in the staff's search, and their lines on a tenant's page.
+# --- Finders of tenants, users, API keys and platform apps, and their lines on a tenant's page.
 
 
 def uuid_of(text: str) -> UUID | None:
-    """The UUID that a text is; None when it is none."""
+    """Parse a UUID. None when the text is not one."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Base classes of the staff admin's pages: rows are looked at, never changed, and big tables are never counted.
+"""Base classes of the staff admin: rows are read only, and big tables are never counted.
 
-Every app's `admin.py` builds on these. The fields of a page are always named one by one, so a new secret column
-shows nowhere by itself.
+Every app's `admin.py` builds on these. The fields of a page are always listed, so a new column with a secret is never
+shown by default.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def display(**options: Any) -> Callable[[Method], Method]:
-    """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`. An empty text is a dash."""
+    """The theme's `display`, typed: `description`, `label` (value → colour), `ordering`. An empty text shows as a
+    dash.
+    """
 
     def decorated(method: Method) -> Method:
         @wraps(method)
@@ -46,12 +48,12 @@ def display(**options: Any) -> Callable[[Method], Method]:
 
 
 def shown_moment(at: datetime) -> str:
-    """A moment in the zone of the staff member who reads it, to the second."""
+    """A time in the zone of the staff member who reads it, to the second."""
     return date_format(localtime(at), "j M Y, H:i:s T")
 
 
 class StatusLabel(NamedTuple):
-    """A status as lists show it, by `display(label=…)`; on a row's page it reads as its text."""
+    """A status as lists show it, for `display(label=…)`. On a row's page it reads as its text."""
 
     status: str
     text: str
@@ -63,7 +65,7 @@ class StatusLabel(NamedTuple):
 def status_label(
     colours: Mapping[str, str], column: str = "status", description: str = ""
 ) -> Callable[[Any, Any], StatusLabel]:
-    """A column of a status, with its text in the colour of its value."""
+    """A status column that shows the label in the colour of its value."""
 
     @display(description=description or label(column), label=colours, ordering=column)
     def shown(model_admin: Any, row: Any) -> StatusLabel:
@@ -73,7 +75,7 @@ def status_label(
 
 
 def row_name(description: str) -> Callable[[Any, Any], str]:
-    """A list's first column: the row by its name or id, under the name of its kind."""
+    """The first column of a list: the row's name or id, headed by the name of its kind."""
 
     @display(description=description)
     def shown(model_admin: Any, row: Any) -> str:
@@ -94,7 +96,7 @@ def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
 
 
 def worded(column: str, description: str = "") -> Callable[[Any, Any], str]:
-    """A column of codes, such as the upstream's, shown as words."""
+    """A column of codes, such as Meta's, shown as labels."""
 
     @display(description=description or label(column), ordering=column)
     def shown(model_admin: Any, row: Any) -> str:
@@ -104,7 +106,7 @@ def worded(column: str, description: str = "") -> Callable[[Any, Any], str]:
 
 
 def person(column: str) -> Callable[[Any, Any], str]:
-    """A column that holds the id of a staff member, shown as the mail address."""
+    """A column with the id of a staff member, shown as the mail address."""
 
     @display(description=label(column))
     def shown(model_admin: Any, row: Any) -> str:
@@ -115,12 +117,12 @@ def person(column: str) -> Callable[[Any, Any], str]:
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Texts below each other."""
+    """Join texts, one per line."""
     return format_html_join(mark_safe("<br>"), "{}", ((text,) for text in texts))
 
 
 class CodeFilter(AllValuesFieldListFilter):
-    """A filter over the codes that a column has, shown as words."""
+    """A filter by the codes of a column, shown as labels."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         for choice in super().choices(changelist):
@@ -128,7 +130,7 @@ class CodeFilter(AllValuesFieldListFilter):
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
-    """A table that staff look at: no adding, no changing, no deleting, for superusers either."""
+    """A read-only table: nobody adds, changes or deletes rows, not even a superuser."""
 
     actions = None
     list_per_page = 50
@@ -149,7 +151,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 
 
 class TenantRowsAdmin(ReadOnlyAdmin):
-    """A table whose rows belong to a tenant each."""
+    """A table whose rows belong to tenants."""
 
     list_select_related = ("tenant",)
     ordering = ("-pk",)
@@ -159,7 +161,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
     ) -> HttpResponse:
-        """The page's title names the tenant beside the row: staff have pages of many tenants open."""
+        """Name the tenant in the page title, because staff have pages of many tenants open."""
         if row := options.get("obj"):
             context["subtitle"] = f"{row}, {row.tenant.name}"
         answer: HttpResponse = super().render_change_form(request, context, *args, **options)
@@ -171,7 +173,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
 
 
 class PeriodFilter(SimpleListFilter):
-    """How far back a list over time-ordered ids looks: it bounds what the database has to read."""
+    """The period that a list over time-ordered ids covers. It limits how much the database reads."""
 
     title = "period"
     parameter_name = "period"
@@ -192,17 +194,19 @@ class PeriodFilter(SimpleListFilter):
 
 
 class _NewestFirst(ChangeList):  # type: ignore[misc]
-    """The rows of a list in the one order that an index has: `sortable_by` hides the links, not the parameter `o`."""
+    """The rows of a list in the one order that has an index. `sortable_by` hides the links but ignores the parameter
+    `o`.
+    """
 
     def get_ordering_field(self, field_name: str) -> None:
         return None
 
 
 class HistoryAdmin(ReadOnlyAdmin):
-    """A big, time-ordered table: newest first and in no other order, never counted, found by indexed values only.
+    """A big, time-ordered table: newest first only, never counted, searched by indexed values only.
 
-    `id_searches` maps a public prefix to the column it is looked up in, `uuid_searches` are the columns that a
-    bare uuid is compared with.
+    `id_searches` maps a public prefix to the column to search. `uuid_searches` are the columns that are compared with a
+    bare uuid.
     """
 
     paginator = InfinitePaginator
@@ -215,7 +219,7 @@ class HistoryAdmin(ReadOnlyAdmin):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the list goes back only as far as the chosen period; its empty page says so."""
+        """Whether the list covers only the chosen period, which its empty page then says."""
         return PeriodFilter in (self.list_filter or ())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

@@ -1,7 +1,7 @@
-"""The staff roles, as Django groups: made and kept up by every `migrate`.
+"""The staff roles as Django groups, created and updated by every `migrate`.
 
-`support` sees everything the admin shows and writes notes; `reviewer` decides about tenants besides; `finance` credits,
-replaces, records and pays back; a superuser does the rest (platform apps, e-mail domain rules, people, prices).
+`support` sees everything in the admin and writes notes. `reviewer` also decides about tenants. `finance` credits,
+replaces, records and pays back. A superuser does the rest (platform apps, e-mail domain rules, users, prices).
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing", "request_l
 
 
 def sync(app_config: AppConfig, **_: Any) -> None:
-    """After the last app's migrations: all groups with the permissions that exist now."""
+    """Create all groups with the existing permissions, after the migrations of the last app."""
     from django.contrib.auth.models import Group, Permission
 
     if not is_last_migrated(app_config):

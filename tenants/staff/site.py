@@ -22,7 +22,7 @@ from tenants.models import User
 from tenants.staff import lookup
 from tenants.staff.roles import OWN_APPS
 
-# --- The side bar of the staff admin: groups of links, to which each app adds those of its own pages.
+# --- The side bar of the staff admin: groups of links, to which each app adds its own pages.
 
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 Group = Literal["Businesses", "Messaging", "Webhooks", "Billing", "Staff"]
@@ -41,7 +41,7 @@ _links: dict[Group, list[NavigationLink]] = {group: [] for group in get_args(Gro
 
 
 def register_navigation(group: Group, *links: NavigationLink) -> None:
-    """Add an app's links to a group, behind those of the apps before it."""
+    """Add an app's links to a group, after those of earlier apps."""
     _links[group].extend(links)
 
 
@@ -49,7 +49,7 @@ _pages: list[tuple[str, Callable[..., HttpResponseBase], str]] = []
 
 
 def register_page(route: str, name: str) -> Callable[[View], View]:
-    """Add an app's page that belongs to no model: its route below /admin/ and its name."""
+    """Add a page without a model: its route below /admin/ and its name."""
 
     def registered(view: View) -> View:
         _pages.append((route, view, name))
@@ -59,7 +59,7 @@ def register_page(route: str, name: str) -> Callable[[View], View]:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The theme's side bar: the links whose pages are registered."""
+    """The theme's side bar, with the links whose pages are registered."""
     groups = []
     for title, links in _links.items():
         items = []
@@ -82,11 +82,11 @@ ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],
     "style-src": ["'self'", "'unsafe-inline'"],
 }
-"""The admin theme's pages evaluate attribute scripts (Alpine) and carry inline styles; only /admin allows it."""
+"""The admin theme evaluates scripts in attributes (Alpine) and uses inline styles. Only /admin allows them."""
 
 
 class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
-    """The console's own log-in page guards the admin; where STAFF_SECOND_FACTOR is on, a second factor does too."""
+    """The admin's site. It requires the console's log-in, and a second factor when STAFF_SECOND_FACTOR is on."""
 
     index_title = "Overview"
     enable_nav_sidebar = True
@@ -96,7 +96,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         self.empty_value_display = NOTHING
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        """Only the service's own pages: those that packages bring may show what no page should (TOTP secrets)."""
+        """Register only the service's own pages. Pages of packages may show what no page should (TOTP secrets)."""
         models: list[Any] = (
             list(model_or_iterable) if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
         )
@@ -116,7 +116,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return [*own, *super().get_urls()]
 
     def find(self, request: HttpRequest) -> HttpResponseBase:
-        """The search over all apps; a single hit opens at once."""
+        """Search all apps. A single hit opens at once."""
         asked = request.GET.get("q", "")
         hits = lookup.find(request.user, asked)
         if len(hits) == 1:
@@ -135,7 +135,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
 
 
 def _spell_labels(model: Any) -> None:
-    """Capitals for the acronyms in the labels of a model and its columns, of which Django makes "Waba ids"."""
+    """Capitalise acronyms in the labels of a model and its columns. Django would write "Waba ids"."""
     names = model._meta
     for named in (*names.concrete_fields, *names.many_to_many):
         named.verbose_name = capfirst(spelled(str(named.verbose_name)))
@@ -144,20 +144,20 @@ def _spell_labels(model: Any) -> None:
 
 
 def _in_own_zone(view: Any) -> Any:
-    """A view whose page shows times in the zone of the staff member who reads it."""
+    """Wrap a view so that it shows times in the zone of the staff member who reads it."""
 
     @wraps(view)
     def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         with timezone.override(ZoneInfo(getattr(request.user, "time_zone", "UTC"))):
             response: HttpResponseBase = view(request, *args, **kwargs)
-            # A page that is rendered later would be rendered in another zone.
+            # Rendered here, because later rendering would use another zone.
             return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
     return answered
 
 
 def _reloading(view: Any) -> Any:
-    """A view whose redirects, such as that to the log-in, lead the whole page instead of a dialog on it."""
+    """Wrap a view so that its redirects, such as to the log-in, load the whole page instead of a dialog on it."""
 
     @wraps(view)
     def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -170,12 +170,12 @@ def _reloading(view: Any) -> Any:
 
 
 def stylesheet(request: HttpRequest) -> str:
-    """The styles that the admin adds to its theme."""
+    """The stylesheet that the admin adds to its theme."""
     return static("console/staff.css")
 
 
 def favicon(request: HttpRequest) -> str:
-    """The console's own icon."""
+    """The icon of the console."""
     return static("console/favicon.svg")
 
 

@@ -1,7 +1,7 @@
-"""Support views: a staff member sees the console as a business does, read only, for half an hour.
+"""Support views: a staff member sees a tenant's console, read only, for half an hour.
 
-A view is kept in the session of the staff member, so it ends with the log-out. `console/visit.py` makes a visit of it,
-and `console/page.py` says what it opens.
+The view is stored in the session of the staff member, so log-out ends it. `console/visit.py` makes a visit of it, and
+`console/page.py` says which pages it opens.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ _KEY = "support_view"
 
 @dataclass(frozen=True, slots=True)
 class SupportView:
-    """A business that a staff member looks at, until a moment."""
+    """A tenant that a staff member views, until a moment."""
 
     tenant: Tenant
     until: datetime
 
 
 def begin(request: HttpRequest, *, tenant: Tenant, user: User, reason: str) -> None:
-    """Begin a view of a business and record it in its audit log, which names the staff member and the reason."""
+    """Begin a view of a tenant. The tenant's audit log records the staff member and the reason."""
     until = now() + LASTS
     with transaction.atomic():
         audit.record(
@@ -44,7 +44,7 @@ def begin(request: HttpRequest, *, tenant: Tenant, user: User, reason: str) -> N
 
 
 def current(request: HttpRequest, user: User) -> SupportView | None:
-    """The view that a person has open. None once it is over, and for members who may not enter the staff admin."""
+    """The open view of a user. None once it has expired, and for users who may not enter the staff admin."""
     kept = request.session.get(_KEY)
     if kept is None or kept["user"] != user.pk:
         return None
@@ -56,7 +56,7 @@ def current(request: HttpRequest, user: User) -> SupportView | None:
 
 
 def end(request: HttpRequest, user: User) -> Tenant | None:
-    """End the view that a person has open, and record that. Returns its business; None when none was open."""
+    """End the open view of a user, and record that. Returns its tenant; None when none was open."""
     view = current(request, user)
     if view is not None:
         with transaction.atomic():

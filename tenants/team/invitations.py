@@ -1,7 +1,7 @@
-"""Invitations to a business's team: mail with a link → a person with a password of its own and the role it was given.
+"""Invitations to a tenant's team: a mailed link lets somebody choose a password and become a member with a role.
 
-The link is signed, works once and for 24 hours. The page behind it says who has an account only to the owner of the
-mailbox; the person who invites never learns whether an address is known.
+The link is signed, works once and for 24 hours. Only its page, which the owner of the mailbox opens, says whether the
+address has an account. The member who invites never learns that.
 """
 
 from datetime import timedelta
@@ -22,23 +22,25 @@ from tenants.models import LINK_LIFETIME, Invitation, Tenant, User
 from tenants.team.members import lock_team
 
 MOST_PEOPLE = 50
-"""Members and open invitations of a business."""
+"""Most members and open invitations of a tenant."""
 MAILS_A_DAY = 30
-"""Invitations that a business sends in 24 hours, so that it cannot flood other people's mailboxes."""
+"""Most invitations of a tenant in 24 hours, so that it cannot flood other people's mailboxes."""
 KEPT = timedelta(days=7)
 _SIGNER = signing.TimestampSigner(salt="tenants.team.invitations")
 
 
 class InvitationLinkError(Exception):
-    """A link that does not work: wrong, too old, used, or withdrawn."""
+    """An invitation link is wrong, too old, used or withdrawn."""
 
 
 class AddressTakenError(Exception):
-    """The invited address has an account already: a person belongs to one business."""
+    """The invited address already has an account. A login belongs to one tenant."""
 
 
 def invite(*, tenant_id: UUID, email: str, role: str, actor_user_id: int) -> Invitation:
-    """Mail a link to an address; an open invitation of the same address ends. Raises Conflict, Forbidden."""
+    """Mail an invitation link to an address. An open invitation of the same address ends. Raises Conflict,
+    Forbidden.
+    """
     email = email.lower()
     with transaction.atomic():
         tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -64,13 +66,13 @@ def invite(*, tenant_id: UUID, email: str, role: str, actor_user_id: int) -> Inv
 
 
 def send_again(*, tenant_id: UUID, invitation_id: UUID, actor_user_id: int) -> Invitation:
-    """A new mail with a new link; the former link stops working. Raises NotFound, Conflict, Forbidden."""
+    """Send a new mail with a new link. The previous link stops working. Raises NotFound, Conflict, Forbidden."""
     found = _open(tenant_id, invitation_id)
     return invite(tenant_id=tenant_id, email=found.email, role=found.role, actor_user_id=actor_user_id)
 
 
 def withdraw(*, tenant_id: UUID, invitation_id: UUID, actor_user_id: int) -> None:
-    """Make an invitation's link stop working. Raises NotFound, Forbidden."""
+    """Disable an invitation's link. Raises NotFound, Forbidden."""
     with transaction.atomic():
         lock_team(tenant_id, actor_user_id=actor_user_id)
         invitation = _open(tenant_id, invitation_id)
@@ -96,11 +98,13 @@ def find(token: str) -> Invitation:
 
 
 def accept(token: str, *, password: str) -> User:
-    """Make the person. Raises InvitationLinkError, also for the second of two at once, and AddressTakenError."""
+    """Create the member. Raises InvitationLinkError, also for the second of two simultaneous calls, and
+    AddressTakenError.
+    """
     tenant_id = find(token).tenant_id
     try:
         with transaction.atomic():
-            # The team's lock: an invitation that is withdrawn or sent again at this moment is not accepted as well.
+            # The lock of the team, so an invitation cannot be accepted while it is withdrawn or sent again.
             Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
             return _accept(find(token), password)
     except IntegrityError:
@@ -120,7 +124,7 @@ def _accept(invitation: Invitation, password: str) -> User:
 
 
 def prune() -> int:
-    """Delete invitations a week after they were sent; returns how many."""
+    """Delete invitations a week after they were sent. Returns the number of rows."""
     return delete_free(Invitation.objects.filter(created_at__lt=now() - KEPT))
 
 

@@ -1,7 +1,7 @@
-"""Members of a business's team: their roles and their removal. Called by the console's team pages.
+"""Members of a tenant's team: their roles and their removal. Called by the console's team pages.
 
-Every change of a team locks its tenant, so changes that meet are made one after the other, each on what the one before
-left: a business always keeps an owner, and who was removed meanwhile changes nothing more.
+Every change of a team locks its tenant, so simultaneous changes run one after the other. A tenant always has an owner,
+and a member who was removed meanwhile can change nothing more.
 """
 
 from collections.abc import Collection
@@ -19,9 +19,9 @@ from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
-    """Lock a team until the transaction ends. Raises Forbidden for an actor who is no owner of it any more.
+    """Lock a team until the transaction ends. Raises Forbidden for an actor who is no longer an owner.
 
-    Rows that only refer to the tenant can be written meanwhile: messages and events go on.
+    Rows that refer to the tenant can still be written: messages and events continue.
     """
     tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
     if not _owners(tenant_id).filter(pk=actor_user_id).exists():
@@ -30,7 +30,7 @@ def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
 
 
 def find(*, tenant_id: UUID, user_id: int) -> User:
-    """A member of a team. Raises NotFound, also for people of others."""
+    """A member of the team. Raises NotFound, also for members of other teams."""
     member = User.objects.filter(tenant_id=tenant_id, is_active=True, pk=user_id).first()
     if member is None:
         raise NotFound("There is no such person in your team.")
@@ -38,13 +38,13 @@ def find(*, tenant_id: UUID, user_id: int) -> User:
 
 
 def only_owner(tenant_id: UUID) -> int | None:
-    """The one owner of an account, who can neither be removed nor get another role; None where there are more."""
+    """The only owner of a tenant, who can be neither removed nor given another role. None when there are several."""
     owners = list(_owners(tenant_id).values_list("pk", flat=True)[:2])
     return owners[0] if len(owners) == 1 else None
 
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
-    """Give a member another role, in effect at the member's next request. Raises NotFound, Conflict, Forbidden."""
+    """Change the role of a member, from the member's next request on. Raises NotFound, Conflict, Forbidden."""
     with transaction.atomic():
         lock_team(tenant_id, actor_user_id=actor_user_id)
         member = find(tenant_id=tenant_id, user_id=user_id)
@@ -66,15 +66,15 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
 
 
 def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Collection[UUID] = ()) -> None:
-    """End a member's access at once, with its invitations and connected apps.
+    """End a member's access at once, including the member's invitations and connected apps.
 
     Raises NotFound, Conflict, Forbidden.
 
-    Of the keys that the member made (`api_keys.made_by`), those in `ending_keys` are revoked; the audit log names both
-    those and the ones that go on.
+    Of the keys that the member made (`api_keys.made_by`), those in `ending_keys` are revoked. The audit entry names the
+    revoked keys and the remaining ones.
 
-    The account is deleted, so the address can be invited by another business; the audit log keeps the address. Staff
-    only leave the team. Mails to the business that went to the member's address go to another owner.
+    The account is deleted, so another tenant can invite the address; the audit log still has the address. Staff only
+    leave the team. Mails of the tenant that went to the member's address go to another owner.
     """
     with transaction.atomic():
         tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -110,9 +110,9 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
 
 
 def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
-    """End the access of every member of a tenant that closes, and all open invitations. Returns how many members.
+    """End the access of all members of a tenant that closes, and all open invitations. Returns the number of members.
 
-    The addresses of the tenant stay, for its invoices.
+    The tenant's addresses stay, for its invoices.
     """
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
@@ -132,7 +132,7 @@ def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
 
 
 def _end_access(member: User) -> None:
-    """Delete a member who leaves; staff only leave the team."""
+    """Delete a member who leaves. Staff only leave the team."""
     if member.is_staff:
         User.objects.filter(pk=member.pk).update(tenant=None)
     else:
@@ -140,7 +140,7 @@ def _end_access(member: User) -> None:
 
 
 def _take_over_mails(tenant: Tenant, member: User) -> None:
-    """Send what went to a leaving member's address to another owner's; bills then follow the contact address."""
+    """Redirect mails from the address of a leaving member to another owner. Bills then go to the contact address."""
     heir = _owners(tenant.id).exclude(pk=member.pk).order_by("pk").first()
     if heir is not None and (tenant.contact_email or "").lower() == member.email:
         tenant.contact_email = heir.email

@@ -1,4 +1,4 @@
-"""Template filter of mails: names that strangers typed are quoted and cut."""
+"""Template filter of mails that quotes and cuts names which users typed."""
 
 from django import template
 

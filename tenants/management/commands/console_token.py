@@ -1,4 +1,4 @@
-"""`manage.py console_token`: a console session for a staff member."""
+"""`manage.py console_token`: create a console session for a staff member."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py create_app`: a new platform app."""
+"""`manage.py create_app`: create a platform app."""
 
 from typing import Any
 

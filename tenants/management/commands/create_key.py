@@ -1,4 +1,4 @@
-"""`manage.py create_key`: an API key of a tenant or of a platform app."""
+"""`manage.py create_key`: create an API key of a tenant or of a platform app."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: an API key of a tenant or of a platform app ends."""
+"""`manage.py revoke_key`: revoke an API key of a tenant or of a platform app."""
 
 from typing import Any
 
