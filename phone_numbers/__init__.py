@@ -1,1 +1,1 @@
-"""Business accounts and phone numbers: connecting, state, synchronisation, leaving, sandboxes."""
+"""Business accounts and phone numbers: connecting, state, sync, release, sandboxes."""

@@ -1,6 +1,6 @@
-"""The staff admin of accounts and numbers: to look at, and to release. Tokens and PINs are on no page.
+"""Staff admin of accounts and numbers: read only, with the action of releasing them. No page shows tokens or PINs.
 
-Cards of the first page, search, and lines on a tenant's page are here as well.
+Also contains the cards of the first page, the staff search, and the lines on a tenant's page.
 """
 
 import re
@@ -26,7 +26,7 @@ from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, 
 from tenants.staff.site import NavigationLink, register_navigation
 
 
-# --- The cards of business tokens on the staff admin's first page.
+# --- The cards of business tokens on the first page of the staff admin.
 @register_cards
 def _cards(report: dict[str, Any]) -> list[Card]:
     tokens = report["tokens"]
@@ -37,7 +37,7 @@ def _cards(report: dict[str, Any]) -> list[Card]:
     ]
 
 
-# --- Accounts and numbers in the staff's search, and their lines on a tenant's page.
+# --- Accounts and numbers in the staff search, and their lines on a tenant's page.
 _NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
 
 

@@ -1,8 +1,9 @@
-"""The data of the WhatsApp Business app of a coexistence number: its contacts and its chats, synchronised once.
+"""The data of the WhatsApp Business app of a coexistence number: its contacts and its chats, synced once.
 
-Meta takes a request for each once, contacts first, within 24 hours of the onboarding (upstream fact 1.10); then it
-sends notifications. A request that was not taken is made again with back-off until then. Beat claims what is due by
-lease, so a crash makes it due again; a request that Meta has already is one that was made.
+Meta accepts one request for each, contacts first, within 24 hours of the onboarding (upstream fact 1.10), and then
+sends notifications. A failed request is retried with back-off until the 24 hours are over. Beat claims due requests by
+lease, so a request is due again after a crash. When Meta answers that it already has a request, the request counts as
+made.
 """
 
 from collections.abc import Mapping
@@ -23,21 +24,21 @@ from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 Kind, Status = AppData.Kind, AppData.Status
 
 OPEN_FOR = timedelta(hours=24)
-"""How long after the onboarding Meta takes the requests."""
+"""How long after the onboarding Meta accepts the requests."""
 LEASE = timedelta(minutes=2)
-"""Longer than a call may take."""
+"""Longer than a call can take."""
 FIRST_RETRY, LONGEST_RETRY = timedelta(seconds=30), timedelta(minutes=30)
 WAITS_FOR_CONTACTS = 3
-"""After so many refusals of the contacts, the chats are asked for without them."""
+"""After this many refusals of the contacts, the chats are requested without them."""
 BATCH = 50
 REQUESTED_BEFORE, TOO_LATE, DECLINED = 2593107, 2593108, 2593109
-"""Meta's codes (upstream fact 1.10)."""
+"""Error codes of Meta (upstream fact 1.10)."""
 
 log = structlog.get_logger(__name__)
 
 
 def begin(number: PhoneNumber) -> None:
-    """Have both synchronisations of a coexistence number requested. Those that began before stay as they are."""
+    """Schedule both syncs of a coexistence number. Syncs that began before do not change."""
     if not number.coexistence:
         return
     ends_at = now() + OPEN_FOR
@@ -48,7 +49,7 @@ def begin(number: PhoneNumber) -> None:
 
 
 def request_due() -> int:
-    """Request what is due; returns how many requests were made. Called by beat and after an onboarding."""
+    """Send the due requests. Returns how many were sent. Called by beat and after an onboarding."""
     requested = 0
     while claimed := _claim():
         for row in claimed:
@@ -111,11 +112,11 @@ def _request(row: AppData) -> None:
 
 
 def _settle(row: AppData, **outcome: Any) -> None:
-    """Store an outcome, unless a notification came before: it knows more."""
+    """Store an outcome, unless a notification came first, which has newer facts."""
     AppData.objects.filter(pk=row.pk, status=Status.PENDING).update(**outcome)
 
 
-# --- What Meta sends: applied inside the transaction of its event, once for each change that is new.
+# --- Notifications of Meta, applied inside the transaction of their event, once for each new change.
 def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id: str | None) -> None:
     """Apply a `history` or `smb_app_state_sync` change to the number's progress."""
     number = PhoneNumber.objects.filter(phone_number_id=phone_number_id).first()
@@ -140,7 +141,7 @@ def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id:
 
 
 def _row(number: PhoneNumber, kind: str) -> Any:
-    """The row of what was requested; made when somebody else requested it."""
+    """The row of a sync. Created when the request was made elsewhere."""
     AppData.objects.bulk_create(
         [AppData(number=number, kind=kind, ends_at=now() + OPEN_FOR)], ignore_conflicts=True
     )
@@ -148,7 +149,7 @@ def _row(number: PhoneNumber, kind: str) -> Any:
 
 
 def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -> None:
-    """Count what came. Pieces come in any order: the progress never falls, and 100 is the end."""
+    """Count received items. Pieces come in any order, so the progress never decreases, and 100 completes the sync."""
     is_whole = progress >= 100
     _row(number, kind).update(
         received=F("received") + count,
@@ -162,6 +163,6 @@ def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -
 
 
 def progress_of(number: PhoneNumber) -> dict[str, AppData | None]:
-    """Both synchronisations of a number; None for one that never began."""
+    """Both syncs of a number. None for one that never began."""
     rows = {row.kind: row for row in AppData.objects.filter(number=number)}
     return {"contacts": rows.get(Kind.CONTACTS), "history": rows.get(Kind.HISTORY)}

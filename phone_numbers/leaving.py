@@ -1,4 +1,4 @@
-"""Release of accounts and numbers, and closing a tenant for good."""
+"""Release of accounts and numbers, and closing of tenants."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -26,23 +26,21 @@ from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
-# --- Leaving: a number or an account is released by its owner or by staff, or makes way for its new owner.
+# --- Release: the owner or staff release a number or an account, or it makes way for its new owner.
 #
-# unsubscribe upstream, where the token still works → forget the rows, token and PIN included, in one
-# transaction
+# unsubscribe at Meta, where the token still works → delete the rows, token and PIN included, in one transaction
 #
-# The rows are deleted, so nothing of the former owner can be used or seen by the next one. Events, deliveries
-# and the intervals that usage is measured by stay with the former tenant. A waiting batch of the number ends
-# by itself.
+# The rows are deleted, so the next owner can neither use nor see anything of the previous one. Events, deliveries and
+# the intervals that measure usage stay with the previous tenant. A waiting batch of the number ends by itself.
 
 log = structlog.get_logger(__name__)
 
 RELEASED = "released"
-"""The connection detail of the last `number.connection` event that a tenant gets of a number."""
+"""The connection detail of the last `number.connection` event of a number."""
 
 
 def release_number(number: PhoneNumber, *, actor: Actor) -> None:
-    """Release one number; with the last number of an account the account is released too. Raises NotFound."""
+    """Release one number. Releasing the last number of an account also releases the account. Raises NotFound."""
     account = number.account
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = _locked_numbers().filter(pk=number.pk).first()
@@ -63,7 +61,7 @@ def release_number(number: PhoneNumber, *, actor: Actor) -> None:
 
 
 def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
-    """Release an account with all its numbers; returns their ids. Raises NotFound when it is gone already."""
+    """Release an account with all its numbers. Returns their ids. Raises NotFound when it is already gone."""
     unsubscribe(account)
     removed = _remove_account(account, actor=actor, action="account.release")
     if removed is None:
@@ -72,7 +70,9 @@ def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
 
 
 def unsubscribe(account: BusinessAccount) -> None:
-    """Have the upstream send no more notifications of an account. A refusal or silence does not stop the leaving."""
+    """Unsubscribe an account at Meta, so that Meta sends no more notifications of it. An error does not stop the
+    release.
+    """
     if account.token_invalid_at is not None or account.taken_away == TakenAway.ACCOUNT_REMOVED:
         return
     try:
@@ -82,9 +82,9 @@ def unsubscribe(account: BusinessAccount) -> None:
 
 
 def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID, actor: Actor) -> None:
-    """Remove what Meta has removed from other tenants, before `new_owner` connects it with a valid token.
+    """Remove from other tenants what Meta has taken away from them, before `new_owner` connects it with a valid token.
 
-    What another tenant holds otherwise stays: the claim then finds it and is refused.
+    Everything else that another tenant has stays, so the claim then finds it and is rejected.
     """
     accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
     for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
@@ -109,9 +109,9 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
 def _remove_account(
     account: BusinessAccount, *, actor: Actor, action: str, only_empty: bool = False, **details: object
 ) -> list[str] | None:
-    """Delete an account with its token and all its numbers; the numbers' ids, or None when it stays or is gone.
+    """Delete an account with its token and all its numbers. Returns the numbers' ids, or None when it stays or is gone.
 
-    A move asks for `account_removed` again under the lock; `only_empty` leaves an account that has numbers again.
+    `account_removed` is checked again under the lock. With `only_empty`, an account that has numbers again stays.
     """
     chosen = BusinessAccount.objects.filter(pk=account.pk)
     if action == "account.move":
@@ -132,19 +132,19 @@ def _remove_account(
         )
         for number in numbers:
             _remove_number(number, current)
-        # The token is kept for a day with the sign-up code that gave it.
+        # The token is also stored with the sign-up code that gave it, for a day.
         RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
         current.delete()
     return phone_number_ids
 
 
 def _locked_numbers() -> QuerySet[PhoneNumber]:
-    """Numbers under lock, without the secret that leaving never needs: one that no key opens can leave too."""
+    """Numbers under lock, without their PINs, so a number whose PIN cannot be decrypted can be released too."""
     return PhoneNumber.objects.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id")
 
 
 def held_by_another(what: str) -> Conflict:
-    """The answer to a claim of what another tenant holds."""
+    """The error for a claim of what another tenant has."""
     return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 
@@ -166,31 +166,31 @@ def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
     state.mark_number_connected(number.tenant_id)
 
 
-# --- Closing a tenant for good: staff suspend it, and its people, keys, endpoints, accounts, numbers, open batches and
-# mandate end. What the apps above hold ends by `tenant_closing`.
+# --- Closing a tenant: staff suspend it, and its members, keys, endpoints, accounts, numbers, open batches and mandate
+# end. Higher apps end what they own when they receive `tenant_closing`.
 #
-# Called by `manage.py close_tenant`. Each step commits by itself and is safe to repeat: after a crash,
-# closing again does what was left. Stored events go at once or stay for the tenant's retention; invoices and the audit
-# log stay for as long as the law asks.
+# Called by `manage.py close_tenant`. Each step commits by itself and is safe to repeat, so after a crash a second run
+# does the rest. Stored events are deleted at once or after the tenant's retention. Invoices and the audit log stay for
+# as long as the law requires.
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one closing ended, as the mail to the tenant reports."""
+    """What one closing ended, as the mail to the tenant reports it."""
 
     tenant_id: UUID
     closed_at: datetime
     ended: dict[str, int]
-    """How many of what this closing ended."""
+    """How many rows of each kind this closing ended."""
     data_until: date | None
-    """When the last bodies of stored events go; None: they are deleted."""
+    """When the last bodies of stored events are deleted. None when they are deleted now."""
 
 
 def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: bool = False) -> Receipt:
-    """End everything a tenant can act with and mail its contact a receipt. Raises NotFound for an unknown tenant.
+    """End all access of a tenant and mail its contact a receipt. Raises NotFound for an unknown tenant.
 
-    The tenant is suspended with the reason `admin`; reinstating opens it again, without what was ended. `delete_data`
-    deletes the bodies of its events now instead of at their retention's end.
+    The tenant is suspended with the reason `admin`. Reinstating it restores nothing that was ended. `delete_data`
+    deletes the bodies of its events now instead of after their retention.
     """
     tenant = Tenant.objects.filter(pk=tenant_id).first()
     if tenant is None:

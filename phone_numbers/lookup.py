@@ -1,6 +1,7 @@
-"""Finding accounts and numbers for the two flows of `messaging`: the `from` of a send, the routes of a notification.
+"""Look-up of accounts and numbers for the two hot flows of `messaging`: the `from` of a send, the owners of a
+notification's numbers.
 
-Reads only, one or two queries a call, no matter how many numbers are asked for.
+Reads only, with one or two queries a call, regardless of how many numbers are looked up.
 """
 
 import re
@@ -18,7 +19,7 @@ from phone_numbers.models import PhoneNumber
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
 
 
-# Written out: it is asked at every send, and composing it would take longer than running it.
+# Not through the ORM: every send runs this, and composing the query would take longer than running it.
 _SENDER = """
 SELECT n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state, n.connection_detail,
        n.digits, n.throughput_level, n.coexistence
@@ -35,7 +36,7 @@ ORDER BY id LIMIT %s
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A number that a tenant may send from, with the token that acts for it."""
+    """A number that a tenant may send from, with its account's token."""
 
     phone_number_id: str
     waba_id: str
@@ -44,16 +45,16 @@ class Sender:
     connection_state: str
     connection_detail: str | None
     digits: str
-    """The number as envelopes show it; empty until Meta has sent it."""
+    """The number as envelopes show it. Empty until Meta has sent it."""
     throughput_level: str | None
     coexistence: bool
 
 
 def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
-    """The tenant's number named by `from`: a phone_number_id, or E.164 with or without `+`. One query.
+    """The tenant's number that `from` names: a phone_number_id, or E.164 with or without `+`. One query.
 
-    None when there is none in that environment (send rule 4). Of several numbers with the same digits (a
-    migrated one keeps its old row) the connected one is taken, then the newest.
+    None when the environment has no such number (send rule 4). When several numbers have the same digits (a migrated
+    number keeps its old row), a connected one comes first, then the newest.
     """
     return run(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_), prepared=True)
 
@@ -69,19 +70,19 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
 
 
 NAMED_NUMBERS = 10
-"""Numbers that the answer to a wrong `from` names at most."""
+"""Most numbers that the error for a wrong `from` names."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderQuery:
-    """The `from` of a send."""
+    """The arguments of `sender`."""
 
     tenant_id: UUID
     environment: str
     from_: str
 
 
-# The place is that of the query. Each branch goes by an index of its own.
+# `place` is the position of the query. Each branch uses its own index.
 _SENDERS = """
 SELECT w.place::int, n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state,
        n.connection_detail, n.digits, n.throughput_level, n.coexistence
@@ -99,9 +100,9 @@ ORDER BY n.id DESC
 
 
 def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | None]]:
-    """`sender` for several sends at once, in their order, by one statement."""
+    """`sender` for several sends at once, in order, with one statement."""
     if len(queries) == 1:
-        # At a moderate rate nearly every send comes alone: the statement for one takes two thirds of the other's time.
+        # At a moderate rate nearly every send comes alone, and the statement for one takes two thirds of the time.
         (query,) = queries
         found_alone = yield from finding_sender(
             tenant_id=query.tenant_id, environment=query.environment, from_=query.from_
@@ -126,7 +127,9 @@ def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | 
 
 
 def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
-    """Choose among numbers with the same digits: the connected one, then the newest, which comes first."""
+    """Choose among numbers with the same digits: a connected one first, then the newest. `rows` has the newest
+    first.
+    """
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
         for row in rows
@@ -142,14 +145,16 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
 
 
 def is_within(phone_number_ids: Collection[str] | None, number: Sender) -> bool:
-    """Whether a key that is limited to these numbers (None: to none) may send from this one."""
+    """Whether a key that is limited to these numbers (None: no limit) may send from this one."""
     return phone_number_ids is None or number.phone_number_id in phone_number_ids
 
 
 def required_sender(
     *, tenant_id: UUID, environment: str, from_: str, within: Collection[str] | None = None
 ) -> Sender:
-    """`sender`, where there must be one, of those in `within`. Raises InvalidRequest of `from` (send rule 4)."""
+    """`sender`, restricted to the numbers in `within`. Raises InvalidRequest for `from` when there is none (send rule
+    4).
+    """
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number is None or not is_within(within, number):
         raise run(unknown_sender(tenant_id=tenant_id, environment=environment, within=within))
@@ -159,7 +164,7 @@ def required_sender(
 def unknown_sender(
     *, tenant_id: UUID, environment: str, within: Collection[str] | None = None
 ) -> Statements[InvalidRequest]:
-    """The error of a `from` that names no number that the key sends from: it lists those there are."""
+    """The error for a `from` that names no number of the key. It lists the numbers that the key can use."""
     among = list(within) if within is not None else None
     rows = yield _NUMBERS, [tenant_id, environment, among, among, NAMED_NUMBERS]
     if not rows:
@@ -180,7 +185,7 @@ class AccountRoute:
     waba_id: str
     environment: str
     is_frozen: bool = False
-    """Whether the tenant is on a move between cells: nothing may be written for it."""
+    """Whether the tenant moves between cells, so nothing may be written for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,18 +203,18 @@ class NumberRoute:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The owners of a notification's changes (upstream fact 3.2)."""
+    """The owners of the changes in a notification (upstream fact 3.2)."""
 
     accounts: Mapping[str, AccountRoute]
     """By waba_id."""
     numbers: Mapping[str, NumberRoute]
     """By phone_number_id."""
     by_digits: Mapping[tuple[str, str], NumberRoute]
-    """By (waba_id, digits): management events name the number by its display digits."""
+    """By (waba_id, digits), because management events name a number by its display digits."""
 
 
-# One round trip, for every notification takes it; each part goes by an index of its own. Accounts have no number, and
-# numbers come in the order in which they were made.
+# One round trip, because every notification needs it. Each branch uses its own index. The rows of accounts have no
+# number; numbers are in the order of their creation.
 _ROUTES = """
 SELECT found.*, t.status IN ('moving', 'arriving', 'moved')
 FROM (
@@ -237,7 +242,7 @@ def route(
     environments: Collection[str],
     digits: Collection[str] = (),
 ) -> Routes:
-    """`routing` on Django's connection."""
+    """Run `routing` on Django's connection."""
     return run(
         routing(
             waba_ids=waba_ids, phone_number_ids=phone_number_ids, environments=environments, digits=digits
@@ -253,10 +258,10 @@ def routing(
     environments: Collection[str],
     digits: Collection[str] = (),
 ) -> Statements[Routes]:
-    """The owners of all accounts and numbers that notifications name, in one query.
+    """Find the owners of all accounts and numbers that notifications name, with one query.
 
-    `environments` are those whose app secret signed it: a simulator's notification never reaches a live account.
-    `digits` are display numbers as the upstream writes them, digits only; unknown ids are simply not in the answer.
+    `environments` are those whose app secret signed the notification, so one of the simulator never reaches a live
+    account. `digits` are display numbers as Meta writes them, digits only. Unknown ids are missing from the result.
     """
     rows = yield (
         _ROUTES,

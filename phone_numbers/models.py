@@ -1,8 +1,9 @@
-"""Business accounts (WABA) with their token, phone numbers with their connection state, connect sessions.
+"""Tables of business accounts (WABA) with their tokens, phone numbers with their connection state, and connect
+sessions.
 
-A waba_id or phone_number_id belongs to one tenant (docs/numbers.md). Facts (subscribed, registered, token, taken
-away) are written only inside `connection.facts_change`, which draws the connection state from them. The ids of a
-tenant's sandbox account follow from the tenant's, so that making it twice makes one.
+A waba_id or phone_number_id belongs to one tenant (docs/numbers.md). Facts (subscribed, registered, token, taken away)
+are written only inside `connection.facts_change`, which derives the connection state from them. The ids of a tenant's
+sandbox account are derived from the tenant's id, so creating it twice creates one.
 """
 
 import hashlib
@@ -20,14 +21,14 @@ from tenants.models import ApiKey, Tenant, TenantRows
 
 
 class TakenAway(models.TextChoices):
-    """Why the upstream side took an account or a number away; a connection detail as well."""
+    """Why Meta took an account or a number away. Also used as a connection detail."""
 
     ACCOUNT_REMOVED = "account_removed", "Account removed"
     ACCOUNT_RESTRICTED = "account_restricted", "Account restricted"
 
 
 class BusinessAccount(models.Model):
-    """A business account (WABA) of a tenant, with the token that acts for it."""
+    """A business account (WABA) of a tenant, with the token for its calls."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="accounts")
@@ -41,14 +42,16 @@ class BusinessAccount(models.Model):
     subscribed = models.BooleanField(default=False)
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
-    """When a command or event last changed a fact. A read of the upstream that began earlier does not overwrite it."""
+    """When a command or event last changed a fact. The result of a Graph API read that began earlier does not overwrite
+    it.
+    """
     token_checked_at = models.DateTimeField(null=True, blank=True)
     token_questioned_at = models.DateTimeField(null=True, blank=True)
-    """When the upstream was last asked about the token because a call with it was refused."""
+    """When Meta was last asked about the token because a call with it was refused."""
     token_mailed_at = models.DateTimeField(null=True, blank=True)
-    """When the business was last mailed that the token is refused."""
+    """When the tenant was last mailed that the token is refused."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Days of the last `token.expiring` sent for this token: 7 or 1 before its end."""
+    """Days of the last `token.expiring` for this token: 7 or 1 before its end."""
     synced_at = models.DateTimeField(null=True, blank=True)
     next_sync_at = models.DateTimeField(default=now)
     sync_lease_until = models.DateTimeField(null=True, blank=True)
@@ -82,26 +85,26 @@ class PhoneNumber(models.Model):
     phone_number_id = models.CharField(max_length=64, unique=True)
     display_phone_number = models.CharField(max_length=32, default="", blank=True)
     digits = models.CharField(max_length=20, default="", blank=True)
-    """The number's digits alone: how a caller's E.164 `from` and the upstream's management events name it."""
+    """The digits of the number. Callers' E.164 `from` and Meta's management events name the number by them."""
     verified_name = models.CharField(max_length=255, null=True, blank=True)
     quality_rating = models.CharField(max_length=20, null=True, blank=True)
     messaging_limit_tier = models.CharField(max_length=32, null=True, blank=True)
     throughput_level = models.CharField(max_length=32, null=True, blank=True)
     name_status = models.CharField(max_length=32, null=True, blank=True)
     coexistence = models.BooleanField(default=False)
-    """In use in the WhatsApp Business app as well: never registered or deregistered by the service."""
+    """Also in use in the WhatsApp Business app. The service never registers or deregisters such a number."""
     pin = EncryptedTextField(purpose="number_pin", null=True, blank=True)
     pin_is_untold = models.BooleanField(default=False, db_default=False)
-    """Whether the service invented the PIN and no answer has held it yet."""
+    """Whether the service generated the PIN and no response has contained it yet."""
     registered = models.BooleanField(default=False)
     registered_at = models.DateTimeField(null=True, blank=True)
     connection_state = models.CharField(max_length=12, choices=State.choices, default=State.PENDING)
     connection_detail = models.CharField(max_length=32, null=True, blank=True)
     ever_connected = models.BooleanField(default=False)
     connection_changes = models.PositiveIntegerField(default=0)
-    """How many `number.connection` events this number had."""
+    """The count of `number.connection` events of this number."""
     disconnect_mailed_at = models.DateTimeField(null=True, blank=True)
-    """When the business was last mailed that the number is disconnected."""
+    """When the tenant was last mailed that the number is disconnected."""
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
     last_event_at = models.DateTimeField(null=True, blank=True)
@@ -123,12 +126,14 @@ class PhoneNumber(models.Model):
 
     @property
     def waba_id(self) -> str:
-        """The upstream's id of its account."""
+        """Meta's id of the account."""
         return self.account.waba_id
 
 
 class AppData(models.Model):
-    """A synchronisation of what a coexistence number's WhatsApp Business app holds. Written by `app_data.py`."""
+    """A sync of the contacts or chats in the WhatsApp Business app of a coexistence number. Written by
+    `app_data.py`.
+    """
 
     class Kind(models.TextChoices):
         CONTACTS = "smb_app_state_sync", "Contacts"
@@ -148,18 +153,18 @@ class AppData(models.Model):
     kind = models.CharField(max_length=20, choices=Kind.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     ends_at = models.DateTimeField()
-    """Until when Meta takes the request."""
+    """The end of the time in which Meta accepts the request."""
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(default=now)
     requested_at = models.DateTimeField(null=True, blank=True)
     request_id = models.CharField(max_length=255, null=True, blank=True)
     progress = models.PositiveSmallIntegerField(default=0)
-    """Percent, as Meta says it of the chats."""
+    """Percent of the chats, as Meta reports it."""
     received = models.PositiveIntegerField(default=0)
-    """How many contacts or messages came so far."""
+    """The count of contacts or messages received so far."""
     finished_at = models.DateTimeField(null=True, blank=True)
     error_code = models.IntegerField(null=True, blank=True)
-    """Meta's code of the last refusal."""
+    """Meta's error code of the last refusal."""
 
     class Meta:
         verbose_name_plural = "app data"
@@ -177,11 +182,11 @@ class AppData(models.Model):
 
 
 class NumberStateInterval(models.Model):
-    """An interval in which a number was in a connection state. Usage is measured by them.
+    """An interval in which a number was in a connection state. Usage is measured with these.
 
-    Written in the transaction that changes the state, so it holds exactly what was stored. `to_at` is null while it
-    lasts. The tenant is the one that had the number then; once the number left it, `number` is null and the interval
-    itself holds what usage shows of it.
+    Written in the transaction that changes the state, so it always agrees with the stored state. `to_at` is null while
+    the interval lasts. The tenant is the owner at that time. Once the number has left it, `number` is null and the
+    interval itself has what usage shows of the number.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -215,7 +220,9 @@ class NumberStateInterval(models.Model):
 
 
 class RedeemedCode(models.Model):
-    """The token that an embedded sign-up code gave. A code works once upstream, so a repeated call finds it here."""
+    """The token from the code of an embedded sign-up. Meta accepts a code once, so a repeated call finds the token
+    here.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -237,7 +244,7 @@ class RedeemedCode(models.Model):
 
 
 class ConnectSession(ids.PublicId, models.Model):
-    """A hosted connect page for one customer (specification 2). Written by `hosted_connect/sessions.py`."""
+    """A session of the hosted connect page (specification 2). Written by `hosted_connect/sessions.py`."""
 
     class Status(models.TextChoices):
         OPEN = "open"
@@ -245,7 +252,7 @@ class ConnectSession(ids.PublicId, models.Model):
         FAILED = "failed"
 
     EXPIRED = "expired"
-    """Shown for an open session past its end; never stored."""
+    """Shown for an open session past its end. Never stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     id_prefix = ids.CONNECT_SESSION
@@ -255,7 +262,7 @@ class ConnectSession(ids.PublicId, models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     expires_at = models.DateTimeField()
     finishing_until = models.DateTimeField(null=True, blank=True)
-    """Lease of the request that finishes the session; a second request waits for the first."""
+    """Lease of the request that finishes the session. A second request is rejected while it is held."""
     completed_at = models.DateTimeField(null=True, blank=True)
     waba_id = models.CharField(max_length=64, null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), default=list, blank=True)
@@ -272,19 +279,19 @@ class ConnectSession(ids.PublicId, models.Model):
 
     @property
     def shown_status(self) -> str:
-        """The status with `expired` in it."""
+        """The status, with `expired` for an open session past its end."""
         if self.status == self.Status.OPEN and self.expires_at <= now():
             return self.EXPIRED
         return self.status
 
 
 def sandbox_waba_id_of(tenant_id: UUID) -> str:
-    """The business account of a tenant's sandbox."""
+    """The business account id of a tenant's sandbox."""
     return f"99{_sandbox_digits(tenant_id, 'account')}"
 
 
 def sandbox_number_id_of(tenant_id: UUID) -> str:
-    """The phone_number_id of its first number."""
+    """The phone_number_id of the sandbox's first number."""
     return f"98{_sandbox_digits(tenant_id, 'number')}"
 
 

@@ -1,15 +1,15 @@
-"""Onboarding: embedded sign-up and connect, in five steps that can be repeated from where they stopped.
+"""Onboarding: embedded sign-up and connect, in five steps that resume where they stopped.
 
-    exchange the code → check the token → subscribe the account → register the number → store the upstream's view
+    exchange the code → check the token → subscribe the account → register the number → store Meta's view
 
-A coexistence number is not registered; the data of its app is requested in the end (`app_data.py`).
+A coexistence number is not registered; the data of its app is requested at the end (`app_data.py`).
 
-Called by the API and by the hosted connect page. No step holds a transaction over its upstream call. Each step stores
-its result: the token of a code is kept with the code's hash, and account and number exist as soon as the token has
-proved them. So a second call, or `subscribe`, finishes what failed.
+Called by the API and by the hosted connect page. No step holds a transaction across its call to Meta. Each step stores
+its result: the token of a code is stored with the code's hash, and the account and the number exist as soon as the
+token has proved them. So a second call, or `subscribe`, finishes what failed.
 
-A business whose bills are long overdue (docs/billing.md) may connect its own numbers again, since a new token is a
-repair, and no further one. The sandbox is never billed: nothing of it is closed.
+A tenant with long overdue bills (docs/billing.md) may connect its own numbers again, because a new token is a repair,
+but no additional number. The sandbox is never billed, so it is not restricted.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ from tenants.tenant_status import NewNumbersClosed, is_restricted
 
 
 def require_new_number_allowed(*, tenant_id: UUID, environment: str) -> None:
-    """Raise NewNumbersClosed when no further number may be brought in."""
+    """Raise NewNumbersClosed when the tenant may not add a number."""
     if _is_bounded(tenant_id, environment):
         raise NewNumbersClosed
 
 
 def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> frozenset[str] | None:
-    """The ids of the numbers that may be connected on an account; None: any.
+    """The ids of the numbers that may be connected on an account. None for any number.
 
     Raises NewNumbersClosed when there are none.
     """
@@ -63,12 +63,14 @@ def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> froze
 
 
 def session_allowed(*, tenant_id: UUID, environment: str) -> bool:
-    """Whether a connect session may be opened: always, or only because an account needs a new token."""
+    """Whether a connect session may be opened. A restricted tenant may open one only if an account needs a new
+    token.
+    """
     return not _is_bounded(tenant_id, environment) or _needs_a_token(tenant_id, environment)
 
 
 def require_session_allowed(*, tenant_id: UUID, environment: str) -> None:
-    """Raise NewNumbersClosed when a connect session could only bring a further number."""
+    """Raise NewNumbersClosed when a connect session could only add a number."""
     if not session_allowed(tenant_id=tenant_id, environment=environment):
         raise NewNumbersClosed
 
@@ -78,7 +80,7 @@ def _is_bounded(tenant_id: UUID, environment: str) -> bool:
 
 
 def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
-    """Whether the token of an account with numbers is refused, withdrawn, or about to end."""
+    """Whether the token of an account with numbers is refused, withdrawn, or about to expire."""
     removed = TakenAway.ACCOUNT_REMOVED
     lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
     accounts = BusinessAccount.objects.for_environment(tenant_id, environment).filter(numbers__isnull=False)
@@ -87,10 +89,10 @@ def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
 
 CODE_MEMORY = timedelta(days=1)
 SAME_CALL_SECONDS = 2.0
-"""How long a call waits for the token of a spent code: the same call may be storing it at the same time."""
+"""How long a call waits for the token of a used code, which a simultaneous call may be storing."""
 LOOK_SECONDS = 0.05
 USED_CODE = 36009
-"""The upstream's subcode of error 100 for a code that was used before."""
+"""Meta's subcode of error 100 for a used code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,8 @@ def embedded_signup(
 ) -> PhoneNumber:
     """Connect one number with the code of an embedded sign-up (specification 4).
 
-    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (overdue bills),
-    Refused and UpstreamUnreachable.
+    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (overdue bills), Refused
+    and UpstreamUnreachable.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     if allowed is not None and phone_number_id not in allowed:
@@ -148,10 +150,10 @@ def connect(
     access_token: str | None = None,
     code: str | None = None,
 ) -> tuple[list[PhoneNumber], list[str]]:
-    """Connect an account with all its numbers, by a token or by a code. Numbers are not registered here.
+    """Connect an account with all its numbers, by a token or by a code. Does not register numbers.
 
-    Returns the account's numbers, and the ids of those that another tenant holds: they stay there, the rest is
-    connected. Numbers that `numbers_allowed` leaves out are passed over. Raises as `embedded_signup` does.
+    Returns the account's numbers, and the ids of those that another tenant has. Those stay with that tenant; the others
+    are connected. Skips numbers that `numbers_allowed` excludes. Raises the errors of `embedded_signup`.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
@@ -170,10 +172,10 @@ def connect(
 
 # --- Step 1: exchange the code ------------------------------------------------------------------------------
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
-    """The token behind a code. The same code again gives the same token for a day, without asking upstream.
+    """Exchange a code for its token. The same code returns the same token for a day, without a call to Meta.
 
-    Raises Conflict when the same call, running at the same time, was faster: going on beside it would register the
-    number twice, and the upstream allows ten registrations in 72 hours.
+    Raises Conflict when a simultaneous call with the same code was faster. Both continuing would register the number
+    twice, and Meta allows ten registrations in 72 hours.
     """
     code_hash = hashlib.sha256(code.encode()).hexdigest()
     redeemed = RedeemedCode.objects.filter(tenant_id=tenant_id, environment=environment, code_hash=code_hash)
@@ -201,7 +203,7 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
 
 
 def _is_used(answer: GraphAnswer) -> bool:
-    """Whether the upstream says that a code was used before (upstream fact 1.8)."""
+    """Whether Meta answers that the code was used before (upstream fact 1.8)."""
     error = answer.json().get("error")
     return isinstance(error, dict) and error.get("error_subcode") == USED_CODE
 
@@ -217,16 +219,17 @@ def _comes_soon(redeemed: QuerySet[RedeemedCode]) -> bool:
 
 
 def prune_redeemed_codes() -> None:
-    """Delete tokens of codes older than a day: by then the sign-up went through, or needs a new code anyway."""
+    """Delete tokens of codes older than a day. By then the sign-up has finished or needs a new code."""
     delete_free(RedeemedCode.objects.filter(created_at__lt=now() - CODE_MEMORY))
 
 
 # --- Step 2: check the token, and what it proves ------------------------------------------------------------
 def check(*, environment: str, token: str, waba_id: str) -> Grant:
-    """The connect rule: valid, of the service's app, both scopes, and the account in its granular scopes.
+    """The connect rule: the token is valid, of the service's app, has both scopes, and lists the account in its
+    granular scopes.
 
-    Newer tokens carry `whatsapp_business_manage_events` in the place of the management scope: those count when
-    the account's numbers can be read with them (upstream fact 0.8). Otherwise 400 with `details.granular_scopes`.
+    Newer tokens have `whatsapp_business_manage_events` instead of the management scope. They pass when they can read
+    the account's numbers (upstream fact 0.8). Otherwise 400 with `details.granular_scopes`.
     """
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
     if not facts.valid:
@@ -261,9 +264,9 @@ def _refuse(reason: str, facts: oauth.TokenFacts) -> NoReturn:
 
 
 def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
-    """The upstream's view of the number, read with the token; the number must be of the account.
+    """Meta's view of the number, read with the token. The number must be part of the account.
 
-    A token that opens this account alone proves it by reading the number; otherwise the account's list decides.
+    For a token that opens only this account, reading the number is proof. Otherwise the list of the account decides.
     """
     if not all(grant.facts.opens_only(scope, grant.waba_id) for scope in (oauth.MESSAGING, oauth.MANAGEMENT)):
         listed = {str(view["id"]): view for view in list_numbers(grant.graph, grant.waba_id)}
@@ -274,7 +277,7 @@ def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
 
 
 def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
-    """The upstream's view of all numbers of an account. Raises Refused at the first error of any page."""
+    """Meta's view of all numbers of an account. Raises Refused at the first error of any page."""
     return [
         view for page in graph.number_pages(waba_id) for view in client.rows(accepted(page)) if view.get("id")
     ]
@@ -283,10 +286,10 @@ def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
 def adopt(
     *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]], actor: Actor
 ) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
-    """Store the account with its token, and its proven numbers, as the tenant's. Raises Conflict for the account.
+    """Store the account with its token and its proven numbers for the tenant. Raises Conflict for the account.
 
-    Numbers that another tenant holds are left out. New ones are `pending` with `not_subscribed`, until the next steps
-    set their facts.
+    Excludes numbers that another tenant has. New numbers are `pending` with `not_subscribed` until the next steps set
+    their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
@@ -332,7 +335,7 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
 def _adopt_number(
     account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any]
 ) -> PhoneNumber | None:
-    """The account's number, made or updated; None when another tenant holds it."""
+    """Create or update a number of the account. None when another tenant has it."""
     columns = {
         name: value
         for name, value in upstream.number_columns(view).items()
@@ -359,9 +362,9 @@ def _adopt_number(
 
 # --- Step 3: subscribe the account --------------------------------------------------------------------------
 def subscribe(account: BusinessAccount) -> None:
-    """Subscribe the account's notifications to the service's app. Repeating it changes nothing upstream.
+    """Subscribe the service's app to the account's notifications. Safe to repeat.
 
-    A subscription that works also proves that an account said to be removed is back.
+    A successful subscription also proves that an account reported as removed is back.
     """
     accepted_for(account, graph_of(account).subscribe(account.waba_id))
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
@@ -374,8 +377,7 @@ def subscribe(account: BusinessAccount) -> None:
 
 # --- Step 4: register the number ----------------------------------------------------------------------------
 def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) -> None:
-    """Register the number with the Cloud API, unless it is a coexistence number or the service registered it
-    already."""
+    """Register the number with the Cloud API, unless it is a coexistence number or already registered."""
     if number.coexistence or (number.registered and pin in {None, number.pin}):
         return
     chosen = pin or keep_pin(number)
@@ -384,7 +386,9 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
 
 
 def keep_pin(number: PhoneNumber) -> str:
-    """The number's stored PIN, or a new one, stored before its first use: only the service knows it."""
+    """The number's stored PIN, or a new one. A new PIN is stored before its first use, because only the service knows
+    it.
+    """
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if current.pin is None:
@@ -395,7 +399,7 @@ def keep_pin(number: PhoneNumber) -> str:
 
 
 def note_registered(number: PhoneNumber, *, pin: str | None) -> None:
-    """Store that the upstream registered the number: with the caller's PIN, or with the stored one."""
+    """Store that Meta registered the number, with the caller's PIN or with the stored one."""
     moment = now()
     kept = {} if pin is None else {"pin": pin, "pin_is_untold": False}
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
@@ -405,7 +409,7 @@ def note_registered(number: PhoneNumber, *, pin: str | None) -> None:
 
 
 def take_unshown_pin(number: PhoneNumber) -> str | None:
-    """The PIN that the service invented and registered the number with, once: None when it is asked again."""
+    """The PIN that the service generated and registered the number with. Returned once; None afterwards."""
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if not (current.pin_is_untold and current.registered):
@@ -415,9 +419,9 @@ def take_unshown_pin(number: PhoneNumber) -> str | None:
         return str(current.pin)
 
 
-# --- Step 5: store the upstream's view ----------------------------------------------------------------------
+# --- Step 5: store Meta's view ------------------------------------------------------------------------------
 def refresh(account: BusinessAccount, number: PhoneNumber) -> None:
-    """Read the number upstream and store the view. Raises Refused and UpstreamUnreachable."""
+    """Read the number from the Graph API and store the view. Raises Refused and UpstreamUnreachable."""
     read_at = now()
     view = accepted_for(account, graph_of(account).number(number.phone_number_id)).json()
     store_view(number, view, read_at=read_at)

@@ -1,10 +1,11 @@
-"""Operations on one number (specification 4): a call upstream, what it changes here, the upstream's own answer.
+"""Operations on one number (specification 4): a Graph API call, the change that it causes here, and Meta's own
+response.
 
-Each takes the tenant's number, or is 404. Refusals of the upstream come as `Refused` with the answer to pass through;
-coexistence numbers are never registered or deregistered (409 `conflict`).
+Each operation needs a number of the tenant, else it is 404. Refusals of Meta become `Refused` with the response to pass
+through. Coexistence numbers are never registered or deregistered (409 `conflict`).
 
-The upstream's `health_status` is a list of entities that a message passes (number, business account, business, app),
-each AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
+Meta's `health_status` is a list of entities that a message passes (number, business account, business, app). Each is
+AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +46,9 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNum
 
 
 def refresh(number: PhoneNumber) -> PhoneNumber:
-    """Re-read the number from the upstream and store the view as `meta_snapshot`; a token that works counts again."""
+    """Read the number from the Graph API and store the view as `meta_snapshot`. A token that works again is valid
+    again.
+    """
     onboarding.refresh(number.account, number)
     _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
@@ -54,7 +57,7 @@ def refresh(number: PhoneNumber) -> PhoneNumber:
 def subscribe(number: PhoneNumber) -> PhoneNumber:
     """Repair: subscribe the account again, read the number again, and recompute its connection.
 
-    The subscription is what counts; when only the view cannot be read, the sync brings it later.
+    Only the subscription must succeed. When the view cannot be read, the next sync reads it.
     """
     onboarding.subscribe(number.account)
     try:
@@ -66,7 +69,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
 
 
 def _ask_again(account: BusinessAccount) -> None:
-    """Ask about a token that was invalid and has just opened the account. Without an answer it stays as it is."""
+    """Check a token that was invalid and has just opened the account. Without an answer nothing changes."""
     if account.token_invalid_at is not None:
         try:
             tokens.check(account)
@@ -86,7 +89,7 @@ def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> Business
 def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
     """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number.
 
-    `body` is the caller's own for the upstream, and `pin` what it holds: then no PIN is invented.
+    `body` is the caller's own body for Meta, and `pin` its PIN. With a body, no PIN is generated.
     """
     _refuse_coexistence(number, "registered")
     actor.require_room(tenant_id=number.tenant_id)
@@ -99,7 +102,7 @@ def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes 
 
 
 def deregister(number: PhoneNumber, *, actor: Actor, body: bytes | None = None) -> GraphAnswer:
-    """Take the number off the Cloud API. Raises Conflict for a coexistence number."""
+    """Deregister the number from the Cloud API. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "deregistered")
     actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
@@ -122,7 +125,7 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
 def set_two_step_pin(
     number: PhoneNumber, *, actor: Actor, pin: str, body: bytes | None = None
 ) -> GraphAnswer:
-    """Set the two-step PIN, and keep it for later registrations. `body` is the caller's own, with that PIN."""
+    """Set the two-step PIN, and store it for later registrations. `body` is the caller's own, with that PIN."""
     actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin, body=body))
@@ -133,7 +136,7 @@ def set_two_step_pin(
 
 
 def request_code(number: PhoneNumber, *, code_method: str, language: str) -> GraphAnswer:
-    """Have a verification code sent to the number."""
+    """Request a verification code, which Meta sends to the number."""
     graph = graph_of(number.account)
     return accepted_for(
         number.account,
@@ -142,7 +145,7 @@ def request_code(number: PhoneNumber, *, code_method: str, language: str) -> Gra
 
 
 def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
-    """Verify the number with the code that was sent; the dash of its printed form is left out."""
+    """Verify the number with the code that Meta sent. Removes the dash of the code's printed form."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
 
@@ -150,9 +153,9 @@ def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
 def migrate(
     *, tenant_id: UUID, environment: str, actor: Actor, waba_id: str, cc: str, phone_number: str
 ) -> GraphAnswer:
-    """Begin to move a number from another provider; request-code, verify-code and register follow (upstream fact 1.5).
+    """Begin to move a number from another provider. request-code, verify-code and register follow (upstream fact 1.5).
 
-    The number exists here from the upstream's answer on, `pending`, under the id in it.
+    Meta's response contains the number's id. The number exists here from then on, as `pending`.
     """
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=waba_id, environment=environment).first()
@@ -190,13 +193,13 @@ def business_profile(number: PhoneNumber) -> GraphAnswer:
 
 
 def set_business_profile(number: PhoneNumber, *, body: bytes) -> GraphAnswer:
-    """Change the business profile with the caller's own bytes."""
+    """Change the business profile with the caller's body, byte for byte."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.set_business_profile(number.phone_number_id, body))
 
 
 def read_health(number: PhoneNumber) -> dict[str, Any]:
-    """Ask the upstream for a number's health. Raises Refused and UpstreamUnreachable."""
+    """Read a number's health from the Graph API. Raises Refused and UpstreamUnreachable."""
     view = accepted_for(number.account, graph_of(number.account).number(number.phone_number_id)).json()
     status = member(view, "health_status")
     return {

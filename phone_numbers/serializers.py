@@ -1,4 +1,4 @@
-"""JSON bodies of numbers: In shapes check requests, Out shapes write answers (specification 2 and 4)."""
+"""JSON bodies of numbers. In shapes check requests, Out shapes write responses (specification 2 and 4)."""
 
 import re
 from datetime import datetime
@@ -10,14 +10,14 @@ from rest_framework import serializers
 from gateway.database.statements import bulk_cursor
 from phone_numbers.models import AppData, PhoneNumber
 
-# --- The upstream's messaging limit in words: how many customers a business may write to first in 24 hours.
+# --- Meta's messaging limit in words: how many customers a business may contact first in 24 hours.
 
 UNLIMITED = "TIER_UNLIMITED"
 _TIER = re.compile(r"TIER_(\d+)(K?)")
 
 
 def limit_in_words(tier: str | None) -> str:
-    """`TIER_2K` as `2,000 customers a day`; a tier of another form as it is, empty for none."""
+    """`TIER_2K` as `2,000 customers a day`. An unknown form is returned as it is, and none is empty."""
     if tier == UNLIMITED:
         return "No limit of customers a day"
     found = _TIER.fullmatch(tier or "")
@@ -30,7 +30,7 @@ def limit_in_words(tier: str | None) -> str:
 
 
 class ListedNumber(NamedTuple):
-    """The fields of a listed number and of its account: the one declaration of them and of their order."""
+    """The fields of a listed number and of its account, declared once, with their order."""
 
     phone_number_id: str
     display_phone_number: str
@@ -47,7 +47,7 @@ class ListedNumber(NamedTuple):
 
 
 _COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
-# The ORM would take longer to compose it at each call than Postgres to run it.
+# Not through the ORM, which would take longer to compose the query than Postgres to run it.
 _LIST = f"""
 SELECT {_COLUMNS}
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
@@ -57,7 +57,7 @@ ORDER BY n.id DESC
 
 
 def listed(*, tenant_id: UUID, environment: str) -> list[ListedNumber]:
-    """A tenant's numbers of one environment, newest first."""
+    """The numbers of a tenant in one environment, newest first."""
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_LIST, [tenant_id, environment])
         return [ListedNumber(*row) for row in cursor.fetchall()]
@@ -72,7 +72,7 @@ class NumberOut(serializers.ModelSerializer[PhoneNumber]):
 
 
 class AppDataOut(serializers.ModelSerializer[AppData]):
-    """One synchronisation: the contacts or the chats of the WhatsApp Business app."""
+    """One sync: the contacts or the chats of the WhatsApp Business app."""
 
     class Meta:
         model = AppData
@@ -85,7 +85,7 @@ class AppDataOut(serializers.ModelSerializer[AppData]):
 
 
 class NumberAppDataOut(serializers.Serializer[Any]):
-    """What became of the data of a number's WhatsApp Business app."""
+    """The syncs of a number's WhatsApp Business app."""
 
     phone_number_id = serializers.CharField()
     coexistence = serializers.BooleanField()
@@ -162,7 +162,7 @@ class ReleasedAccountOut(serializers.Serializer[dict[str, Any]]):
 
 
 class PinField(serializers.RegexField):
-    """Six digits, and nothing around them."""
+    """A PIN of exactly six digits."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
@@ -171,14 +171,14 @@ class PinField(serializers.RegexField):
 
 
 class UpstreamIdField(serializers.RegexField):
-    """An id of the upstream: it becomes part of a path."""
+    """An id of Meta's, which becomes part of a path."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(r"^[0-9]{1,64}\Z", error_messages={"invalid": "Must be an id of digits."}, **kwargs)
 
 
 class CredentialField(serializers.RegexField):
-    """A code or token of the upstream. It becomes a query parameter, and servers refuse lines over 8 KiB."""
+    """A code or token of Meta's. It becomes a query parameter, and servers reject lines over 8 KiB."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(

@@ -1,12 +1,12 @@
-"""Sync of accounts and numbers with the upstream: every six hours, after notifications, with back-off.
+"""Sync of accounts and numbers with Meta: every six hours and after notifications, with back-off.
 
-Beat calls `start_due`, which claims accounts by lease and hands each to a task of its own, so a slow or failing
-account delays no other. A lease belongs to one run: a task that finds another's lease does nothing, so an account and
-its numbers are read by one at a time. A crash lets the lease run out, and the account is due again.
+Beat calls `start_due`, which claims accounts by lease and enqueues a task for each, so a slow or failing account does
+not delay others. A lease belongs to one run. A task that finds another's lease does nothing, so only one run at a time
+reads an account and its numbers. After a crash the lease expires, and the account is due again.
 
-What a notification says of accounts and numbers (upstream facts 3.3, 3.9 and 3.10) is applied by the incoming flow of
-`messaging`, inside its transaction and only for notifications that are new: a repetition days later must not undo a
-repair. What it only hints at is read from the upstream after the commit. The caller publishes the tenant's event.
+The incoming flow of `messaging` applies notifications about accounts and numbers (upstream facts 3.3, 3.9 and 3.10) in
+its transaction, and only new ones: a repeat days later must not undo a repair. When a notification only hints at a
+change, the sync reads it from the Graph API after the commit. The caller publishes the tenant's event.
 """
 
 import random
@@ -32,13 +32,13 @@ from phone_numbers.models import AppData, BusinessAccount, PhoneNumber, TakenAwa
 from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 
 
-# --- The upstream's view of numbers, stored: quality, tier, name, throughput, whether registered.
+# --- Meta's view of numbers, stored: quality, tier, name, throughput, registration.
 #
-# Written after onboarding, by `refresh=true` and by the sync; the whole view is kept as `meta_snapshot`.
+# Written after onboarding, by `refresh=true` and by the sync. `meta_snapshot` has the whole view.
 def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
-    """Store what the upstream said of a number at `read_at`, and recompute its connection.
+    """Store what Meta returned for a number at `read_at`, and recompute its connection.
 
-    A command or an event later than `read_at` decides the registration.
+    A command or an event after `read_at` takes precedence for the registration.
     """
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = (
@@ -59,26 +59,26 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
         current.save(update_fields=list(columns))
 
 
-# --- Schedule of the upstream syncs (accounts here, templates in `messaging`): interval, lease, back-off.
+# --- Schedule of syncs (accounts here, templates in `messaging`): interval, lease, back-off.
 #
-# An account that fails is tried again after a minute, doubling up to the interval. A claimed account is due
-# again when its lease is over, so a crash delays it and loses nothing.
+# A failed account is retried after a minute, doubled up to the interval. A claimed account is due again when its lease
+# ends, so a crash only delays it.
 INTERVAL = timedelta(hours=6)
 LEASE = timedelta(minutes=10)
-"""How long a claimed account may wait in the queue, and how long a run may take from one call to the next."""
+"""How long a claimed account may wait in the queue, and a run may take from one call to the next."""
 FIRST_RETRY = timedelta(minutes=1)
 BATCH = 200
-"""How many accounts one call of beat claims."""
+"""Most accounts that one call of beat claims."""
 MOST_FAILURES = 20
 
 
 def next_interval() -> timedelta:
-    """The time until the next regular read, spread so that accounts do not come due together."""
+    """The time until the next regular sync. Random, so that accounts are not all due at once."""
     return INTERVAL * random.uniform(0.9, 1)  # noqa: S311
 
 
 def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
-    """The number of failures in a row, and the wait until the next try; not before a throttling answer allows it."""
+    """The number of consecutive failures, and the time until the next attempt, which respects a throttling answer."""
     failures = min(failures + 1, MOST_FAILURES)
     wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
     if isinstance(error, Refused) and error.verdict.retry_after:
@@ -89,22 +89,22 @@ def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
 log = structlog.get_logger(__name__)
 
 SETTLED = timedelta(hours=1)
-"""How long after a ban the upstream's own view of the account may lift it: right after the event it can lag."""
+"""How long after a ban Meta's view of the account may still be stale, so it cannot lift the ban."""
 
 
 class SyncLeaseLost(Exception):
-    """Another run has taken the account over."""
+    """Another run has claimed the account."""
 
 
 def start_due() -> int:
-    """Claim what is due and enqueue a task for each account. Returns how many; called by beat."""
+    """Claim due accounts and enqueue a task for each. Returns how many. Called by beat."""
     return _start(_claim(Q(next_sync_at__lte=now()) | Q(sync_lease_until__lt=now())))
 
 
 def request_sync(*, waba_id: str) -> None:
-    """Have an account re-read soon: after an upstream event about it, or an answer that contradicts the stored view.
+    """Schedule a sync of the account, after a notification about it, or an answer that contradicts the stored view.
 
-    Begins when the current transaction commits. While the account is being read, it is read once more.
+    It starts when the current transaction commits. If a sync is under way, another one follows.
     """
     transaction.on_commit(lambda: _request_sync(waba_id), robust=True)
 
@@ -145,7 +145,7 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Re-read one account: its token's health when that is due, its numbers, its subscription, whether it may send."""
+    """Sync one account: its token's health when that is due, its numbers, its subscription, and whether it may send."""
     sync = _Run(account_id, lease)
     try:
         sync.read()
@@ -168,7 +168,7 @@ class _Run:
         self.account_id, self.lease = account_id, lease
 
     def renew(self) -> BusinessAccount:
-        """The account as it is now, while this run still holds the lease. Raises SyncLeaseLost."""
+        """Renew the lease and return the current account. Raises SyncLeaseLost when another run has claimed it."""
         lease = now() + LEASE
         mine = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         if not mine.update(sync_lease_until=lease):
@@ -225,13 +225,13 @@ class _Run:
                 ).update(taken_away=None)
 
     def finish(self) -> None:
-        """Release the lease; the claim, or a hint since, has set the next time."""
+        """Release the lease. The claim, or a later request, has set the next time."""
         BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
             sync_lease_until=None, sync_failures=0, synced_at=now()
         )
 
     def put_off(self, error: Exception) -> None:
-        """Release the lease and try again later."""
+        """Release the lease and schedule a retry."""
         held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         failures = held.values_list("sync_failures", flat=True).first()
         if failures is None:
@@ -243,7 +243,7 @@ class _Run:
 
 
 _MAY_SEND = ("AVAILABLE", "LIMITED")
-"""Answers for an account that is not blocked: a limited one sends within limits (upstream fact 3.10)."""
+"""Answers for an account that is not blocked. A limited account can send within its limits (upstream fact 3.10)."""
 
 
 def _unchanged_since(moment: datetime) -> Q:
@@ -251,7 +251,9 @@ def _unchanged_since(moment: datetime) -> Q:
 
 
 def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
-    """Store a view. One that cannot be stored leaves its number as it is, and the account's other numbers go on."""
+    """Store a view. A view that cannot be stored leaves its number unchanged and does not stop the account's other
+    numbers.
+    """
     try:
         store_view(number, view, read_at=read_at)
     except Exception as error:
@@ -261,7 +263,7 @@ def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -
 
 
 def _note_gone(number: PhoneNumber, *, read_at: datetime) -> None:
-    """A number that its account no longer lists is not registered any more."""
+    """Mark a number that its account no longer lists as not registered."""
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
 
@@ -272,9 +274,9 @@ _TIERS = {250: "TIER_250", 1000: "TIER_1K", 2000: "TIER_2K", 10_000: "TIER_10K",
 def apply_notification(
     *, field: str, value: Mapping[str, Any], waba_id: str, phone_number_id: str | None = None
 ) -> None:
-    """Apply one change of a notification to the account and the number that routing found.
+    """Apply one change of a notification to its account and number.
 
-    Fields without a side effect, and accounts of no tenant, are passed over.
+    Ignores fields without a side effect, and accounts without a tenant.
     """
     handler = HANDLERS.get(field)
     account = BusinessAccount.objects.filter(waba_id=waba_id).first() if handler else None
@@ -314,8 +316,9 @@ def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
 
 
 def _part(account: BusinessAccount, value: Mapping[str, Any]) -> None:
-    """The business left: with one coexistence number where the event names it, else with its coexistence numbers
-    (their device changed), else with the whole account."""
+    """Apply that a business has left. This affects one coexistence number where the event names it, all coexistence
+    numbers when their device changed, else the whole account.
+    """
     numbers = PhoneNumber.objects.filter(account=account)
     if named := digits_of(str(value.get("phone_number") or "")):
         numbers = numbers.filter(digits=named)
@@ -324,7 +327,7 @@ def _part(account: BusinessAccount, value: Mapping[str, Any]) -> None:
     else:
         numbers = numbers.none()
     if value.get("event") == "PARTNER_REMOVED":
-        # The next onboarding synchronises anew. After a change of the device, WhatsApp connects by itself again.
+        # The next onboarding syncs again. After a change of the device, WhatsApp reconnects by itself.
         synced = AppData.objects.filter(number__account=account)
         (synced.filter(number__digits=named) if named else synced).delete()
     parted = numbers.update(taken_away=TakenAway.ACCOUNT_REMOVED, facts_changed_at=now())
@@ -343,7 +346,7 @@ def _release(account: BusinessAccount, why: TakenAway) -> None:
 
 
 def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
-    """The event does not hold the quality's colour, which the sync reads. It holds the new limit in some cases."""
+    """Store the new limit, which some of these events contain. The sync reads the quality, which none contains."""
     limit = _tier(value.get("current_limit")) or _tier(value.get("max_daily_conversations_per_business"))
     if limit:
         _numbers(account, phone_number_id).update(messaging_limit_tier=limit)
@@ -364,7 +367,7 @@ def _capability(account: BusinessAccount, value: Mapping[str, Any], _: str | Non
 
 
 def _tier(limit: object) -> str | None:
-    """A messaging limit as its tier; older events carry the bare number."""
+    """A messaging limit as its tier. Older events contain only the number."""
     if isinstance(limit, str) and limit.startswith("TIER_"):
         return limit[:32]
     return _TIERS.get(limit) if isinstance(limit, int) else None
@@ -375,7 +378,7 @@ def _numbers(account: BusinessAccount, phone_number_id: str | None) -> Any:
 
 
 def _hint_only(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
-    """Nothing in the event is stored by itself; the re-read brings what changed."""
+    """Store nothing of the event. The sync reads what changed."""
 
 
 HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None], None]] = {
@@ -389,4 +392,4 @@ HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None]
     "phone_number_name_update": _name,
     "security": _hint_only,
 }
-"""Upstream field → what it changes here."""
+"""Handlers of notifications by Meta's field."""

@@ -13,25 +13,25 @@ from phone_numbers.sandbox import control
 
 @shared_task
 def start_due_syncs(**_: Any) -> None:
-    """Every half minute: hand out the accounts that are due."""
+    """Every half minute: enqueue a sync for each due account."""
     sync.start_due()
 
 
 @shared_task
 def sync_account(*, account_id: str, lease: str, **_: Any) -> None:
-    """Re-read one account, if the lease is still its own."""
+    """Sync one account, if the lease is still valid."""
     sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
 
 
 @shared_task
 def request_app_data(**_: Any) -> None:
-    """Every minute, and after an onboarding: request the contacts and chats of apps that are due."""
+    """Every minute, and after an onboarding: request the contacts and chats that are due."""
     app_data.request_due()
 
 
 @shared_task
 def warn_of_token_ends(**_: Any) -> None:
-    """Hourly: notify tenants of tokens that end soon."""
+    """Hourly: notify tenants of tokens that expire soon."""
     tokens.warn_of_ends()
 
 
@@ -49,11 +49,11 @@ def prune_connect_sessions(**_: Any) -> None:
 
 @shared_task
 def make_sandbox(*, tenant_id: str, **_: Any) -> None:
-    """After the confirmation of a sign-up: make the tenant's sandbox; the task below retries a failure."""
+    """After the confirmation of a sign-up: create the tenant's sandbox. `make_missing_sandboxes` retries a failure."""
     control.try_to_make(UUID(tenant_id))
 
 
 @shared_task
 def make_missing_sandboxes(**_: Any) -> None:
-    """Every five minutes: make the sandboxes whose making failed."""
+    """Every five minutes: create sandboxes that could not be created."""
     control.make_missing()

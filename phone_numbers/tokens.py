@@ -1,8 +1,8 @@
-"""Token health: checked at Meta daily and after a refusal. Notifies the tenant before the end and at a failure.
+"""Token health: checked at Meta daily and after a refusal. Notifies the tenant before a token ends and when it fails.
 
-`token.expiring` goes out 7 days and 1 day before a token ends, `token.invalid` once at each failure
-(`connection.token_failed`). Called by the sync, by beat, and by every flow whose call the upstream refused with 190 or
-its kin. The `tokens` section of `/v1/admin/health` counts both.
+`token.expiring` is published 7 days and 1 day before a token ends, `token.invalid` once for each failure
+(`connection.token_failed`). Called by the sync, by beat, and by every flow whose call Meta refused with 190 or a
+similar code. The section `tokens` of `/v1/admin/health` counts both.
 """
 
 from datetime import timedelta
@@ -23,14 +23,13 @@ from gateway.upstream.numbers import Graph
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount
 
-# --- Calls of the Graph API with an account's token: a refusal is an exception that the views pass through
-# verbatim.
+# --- Graph API calls with an account's token. A refusal is an exception that the views pass through verbatim.
 #
 # Used by the onboarding, the number operations, the templates and the syncs.
 
 
 class Refused(Exception):
-    """The upstream answered with an error; `passed_through(answer, verdict)` is what our caller gets."""
+    """Meta answered with an error. The response to our caller is `passed_through(answer, verdict)`."""
 
     def __init__(self, answer: GraphAnswer, verdict: Verdict) -> None:
         super().__init__(f"upstream error {verdict.code}")
@@ -38,11 +37,11 @@ class Refused(Exception):
 
 
 FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
-"""Errors of a call: refused, no usable answer, no answer."""
+"""Errors of a call: refused, an unusable answer, no answer."""
 
 
 def accepted(answer: GraphAnswer) -> GraphAnswer:
-    """The answer, when it is a success. Raises Refused for an error, MetaUnreachable for what is no answer."""
+    """Return a successful answer. Raises Refused for an error, MetaUnreachable for an unusable answer."""
     verdict = classify(answer)
     if not verdict.ok:
         raise Refused(answer, verdict)
@@ -50,21 +49,21 @@ def accepted(answer: GraphAnswer) -> GraphAnswer:
 
 
 def graph_of(account: BusinessAccount) -> Graph:
-    """The Graph API as the account's stored token opens it."""
+    """The Graph API with the account's stored token."""
     return Graph(account.environment, account.access_token)
 
 
 log = structlog.get_logger(__name__)
 
 CHECK_INTERVAL = timedelta(hours=23)
-"""A little under a day, so that a check every six hours makes it daily."""
+"""A little under a day, so that a sync every six hours checks it daily."""
 QUESTION_INTERVAL = timedelta(seconds=3)
-"""A token that many calls doubt at once is asked about at most this often."""
+"""Shortest time between two checks of a token that many calls report as refused."""
 WARNING_DAYS = (1, 7)
 
 
 def check_is_due(account: BusinessAccount) -> bool:
-    """Whether the token's health is to be asked: once a day, at every sync while it is invalid, after its end."""
+    """Whether to check the token's health: once a day, at every sync while it is invalid, and after its end."""
     checked_at, end, moment = account.token_checked_at, state.token_end(account), now()
     return (
         account.token_invalid_at is not None
@@ -75,10 +74,11 @@ def check_is_due(account: BusinessAccount) -> bool:
 
 
 def question(*, waba_id: str, token: str) -> None:
-    """Ask about a token whose call was refused with a token error; mark it only when the answer confirms it.
+    """Check a token whose call was refused with a token error. It is marked invalid only when the check confirms it.
 
-    One refusal can be about its recipient alone. Asked once in QUESTION_INTERVAL for all processes; without an answer
-    the token stays as it is, and the next refusal asks again. Makes network calls: not inside a transaction.
+    A refusal can concern its recipient alone. All processes together check once in QUESTION_INTERVAL. Without an answer
+    the token stays as it is, and the next refusal checks again. Makes network calls, so call it outside of
+    transactions.
     """
     moment = now()
     not_asked = Q(token_questioned_at__isnull=True) | Q(token_questioned_at__lt=moment - QUESTION_INTERVAL)
@@ -95,7 +95,7 @@ def question(*, waba_id: str, token: str) -> None:
 
 
 def accepted_for(account: BusinessAccount, answer: GraphAnswer) -> GraphAnswer:
-    """`accepted` for a call with the account's token, which is questioned when the upstream did not take it."""
+    """`accepted` for a call with the account's token. A token error starts a check of the token."""
     try:
         return accepted(answer)
     except Refused as refusal:
@@ -105,15 +105,15 @@ def accepted_for(account: BusinessAccount, answer: GraphAnswer) -> GraphAnswer:
 
 
 def check(account: BusinessAccount, *, doubted: bool = False) -> None:
-    """Ask `debug_token` and store what it says. A token that works again connects its numbers again.
+    """Call `debug_token` and store the result. A token that works again reconnects its numbers.
 
-    `doubted`: the upstream refused the token elsewhere. Raises one of FAILURES.
+    `doubted`: Meta refused the token elsewhere. Raises one of FAILURES.
     """
     token = account.access_token
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
     works = facts.valid and facts.app_id == platform(account.environment).app_id
     if works and (doubted or account.token_invalid_at is not None):
-        # The upstream refused the token, so `debug_token` alone is not enough: the token must open the account.
+        # Meta refused the token, so `debug_token` is not proof enough: the token must also open the account.
         works = not classify(graph_of(account).account(account.waba_id)).token_problem
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
@@ -144,9 +144,9 @@ def ending_within(days: int) -> Q:
 
 
 def warn_of_ends() -> int:
-    """Notify tenants of tokens that end within 7 days and within 1 day, each once. Returns how many were notified.
+    """Notify tenants of tokens that expire within 7 days and within 1 day, once each. Returns how many were notified.
 
-    A failure with one account is logged and retried at the next run; the others are notified.
+    A failure for one account is logged and retried at the next run. It does not stop the others.
     """
     notified = 0
     for days in WARNING_DAYS:
@@ -175,7 +175,7 @@ class TokensHealthOut(serializers.Serializer[Any]):
 
 @admin_health.register(tokens=TokensHealthOut())
 def token_report() -> dict[str, Any]:
-    """The `tokens` section of `/v1/admin/health`: accounts whose token ends within 7 days, or does not work."""
+    """The section `tokens` of `/v1/admin/health`: accounts whose token expires within 7 days, or does not work."""
     return {
         "tokens": {
             "expiring": BusinessAccount.objects.filter(ending_within(max(WARNING_DAYS))).count(),

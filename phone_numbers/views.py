@@ -1,6 +1,6 @@
-"""`/v1/numbers*` and `/v1/connect-sessions*` (specification 4), and `/v1/admin/numbers` for service staff.
+"""`/v1/numbers*` and `/v1/connect-sessions*` (specification 4), and `/v1/admin/numbers` for staff.
 
-What belongs to the caller's other environment is 404, as what belongs to another tenant.
+Objects of the caller's other environment are 404, like those of another tenant.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, verb
 
 
 class UpstreamCallsView(ResourceViewSet):
-    """A view whose flow calls the upstream: what it refuses passes through, no answer is 502."""
+    """A view whose flow calls the Graph API. Refusals of Meta pass through; without an answer the response is 502."""
 
     def handle_exception(self, exc: Exception) -> Any:
         if isinstance(exc, ObjectDoesNotExist):
@@ -67,7 +67,7 @@ class UpstreamCallsView(ResourceViewSet):
 
 
 class NumbersView(UpstreamCallsView):
-    """A tenant's numbers. Their list comes whole."""
+    """The numbers of a tenant. The list has no pages."""
 
     tag = "Numbers"
     scope = KeyScope.NUMBERS
@@ -287,7 +287,7 @@ class AccountsView(ResourceViewSet):
 
 
 class BusinessProfileView(UpstreamCallsView):
-    """A number's business profile, both ways the upstream's own bodies."""
+    """The business profile of a number. Requests and responses have Meta's own bodies."""
 
     tag = "Numbers"
     scope = KeyScope.NUMBERS
@@ -312,12 +312,12 @@ class BusinessProfileView(UpstreamCallsView):
     @waits_for_upstream
     def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = request._request.body
-        _ = request.data  # refuses what is no JSON object
+        _ = request.data  # Rejects a body that is not a JSON object.
         return passed_through(operations.set_business_profile(number_in(request, phone_number_id), body=body))
 
 
 class ConnectSessionsView(ResourceViewSet):
-    """Hosted links on which a customer connects an account."""
+    """Hosted links with which a business connects its account."""
 
     tag = "Connect sessions"
     scope = KeyScope.NUMBERS
@@ -347,7 +347,7 @@ class ConnectSessionsView(ResourceViewSet):
 
 
 def number_in(request: Request, phone_number_id: str) -> PhoneNumber:
-    """The caller's number of a path. Raises NotFound."""
+    """The caller's number in the path. Raises NotFound."""
     return operations.find(**scope_of(request), phone_number_id=phone_number_id)
 
 
@@ -357,7 +357,7 @@ def _unshown_pin(number: PhoneNumber) -> dict[str, str]:
 
 
 class AdminNumbersView(ResourceViewSet):
-    """All numbers, newest first, optionally of one connection state."""
+    """All numbers, newest first, optionally filtered by connection state."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]

@@ -1,4 +1,4 @@
-"""Connection problems explained: in a sentence with its repair on pages, and by mail (live environment only)."""
+"""Explanations of connection problems: sentences with a repair for pages, and mails (live environment only)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,11 +13,11 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import mail
 from tenants.models import ApiKey, Tenant
 
-# --- Connection details explained to the customer: the reason in a sentence, and what repairs it. Pure.
+# --- Connection details in words: the reason in a sentence, and its repair. Pure functions.
 
 
 class Explained(NamedTuple):
-    """A connection detail in words; `repair` names the form or link that the page shows."""
+    """The explanation of a connection detail. `repair` names the form or link that the page shows."""
 
     reason: str
     repair: str | None
@@ -41,12 +41,11 @@ _DETAILS = {
 
 
 def explained(detail: str | None) -> Explained:
-    """A connection detail in words."""
+    """Explain a connection detail."""
     return _DETAILS.get(detail, Explained(f"The gateway reports {detail}.", None))
 
 
-# --- Failed connect sessions explained to the customer: what the sign-up lacked, and what to do differently.
-# Pure.
+# --- Failed connect sessions in words: what the sign-up lacked, and what to do differently. Pure functions.
 
 _CANCELLED = "You left the sign-up before its end."
 _PERMISSIONS = "Connect again, choose the account itself, and leave every permission on."
@@ -54,7 +53,7 @@ _CODE = "What the sign-up gives works once, for a few minutes. Connect again."
 
 
 def explained_failure(error: Mapping[str, Any] | None) -> str:
-    """The error of a failed session in words, from `{source, code, message}`; None means that nobody finished it."""
+    """Explain the error `{source, code, message}` of a failed session. None means that nobody finished the session."""
     if not error or error["code"] == "cancelled":
         return _CANCELLED
     said = str(error["message"]).rstrip(".")
@@ -69,21 +68,20 @@ def explained_failure(error: Mapping[str, Any] | None) -> str:
     return f"{said}."
 
 
-# --- Mails about numbers that were taken away and tokens that fail or end. Only of the live environment.
+# --- Mails about numbers that were taken away and tokens that fail or expire. Live environment only.
 #
-# Called inside the transaction of the change, under the tenant's lock. A mail that cannot be written is
-# logged: it never undoes the change. Of a number that goes and comes, or a token that is refused now and
-# then, one mail a day is sent.
+# Called inside the transaction of the change, under the tenant's lock. A mail that cannot be stored is logged; it never
+# undoes the change. A number or token whose state changes often causes at most one mail a day.
 
 log = structlog.get_logger(__name__)
 
 AT_MOST_EVERY = timedelta(days=1)
 MOST_NUMBERS = 20
-"""Numbers that one mail names; it counts the others."""
+"""Most numbers that one mail names. It counts the others."""
 
 
 def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
-    """Mail a tenant about its numbers that were just disconnected; sets their `disconnect_mailed_at`, unsaved."""
+    """Mail a tenant about its numbers that were just disconnected. Sets their `disconnect_mailed_at`, unsaved."""
     mailed = [
         number
         for number in numbers
@@ -104,14 +102,14 @@ def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
 
 
 def token_refused(account: BusinessAccount) -> None:
-    """Mail a tenant that the token of an account does not work; sets `token_mailed_at`, unsaved."""
+    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at`, unsaved."""
     if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
         account.token_mailed_at = now()
         _send(account.tenant_id, "token_invalid", {"account": account, "numbers": _names(account)})
 
 
 def token_ends(account: BusinessAccount, end: datetime | None) -> None:
-    """Mail a tenant that the token of an account ends soon."""
+    """Mail a tenant that the token of an account expires soon."""
     if account.environment == ApiKey.Environment.LIVE and end is not None:
         context = {"account": account, "numbers": _names(account), "ends_at": end}
         _send(account.tenant_id, "token_expiring", context)

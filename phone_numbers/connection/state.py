@@ -1,11 +1,11 @@
-"""Connection state of a number: one pure function of facts, and the one place that stores its result.
+"""Connection state of a number: a pure function of facts, and the only code that stores its result.
 
-Every cause (onboarding, number operations, endpoints, upstream events, token health) changes its facts inside
-`facts_change`; at its end the tenant's numbers concerned are recomputed under lock, each change becomes one
-`number.connection` event, and all of it commits together. docs/numbers.md lists the states and details.
+Every cause (onboarding, number operations, endpoints, notifications, token health) changes its facts inside
+`facts_change`. At its end, the affected numbers of the tenant are recomputed under lock, and each change becomes one
+`number.connection` event. All of it commits together. docs/numbers.md lists the states and details.
 
-State intervals hold from when to when a number was in a state; usage is measured by them. They are written in the
-transaction that changes the state, under the tenant's lock.
+A state interval records from when to when a number was in a state; usage is measured with it. Intervals are written in
+the transaction that changes the state, under the tenant's lock.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ from webhooks.events.publish import publish
 
 
 def change_state(numbers: Sequence[PhoneNumber]) -> None:
-    """Close the numbers' intervals and open those of their new states."""
+    """Close the intervals of numbers and open those of their new states."""
     if not numbers:
         return
     moment = now()
@@ -51,7 +51,9 @@ def change_state(numbers: Sequence[PhoneNumber]) -> None:
 
 
 def end_interval(number: PhoneNumber) -> None:
-    """Close the interval of a number that leaves its tenant; its intervals keep what usage shows of it."""
+    """Close the interval of a number that leaves its tenant. The tenant's intervals keep a copy of what usage shows of
+    the number.
+    """
     _close([number], now())
     NumberStateInterval.objects.filter(number=number).update(
         number=None,
@@ -68,7 +70,7 @@ def _close(numbers: Sequence[PhoneNumber], moment: datetime) -> None:
 
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
-"""`last_event_at` is kept to the second: a busy number's row is not rewritten for each of its events."""
+"""The precision of `last_event_at`, so that the row of a busy number is not rewritten for each of its events."""
 
 CONNECTED, PENDING, DISCONNECTED = (
     PhoneNumber.State.CONNECTED,
@@ -79,7 +81,7 @@ CONNECTED, PENDING, DISCONNECTED = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """All that a number's connection depends on."""
+    """The facts that a number's connection depends on."""
 
     taken_away: str | None
     token_valid: bool
@@ -90,14 +92,14 @@ class ConnectionFacts:
 
 
 class ConnectionState(NamedTuple):
-    """A connection state with its detail, which is None exactly when connected."""
+    """A connection state with its detail. The detail is None exactly when the number is connected."""
 
     state: PhoneNumber.State
     detail: str | None
 
 
 def connection_of(facts: ConnectionFacts) -> ConnectionState:
-    """The connection that follows from the facts (specification 3, docs/numbers.md)."""
+    """The connection state that the facts imply (specification 3, docs/numbers.md)."""
     if facts.taken_away:
         return ConnectionState(DISCONNECTED, facts.taken_away)
     if not facts.token_valid:
@@ -123,10 +125,11 @@ def facts_change(
     waba_id: str | None = None,
     phone_number_id: str | None = None,
 ) -> Iterator[None]:
-    """A transaction in which facts of the tenant change; recomputes the numbers that the arguments choose.
+    """A transaction in which facts of the tenant change. At its end, it recomputes the numbers that the arguments
+    select.
 
-    The tenant's row is locked first, so the causes of one tenant take turns, and always in the order tenant,
-    account, number: they cannot wait for each other in a circle.
+    The tenant's row is locked first, so changes of one tenant run one after the other. The lock order is always tenant,
+    account, number, which prevents deadlocks.
     """
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).only("id").get(pk=tenant_id)
@@ -141,7 +144,7 @@ def recompute(
     waba_id: str | None = None,
     phone_number_id: str | None = None,
 ) -> None:
-    """Recompute connections after facts changed elsewhere (an endpoint, a finished onboarding)."""
+    """Recompute connections after facts changed elsewhere, such as an endpoint or a finished onboarding."""
     with facts_change(
         tenant_id=tenant_id, environment=environment, waba_id=waba_id, phone_number_id=phone_number_id
     ):
@@ -159,7 +162,7 @@ def _recompute(
     if phone_number_id is not None:
         chosen = chosen.filter(phone_number_id=phone_number_id)
     numbers = list(chosen.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id"))
-    # Read after the lock, in statements of their own: each sees what its latest writer committed.
+    # Read after the lock, each with its own statement, so that each sees the latest commit.
     accounts = BusinessAccount.objects.defer("access_token").in_bulk(
         {number.account_id for number in numbers}
     )
@@ -185,7 +188,7 @@ def _recompute(
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         number.connection_changes += 1
         events.append(connection_event(number, account, old.state, new))
-    # A refused token has a mail of its own.
+    # A refused token has its own mail.
     notices.numbers_lost(
         tenant_id,
         [
@@ -217,16 +220,16 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
         token_valid=account.token_invalid_at is None,
         subscribed=account.subscribed,
         registered=number.registered,
-        # The sandbox is read with the event stream as well (decision "Sandbox").
+        # Sandbox events are also read with the event stream, so no endpoint is needed (decision "Sandbox").
         endpoint_verified=endpoint_verified or account.waba_id == sandbox_waba_id_of(number.tenant_id),
         ever_connected=number.ever_connected,
     )
 
 
 def mark_number_connected(tenant_id: UUID) -> None:
-    """Keep the first step up to date.
+    """Update the first step `number_connected`.
 
-    The sandbox's numbers come by themselves: they count for a sandbox tenant alone, which has no others.
+    Numbers of the sandbox exist by default, so they count only for a sandbox tenant, which has no others.
     """
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
     own = numbers.exclude(tenant__sandbox=False, account__waba_id=sandbox_waba_id_of(tenant_id))
@@ -237,7 +240,7 @@ def mark_number_connected(tenant_id: UUID) -> None:
 def connection_event(
     number: PhoneNumber, account: BusinessAccount, before: str, after: ConnectionState
 ) -> NewEvent:
-    """The `number.connection` event of a change."""
+    """The `number.connection` event for a change."""
     return NewEvent(
         type="number.connection",
         environment=number.environment,
@@ -259,7 +262,7 @@ def connection_event(
 def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None:
     """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`: an endpoint was verified, disabled, deleted …
 
-    It counts for the numbers of its own environment alone.
+    Recomputes only the numbers of the endpoint's environment.
     """
     recompute(tenant_id=tenant_id, environment=environment)
 
@@ -267,8 +270,8 @@ def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None
 def token_failed(*, waba_id: str, token: str | None = None) -> None:
     """Mark an account's token as not working, and notify the tenant once. Disconnects the account's numbers.
 
-    With `token`, the one that was used, a token that has been replaced meanwhile is left alone. The sync asks about the
-    token again soon and with back-off: one that works again connects the numbers again.
+    `token` is the token that was used. Nothing changes if it has been replaced meanwhile. The sync soon checks the
+    token again, with back-off; once it works, the numbers are connected again.
     """
     account = BusinessAccount.objects.only("tenant_id").filter(waba_id=waba_id).first()
     if account is None:
@@ -291,7 +294,9 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
-    """Notify the tenant that a token ends within this many days. Inside the caller's transaction, under its lock."""
+    """Notify the tenant that a token expires within this many days. Runs in the caller's transaction, under its
+    lock.
+    """
     end = token_end(account)
     publish(
         tenant_id=account.tenant_id,
@@ -301,7 +306,9 @@ def token_expiring(account: BusinessAccount, *, days: int) -> None:
 
 
 def token_end(account: BusinessAccount) -> datetime | None:
-    """When a token stops working: its own end or that of its data access, whichever comes first; None is never."""
+    """When a token stops working: at its own end or at that of its data access, whichever is first. None means
+    never.
+    """
     return min(filter(None, (account.token_expires_at, account.data_access_expires_at)), default=None)
 
 
@@ -317,9 +324,9 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
-    """Note that events of these numbers arrived, once the transaction of their notification commits.
+    """Record that events of these numbers arrived, once the transaction of their notification commits.
 
-    Rows that another process holds are skipped: it records the same fact.
+    Skips rows that another process has locked, because it records the same fact.
     """
     touched = numbers_to_touch(numbers)
     if touched:
@@ -327,7 +334,7 @@ def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
 
 
 def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
-    """The ids of those numbers whose `last_event_at` is older than its grain."""
+    """The ids of the numbers whose `last_event_at` is too old by LAST_EVENT_GRAIN."""
     stale_before = now() - LAST_EVENT_GRAIN
     return {
         number.phone_number_id
@@ -336,7 +343,7 @@ def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
     }
 
 
-# Written out, one statement and a transaction of its own: a busy number takes it every second.
+# Not through the ORM: one statement with its own transaction, which a busy number needs every second.
 _TOUCH = """
 UPDATE numbers_phonenumber SET last_event_at = clock_timestamp()
 WHERE id IN (SELECT id FROM numbers_phonenumber
@@ -347,5 +354,5 @@ WHERE id IN (SELECT id FROM numbers_phonenumber
 
 
 def touching(phone_number_ids: Collection[str]) -> Statements[None]:
-    """Note that events of these numbers arrived."""
+    """Record that events of these numbers arrived."""
     yield _TOUCH, [list(phone_number_ids), LAST_EVENT_GRAIN.total_seconds()]

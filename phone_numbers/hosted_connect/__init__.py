@@ -1,1 +1,1 @@
-"""Connect sessions: the hosted page on which a customer connects its business account."""
+"""Connect sessions: the hosted page on which a business connects its account."""

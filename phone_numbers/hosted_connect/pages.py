@@ -1,8 +1,8 @@
 """The hosted connect page at `{APP_URL}/connect/<token>`, embedded sign-up in the browser, and its JSON bodies.
 
-GET shows the page, or sends the browser on when the session is over. POST takes what the sign-up gave, guarded by
-Django's CSRF check and by a state made for this session; its answer says where the page goes. The upstream's SDK is
-the only foreign script that the page's policy allows.
+GET shows the page, or redirects when the session is over. POST receives the result of the sign-up. It is protected by
+Django's CSRF check and by a state that belongs to the session. Its response contains the address that the page opens
+next. Meta's SDK is the only foreign script that the page's policy allows.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ class ConnectSessionOut(NewConnectSessionOut):
 
 
 class ConnectAnswerIn(serializers.Serializer[dict[str, Any]]):
-    """Body of the hosted page: the sign-up's code with its ids, or none when the customer left."""
+    """Body of the hosted page: the code of the sign-up with its ids, or no code when the business left."""
 
     state = serializers.CharField(max_length=200)
     code = CredentialField(required=False, allow_null=True, default=None)
@@ -95,7 +95,9 @@ META_ORIGINS = "https://*.facebook.com"
 @never_cache
 @ensure_csrf_cookie
 def connect_page(request: HttpRequest, token: str) -> HttpResponse:
-    """The page of an open session; over: on to the return_url; expired, unknown or suspended: a page that says so."""
+    """The page of an open session. Redirects to the return_url when the session is over. An expired, unknown or
+    suspended session gets a page that says so.
+    """
     session = sessions.by_link(token)
     if session is None:
         return _page(request, "connect/unknown.html", status=404)
@@ -126,10 +128,11 @@ def connect_page(request: HttpRequest, token: str) -> HttpResponse:
 @require_POST
 @never_cache
 def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
-    """Receive the sign-up's result: {state, code, waba_id, phone_number_id?}, or {state, reason?} when it was left.
+    """Receive the sign-up's result: {state, code, waba_id, phone_number_id?}, or {state, reason?} when the business
+    left.
 
-    200 {status, redirect}; 409 while another answer is in work and 503 when the upstream was silent or busy, both
-    {retry: true}: the same answer may be sent again; 400 and 403 for what this page never sends.
+    Returns 200 {status, redirect}. 409 while another result is processed and 503 when Meta was unreachable or busy both
+    have {retry: true}: the same result may be sent again. 400 and 403 for what this page never sends.
     """
     session = sessions.by_link(token)
     if session is None:
@@ -170,7 +173,7 @@ def _apply(session: ConnectSession, given: dict[str, Any]) -> ConnectSession:
 
 
 def sdk_url_for(environment: str) -> str:
-    """The script of the embedded sign-up: Meta's, or the simulator's wherever the simulator serves the environment."""
+    """The script of the embedded sign-up: the simulator's where the simulator serves the environment, else Meta's."""
     is_simulated = environment == "test" or settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL
     return settings.SANDBOX_SIGNUP_SDK_URL if is_simulated else SDK_URL
 
@@ -188,16 +191,16 @@ def _page(
     status: int = 200,
     sdk_origin: str = "",
 ) -> HttpResponse:
-    # The person who connects need not be one of the console's: the page has none of its navigation.
+    # The person who connects may have no login of the console, so the page has no navigation.
     response = render(request, template, {"console": None, **(context or {})}, status=status)
     response["Content-Security-Policy"] = _policy(sdk_origin)
-    # The sign-up's window answers its opener: it must keep one.
+    # The sign-up's window posts to its opener, so it must keep one.
     response["Cross-Origin-Opener-Policy"] = "same-origin-allow-popups"
     return response
 
 
 def _policy(sdk_origin: str) -> str:
-    """Nothing inline, nothing foreign but the SDK and what it talks to."""
+    """The page's policy: no inline code, and no foreign origins but those of the SDK."""
     foreign = f"{sdk_origin} {META_ORIGINS}" if sdk_origin == META_SDK_ORIGIN else sdk_origin
     sources = {
         "default-src": "'none'",

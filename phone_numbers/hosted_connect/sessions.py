@@ -1,8 +1,8 @@
-"""Connect sessions: a hosted link on which a tenant's customer connects an account by embedded sign-up.
+"""Connect sessions: hosted links with which a business connects its account to a tenant by embedded sign-up.
 
-The API makes and shows them; the hosted page (`pages.py`) finishes them through the same onboarding as
-`POST /v1/numbers/embedded-signup`. A session ends once: `connected` or `failed`; open ones expire after an hour. The
-link carries the session's id under a signature, so it can be shown again and cannot be guessed.
+The API creates and shows sessions. The hosted page (`pages.py`) finishes them through the same onboarding as `POST
+/v1/numbers/embedded-signup`. A session ends once, as `connected` or `failed`; open sessions expire after an hour. The
+link contains the session's id under a signature, so it can be shown again and cannot be guessed.
 """
 
 import math
@@ -31,14 +31,16 @@ from phone_numbers.tokens import Refused
 from tenants.audit import Actor
 from tenants.models import Tenant
 
-# --- Return URLs of connect sessions: the address that a tenant named, checked when it is named.
+# --- The return_url of a connect session, validated when the tenant passes it.
 
 MAX_LENGTH = 2048
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def problem_of(url: str) -> str | None:
-    """What is wrong with a return_url, or None. Only https, or http on this machine; nothing browsers read twice."""
+    """What is wrong with a return_url, or None. It must be https, or http on this machine, and unambiguous to
+    browsers.
+    """
     if len(url) > MAX_LENGTH:
         return f"Must be at most {MAX_LENGTH} characters."
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
@@ -56,7 +58,7 @@ def problem_of(url: str) -> str | None:
 
 
 def with_result(url: str, *, session_id: str, status: str) -> str:
-    """The return_url with `session_id` and `status` in its query; members of those names in it give way."""
+    """The return_url with `session_id` and `status` in its query. Replaces parameters of those names."""
     parts = urlsplit(url)
     own = {"session_id": session_id, "status": status}
     kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in own]
@@ -65,9 +67,9 @@ def with_result(url: str, *, session_id: str, status: str) -> str:
 
 LIFETIME = timedelta(hours=1)
 MOST_OPEN = 200
-"""Open sessions of a tenant in one environment."""
+"""Most open sessions of a tenant in one environment."""
 FINISHING = timedelta(minutes=3)
-"""How long one answer may be worked on, six calls of the upstream at their slowest, before another may begin."""
+"""How long one result may be processed before another may be: six calls to Meta at their slowest."""
 
 _LINKS = signing.Signer(salt="connect-link", sep=".")
 _STATES = signing.Signer(salt="connect-state", sep=".")
@@ -75,9 +77,9 @@ _TOKEN = re.compile(r"EAA[A-Za-z0-9]+")
 
 
 def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSession:
-    """A new open session of one hour; `return_url` has been checked. Raises RateLimited at the limit."""
+    """Create an open session of one hour. `return_url` has been validated. Raises RateLimited at the limit."""
     with transaction.atomic():
-        # Of two at once at the limit, one waits here and is refused.
+        # The lock makes simultaneous calls wait, so the limit holds.
         Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant_id)
         waiting = open_sessions(tenant_id=tenant_id, environment=environment)
         if waiting.count() >= MOST_OPEN:
@@ -95,7 +97,7 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
 
 
 def open_sessions(*, tenant_id: UUID, environment: str) -> QuerySet[ConnectSession]:
-    """The sessions of a tenant that wait for their customer."""
+    """The open sessions of a tenant."""
     return ConnectSession.objects.for_environment(tenant_id, environment).filter(
         status=ConnectSession.Status.OPEN, expires_at__gt=now()
     )
@@ -108,7 +110,7 @@ def find(*, tenant_id: UUID, environment: str, session_id: str) -> ConnectSessio
 
 
 def url_of(session: ConnectSession) -> str:
-    """The hosted link to send the customer to."""
+    """The hosted link of a session."""
     return f"{settings.APP_URL}/connect/{_LINKS.sign(session.public_id)}"
 
 
@@ -118,12 +120,12 @@ def by_link(token: str) -> ConnectSession | None:
 
 
 def state_of(session: ConnectSession) -> str:
-    """What the page sends back with its answer: proves that it was made for this session."""
+    """The state that the page sends with its result. It proves that the page was made for this session."""
     return _STATES.sign(session.public_id)
 
 
 def is_state_of(session: ConnectSession, state: str) -> bool:
-    """Whether a state was made by `state_of` for this very session."""
+    """Whether a state is that of this session."""
     stated = _signed(_STATES, state)
     return stated is not None and stated.pk == session.pk
 
@@ -137,7 +139,7 @@ def _signed(signer: signing.Signer, text: str) -> ConnectSession | None:
 
 
 def return_address(session: ConnectSession) -> str:
-    """Return the address after the session: the return_url with `session_id` and `status`, nothing else."""
+    """The address to open after the session: the return_url with `session_id` and `status`."""
     connected = session.status == ConnectSession.Status.CONNECTED
     return with_result(
         session.return_url, session_id=session.public_id, status="connected" if connected else "failed"
@@ -147,11 +149,11 @@ def return_address(session: ConnectSession) -> str:
 def finish(
     session: ConnectSession, *, code: str, waba_id: str, phone_number_id: str | None
 ) -> ConnectSession:
-    """Finish an open session with what the sign-up gave; without a number, all of the account's are imported.
+    """Finish an open session with the result of the sign-up. Without a number, all numbers of the account are imported.
 
-    A refusal ends the session as `failed`. When the upstream is silent or busy the session stays open and the same
-    answer may be sent again. Raises Conflict while another answer is worked on, MetaUnreachable, Refused
-    (throttled, or the upstream's own trouble). A session that is over is returned as it is.
+    A refusal of Meta ends the session as `failed`. When Meta is unreachable or busy, the session stays open and the
+    same result may be sent again. Raises Conflict while another result is processed, MetaUnreachable, and Refused
+    (throttled, or an error on Meta's side). Returns a session that is over unchanged.
     """
     with _working_on(session) as open_session:
         if open_session is None:
@@ -196,7 +198,7 @@ def _onboard(
 
 
 def give_up(session: ConnectSession, *, reason: str | None) -> ConnectSession:
-    """The customer leaves without connecting, or the sign-up's dialog reported an error: the session fails."""
+    """Mark a session as failed: the business left without connecting, or the sign-up's dialog reported an error."""
     with _working_on(session) as open_session:
         if open_session is None:
             return ConnectSession.objects.get(pk=session.pk)
@@ -207,7 +209,7 @@ def give_up(session: ConnectSession, *, reason: str | None) -> ConnectSession:
 
 @contextmanager
 def _working_on(session: ConnectSession) -> Iterator[ConnectSession | None]:
-    """Claim an open session, or None when it is over or expired. Raises Conflict while another answer is in work."""
+    """Claim an open session. None when it is over or expired. Raises Conflict while another result is processed."""
     moment = now()
     free = Q(finishing_until__isnull=True) | Q(finishing_until__lt=moment)
     rows = ConnectSession.objects.filter(pk=session.pk, status=ConnectSession.Status.OPEN)

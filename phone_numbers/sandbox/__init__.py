@@ -1,1 +1,1 @@
-"""The sandbox of a tenant: a business account at the simulator, made and used through the API."""
+"""The sandbox of a tenant: a business account at the simulator, created and used through the API."""

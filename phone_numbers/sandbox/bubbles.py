@@ -1,4 +1,6 @@
-"""Messages of the sandbox as a customer's phone shows them: what a bubble says, and what can be answered. Pure."""
+"""Messages of the sandbox as a customer's phone shows them: the text of a bubble, and its possible answers. Pure
+functions.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ _LONGEST = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something that the customer can tap, and the message that a tap sends."""
+    """A button or list row that the customer can tap, and the message that a tap sends."""
 
     label: str
     says: Mapping[str, Any]
@@ -21,7 +23,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the sandbox by its id, or one elsewhere by its link."""
+    """A file of the sandbox by its id, or an external file by its link."""
 
     kind: str
     id: str | None = None
@@ -35,7 +37,7 @@ class Bubble:
 
     id: str
     is_mine: bool
-    """Whether the customer, whose phone it is, wrote it."""
+    """Whether the customer, to whom the phone belongs, wrote it."""
     at: datetime
     lines: list[str]
     head: str = ""
@@ -52,7 +54,9 @@ class Bubble:
 
 
 def bubbles_of(messages: list[Mapping[str, Any]]) -> list[Bubble]:
-    """The bubbles of a conversation, oldest first, of messages newest first; a reaction is shown on its message."""
+    """The bubbles of a conversation, oldest first. `messages` has the newest first. A reaction is shown on its
+    message.
+    """
     gists = {str(message["id"]): gist(message) for message in messages}
     return [
         bubble_of(message, gists)
@@ -71,7 +75,7 @@ def gist(message: Mapping[str, Any]) -> str:
 
 
 def bubble_of(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
-    """A message's bubble; `gists` has the messages that it may quote."""
+    """The bubble of a message. `gists` has the messages that it may quote."""
     body = message["body"]
     is_mine = message["direction"] == "inbound"
     error = message.get("error") or {}
@@ -98,7 +102,7 @@ def bubble_of(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
 
 
 def _content(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a bubble that come from a message's own object."""
+    """The members of a bubble that depend on the message's own object."""
     body = message["body"]
     kind = str(body.get("type", "text"))
     content = body.get(kind)
@@ -145,7 +149,7 @@ def _file(kind: str, content: Mapping[str, Any]) -> File:
 
 
 def _web(url: Any) -> str:
-    """An address that a page may link to; anything else, such as a script, is left out."""
+    """An address that a page may link to. Empty for any other, such as a script."""
     text = str(url or "")[:_LONGEST]
     return text if text.startswith(("https://", "http://")) else ""
 
@@ -230,7 +234,7 @@ def _interactive(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choices(kind: str, action: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[Choice]:
-    """Return the customer's possible answers to an interactive message."""
+    """The customer's possible answers to an interactive message."""
 
     def says(value: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "interactive", "interactive": value}

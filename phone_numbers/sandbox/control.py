@@ -1,14 +1,13 @@
-"""The sandbox of a tenant: its account and numbers, customers who write, what they see, and what Meta decides in it.
+"""The sandbox of a tenant: its account and numbers, its customers and their messages, and decisions of Meta.
 
-A sandbox is an account of the simulator with a ready number, connected like any other account. Making it is safe to
-repeat and to race: its ids follow from the tenant's. It is made by a task after the confirmation of a sign-up, for a
-platform's new sandbox tenant, and at a test key; a periodic task repeats what failed, and the first use makes what is
-still missing (decision "Sandbox"). Its numbers
-need no endpoint to be connected: their events are read with the event stream, the event log or `GET
-/v1/test/conversations` as well.
+A sandbox is an account of the simulator with a ready number, connected like any other account. Creating it is safe to
+repeat and to race, because its ids are derived from the tenant's. A task creates it after the confirmation of a
+sign-up, for a new sandbox tenant of a platform, and at a test key. A periodic task retries failures, and the first use
+creates what is still missing (decision "Sandbox"). Its numbers are connected without an endpoint, because their events
+can also be read with the event stream, the event log or `GET /v1/test/conversations`.
 
-Magic recipients and texts answer in a fixed way. What only the simulator's own side can do, such as a customer who
-writes, goes by `call_simulator`; the simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
+Magic recipients and texts cause fixed behaviour. What a customer or Meta does goes through `call_simulator`. The
+simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
 """
 
 import random
@@ -41,7 +40,7 @@ from tenants.models import Tenant
 def call_simulator(
     method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None
 ) -> GraphAnswer:
-    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable, also where the sandbox is off."""
+    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable, also when the sandbox is off."""
     if not settings.SANDBOX_GRAPH_URL:
         raise UpstreamUnreachable("sandbox_off", 0.0, is_unsent=True)
     headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
@@ -58,7 +57,9 @@ def call_simulator(
 
 
 def accepted_object(answer: GraphAnswer) -> dict[str, Any]:
-    """The answer's object. Raises InvalidRequest for a 400, UpstreamUnreachable for what no caller could repair."""
+    """The object in an answer. Raises InvalidRequest for a 400, and UpstreamUnreachable for errors that the caller
+    cannot repair.
+    """
     if answer.status == 400:
         raise InvalidRequest(str(answer.json().get("error")))
     if not answer.ok:
@@ -70,22 +71,24 @@ log = structlog.get_logger(__name__)
 
 ENVIRONMENT = "test"
 SOUGHT = timedelta(days=7)
-"""How long after its beginning a tenant's missing sandbox is made by a task; later its first use makes it."""
+"""How long after a tenant's creation a task creates its missing sandbox. Later, the first use creates it."""
 FAILURES = (*tokens.FAILURES, ServiceError)
-"""Errors of making a sandbox: the simulator is away, or answers with an error."""
+"""Errors while creating a sandbox: the simulator is unavailable, or answers with an error."""
 MOST_AT_ONCE = 50
 MOST_FAILURES = 3
-"""A round ends after this many failures: the simulator is away, and each attempt can take the upstream's time-out."""
+"""A round ends after this many failures, because the simulator is unavailable and each attempt can take the whole
+time-out.
+"""
 
 
 def is_made(tenant_id: UUID) -> bool:
-    """Whether the sandbox exists as far as the service knows: its account is subscribed and has a number."""
+    """Whether the stored sandbox is complete: its account is subscribed and has a number."""
     accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id))
     return accounts.filter(subscribed=True, numbers__isnull=False).exists()
 
 
 def make(tenant_id: UUID) -> None:
-    """Make the sandbox, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
+    """Create the sandbox, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id)).first()
     )
@@ -102,7 +105,7 @@ def make(tenant_id: UUID) -> None:
                 "waba_id": sandbox_waba_id_of(tenant_id),
                 "name": "Sandbox",
                 "numbers": known or [{"phone_number_id": sandbox_number_id_of(tenant_id)}],
-                # A simulator that lost its state takes the stored token back.
+                # A simulator that lost its state accepts the stored token again.
                 "access_token": account.access_token if account else None,
             },
         )
@@ -111,7 +114,7 @@ def make(tenant_id: UUID) -> None:
 
 
 def connect(tenant_id: UUID, token: str) -> None:
-    """Connect the sandbox's account with all its numbers. Raises as `onboarding.connect` does."""
+    """Connect the sandbox's account with all its numbers. Raises the errors of `onboarding.connect`."""
     waba_id = sandbox_waba_id_of(tenant_id)
     onboarding.connect(
         tenant_id=tenant_id, environment=ENVIRONMENT, waba_id=waba_id, actor=Actor(), access_token=token
@@ -120,15 +123,15 @@ def connect(tenant_id: UUID, token: str) -> None:
 
 
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
-    """Receiver of `tenants.signals.sandbox_wanted`: queue the making when the current transaction commits."""
+    """Receiver of `tenants.signals.sandbox_wanted`: enqueue the creation when the current transaction commits."""
     if settings.SANDBOX_GRAPH_URL and not is_made(tenant_id):
         transaction.on_commit(lambda: enqueue("phone_numbers.tasks.make_sandbox", tenant_id=str(tenant_id)))
 
 
 def make_missing() -> int:
-    """Make the sandboxes that recent tenants still lack; returns how many were made.
+    """Create the missing sandboxes of recent tenants. Returns how many were created.
 
-    In random order, so that one that always fails never keeps the others waiting.
+    The order is random, so one that always fails does not block the others.
     """
     missing = _missing() if settings.SANDBOX_GRAPH_URL else []
     random.shuffle(missing)
@@ -142,7 +145,7 @@ def make_missing() -> int:
 
 
 def try_to_make(tenant_id: UUID) -> bool:
-    """Make the sandbox; a failure is logged, and left to the next round or the first use."""
+    """Create the sandbox. A failure is logged; the next round or the first use retries."""
     try:
         make(tenant_id)
     except FAILURES as error:
@@ -176,18 +179,18 @@ INBOUND_MEMBERS = frozenset(
     """from type text image video audio document sticker location contacts interactive button reaction order edit
     revoke system unsupported name username identity context referral errors""".split()  # noqa: SIM905
 )
-"""What a caller may say of a customer's message; the id, the time and the number's owner are the sandbox's."""
+"""Members of an inbound message that a caller may set. The sandbox sets the id, the time and the number's owner."""
 
 
 def ensure(tenant_id: UUID) -> list[PhoneNumber]:
-    """The numbers of a tenant's sandbox, which is made if it is missing. Raises UpstreamUnreachable."""
+    """The numbers of a tenant's sandbox, which is created if missing. Raises UpstreamUnreachable."""
     if not is_made(tenant_id):
         make(tenant_id)
     return _numbers(tenant_id)
 
 
 def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
-    """One more number, also one that stays in the WhatsApp Business app. Raises InvalidRequest beyond the limit."""
+    """Add a number, with `coexistence` one in the WhatsApp Business app. Raises InvalidRequest beyond the limit."""
     before = {number.phone_number_id for number in ensure(tenant_id)}
     if len(before) >= MOST_NUMBERS:
         raise InvalidRequest(f"A sandbox has at most {MOST_NUMBERS} numbers.")
@@ -231,17 +234,17 @@ def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any
 
 
 def calls(tenant_id: UUID, *, phone_number_id: str | None) -> list[Any]:
-    """The calls of a number that ring or go on. Raises NotFound."""
+    """The calls of a number that ring or are active. Raises NotFound."""
     return _listed(tenant_id, "calls", phone_number_id)
 
 
 def act_on_call(tenant_id: UUID, *, call_id: str, action: str) -> dict[str, Any]:
-    """What a customer does with a call. Raises NotFound for a call of another sandbox, InvalidRequest."""
+    """Act on a call as the customer. Raises NotFound for a call of another sandbox, InvalidRequest."""
     return _decide(tenant_id, f"calls/{quote(call_id, safe='')}", {"action": action}, "call")
 
 
 def has_flow(tenant_id: UUID, message_id: str) -> bool:
-    """Whether the sandbox has the Flow of a sent message, with screens."""
+    """Whether the sandbox has the Flow of a sent message, with its screens."""
     try:
         flow_step(tenant_id, message_id, probe=True)
     except NotFound:
@@ -250,9 +253,10 @@ def has_flow(tenant_id: UUID, message_id: str) -> bool:
 
 
 def flow_step(tenant_id: UUID, message_id: str, **step: Any) -> dict[str, Any]:
-    """Open the Flow of a message, or press the button of its `screen`: the next screen, `closed`, or why it `failed`.
+    """Open the Flow of a message, or press the button of its `screen`. Returns the next screen, `closed`, or why it
+    `failed`.
 
-    Raises NotFound for a message of another sandbox or a Flow without screens, InvalidRequest.
+    Raises NotFound for a message of another sandbox or a Flow without screens, and InvalidRequest.
     """
     return _decide(tenant_id, f"messages/{quote(message_id, safe='')}/flow", step, "Flow")
 
@@ -281,7 +285,7 @@ def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
 
 
 def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
-    """The number of the sandbox with this id, the first for None. Raises NotFound for any other."""
+    """The sandbox's number with this id, or its first for None. Raises NotFound for any other id."""
     numbers = ensure(tenant_id)
     if phone_number_id is None:
         return numbers[0]
@@ -292,16 +296,17 @@ def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
 
 
 def _in_app(number: PhoneNumber) -> PhoneNumber:
-    """The number itself. Raises InvalidRequest unless it is in the WhatsApp Business app."""
+    """Return the number. Raises InvalidRequest unless it is in the WhatsApp Business app."""
     if not number.coexistence:
         raise InvalidRequest.of(phone_number_id="This number is not in the WhatsApp Business app.")
     return number
 
 
 def _control(tenant_id: UUID, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """POST what a simulator without the sandbox's account answers with 404: then it is made again, and asked again.
+    """POST to the simulator. A 404 means that the simulator lost the sandbox: it is created again, and the call
+    repeated.
 
-    A call that was answered with 404 has changed nothing, so nothing happens twice.
+    A call that got a 404 has changed nothing, so nothing happens twice.
     """
     answer = call_simulator("POST", path, json=body)
     if answer.status == 404:
@@ -311,7 +316,7 @@ def _control(tenant_id: UUID, path: str, body: Mapping[str, Any]) -> dict[str, A
 
 
 def _listed(tenant_id: UUID, path: str, phone_number_id: str | None, **filters: str) -> list[Any]:
-    """What the simulator has of a number. Raises NotFound for a number outside of the sandbox."""
+    """The simulator's list for a number. Raises NotFound for a number outside of the sandbox."""
     number = number_of(tenant_id, phone_number_id)
     answer = call_simulator("GET", path, params={"phone_number_id": number.phone_number_id, **filters})
     found: list[Any] = accepted_object(answer)["data"]
@@ -327,10 +332,9 @@ def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
     )
 
 
-# --- Magic recipients and magic texts of the sandbox, as customers read of them; the simulator is what
-# obeys them.
+# --- Magic recipients and magic texts as the documentation lists them. The simulator implements them.
 class Recipient(NamedTuple):
-    """A number that shows one behaviour."""
+    """A recipient that causes one behaviour."""
 
     to: str
     behaviour: str
@@ -338,7 +342,7 @@ class Recipient(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A last line of a message that shows one behaviour."""
+    """A last line of a message that causes one behaviour."""
 
     text: str
     behaviour: str
@@ -381,9 +385,9 @@ TEXTS = (
 )
 
 
-# --- What the upstream decides in a sandbox: statuses of messages, templates, numbers.
+# --- Decisions of Meta in a sandbox: statuses of messages, templates, numbers.
 #
-# The simulator is told the tenant's own account with each decision, and refuses what belongs to another.
+# The simulator gets the tenant's account with each decision, and rejects objects of other accounts.
 def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
     """Set the status of a sent message. Raises NotFound for a message of another sandbox, InvalidRequest."""
     if code is not None and status != "failed":
@@ -398,8 +402,8 @@ def decide_template(tenant_id: UUID, *, template_id: str, **decision: str) -> di
 
 
 def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = None) -> dict[str, Any]:
-    """Decide about a number. Raises NotFound for a number of another sandbox, InvalidRequest for an event of the
-    WhatsApp Business app at a number without it.
+    """Decide about a number. Raises NotFound for a number of another sandbox, and InvalidRequest for an event of the
+    WhatsApp Business app at a number that is not in it.
     """
     number = number_of(tenant_id, phone_number_id)
     if event.startswith("APP_"):

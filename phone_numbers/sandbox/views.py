@@ -1,4 +1,4 @@
-"""`/v1/test/*`: the sandbox of a business, for test keys alone (decision "Sandbox")."""
+"""`/v1/test/*`: the sandbox of a tenant, for test keys only (decision "Sandbox")."""
 
 from typing import Any, ClassVar
 
@@ -84,13 +84,13 @@ class _OfNumber(serializers.Serializer[Any]):
 
 class _OfCustomer(_OfNumber):
     def get_fields(self) -> dict[str, Any]:
-        # `from` is no name that a class can give a field.
+        # A class cannot declare a field named `from`.
         customer = serializers.CharField(help_text="The customer's phone number or business-scoped user id.")
         return {"from": customer, **super().get_fields()}
 
 
 class TestInboundIn(_OfCustomer):
-    """The members that the contract names; the message's own object comes beside them, in WhatsApp's form."""
+    """The members in the contract. The object of the message's type comes beside them, in WhatsApp's form."""
 
     type = serializers.CharField(required=False, help_text="`text` if left out.")
     text = serializers.JSONField(required=False, help_text="A plain string, or WhatsApp's object.")
@@ -104,7 +104,7 @@ class TestInboundIn(_OfCustomer):
     referral = serializers.JSONField(required=False, help_text="The ad or post that the customer came from.")
 
     def get_fields(self) -> dict[str, Any]:
-        # `context` would hide a member of the serializer itself.
+        # A field named `context` would hide the serializer's own attribute.
         context = serializers.JSONField(
             required=False, help_text="The message that is answered: its id, or WhatsApp's object."
         )
@@ -155,7 +155,7 @@ class TestMessageOut(serializers.Serializer[Any]):
 
 
 class TestCallIn(_OfCustomer):
-    """A customer who calls."""
+    """A call by a customer."""
 
     name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
 

@@ -1,4 +1,4 @@
-"""`manage.py close_tenant`: a tenant is closed for good."""
+"""`manage.py close_tenant`: close a tenant permanently."""
 
 from typing import Any
 from uuid import UUID
