@@ -1,1 +1,3 @@
-"""Billing: a flat monthly price per number, tax invoices, autopay, restriction after late payment (docs/billing.md)."""
+"""Billing: a flat monthly price per number, tax invoices, autopay, and a restriction after late payment
+(docs/billing.md).
+"""

@@ -1,4 +1,4 @@
-"""Accounting, from the ledger: postings, revenue by month, what is due by age and business, statements of account."""
+"""Accounting from the ledger: postings, revenue by month, receivables by age and tenant, statements of account."""
 
 import csv
 from collections import defaultdict
@@ -25,7 +25,7 @@ Account, Act = LedgerPosting.Account, LedgerEntry.Act
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month of Indian time in paise: what was invoiced and credited in it, with and without tax, and collected."""
+    """A month of Indian time in paise: what was invoiced and credited, with and without tax, and what was collected."""
 
     period: str
     invoices: int
@@ -35,7 +35,7 @@ class Month:
     collected_paise: int
     given_back_paise: int
     unbilled: dict[str, int]
-    """Without tax, by month of service: what was supplied until its end and invoiced after it."""
+    """Supplies until the end of the month that were invoiced later, without tax, by month of service."""
 
     @property
     def unbilled_paise(self) -> int:
@@ -44,7 +44,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """Unpaid invoices of an age: how many, and what is still due."""
+    """Unpaid invoices of an age: how many, and the amount due."""
 
     title: str
     invoices: int
@@ -58,12 +58,12 @@ _AGES: tuple[tuple[str, int | None], ...] = (
     ("61 to 90 days late", 90),
     ("More than 90 days late", None),
 )
-"""Each with the most days that it is late."""
+"""Each age with the most days that an invoice of it is late."""
 
 
 _MONEY = (Account.CLEARING, Account.BANK)
 _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
-    # figure: of which acts, on which accounts, with which sign
+    # figure: the acts, the accounts and the sign of its sum
     "taxable_paise": ((Act.INVOICE,), (Account.SALES,), -1),
     "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
     "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
@@ -73,7 +73,9 @@ _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
 
 
 def months(newest: Period, count: int) -> list[Month]:
-    """The figures of this month and those before it, newest first, by the ledger: a closed month stays as it was."""
+    """The figures of `newest` and the months before it, newest first, from the ledger. Those of a closed month never
+    change.
+    """
     periods = [newest]
     while len(periods) < count:
         periods.append(periods[-1].previous)
@@ -102,7 +104,7 @@ def months(newest: Period, count: int) -> list[Month]:
 
 
 def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
-    """Return supplies without an invoice at the end of each month, newest first, by month of service."""
+    """Supplies without an invoice at the end of each month, newest first, by month of service."""
     issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
     late = BillingSnapshot.objects.annotate(issued=issued).filter(
         Q(issued=None) | Q(issued__gt=periods[-1].start), subtotal_paise__gt=0
@@ -117,7 +119,7 @@ def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
 
 @dataclass(slots=True)
 class Debtor:
-    """A business that owes something, or has a balance or a missing certificate; in paise."""
+    """A tenant with an amount due, a balance or a missing certificate, in paise."""
 
     tenant_id: UUID
     name: str
@@ -129,7 +131,7 @@ class Debtor:
 
 
 def debtors(at: datetime) -> list[Debtor]:
-    """Every business with something open, who owes most first."""
+    """Every tenant with something open, the highest amount first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
     sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", "invoice__due_at")
@@ -149,7 +151,7 @@ def debtors(at: datetime) -> list[Debtor]:
 
 
 def unpaid_by_age(at: datetime) -> list[Age]:
-    """What is due, by how long it is late at a moment."""
+    """The amount due by how late it is at a moment."""
     own = LedgerPosting.objects.filter(account=Account.RECEIVABLE)
     due = (
         own.values_list("invoice_id", "invoice__due_at").annotate(left=Sum("amount_paise")).filter(left__gt=0)
@@ -168,11 +170,13 @@ _ZOHO = (
 )
 _TALLY = "Voucher Type Name,Ledger Amount,Ledger Amount Dr/Cr"
 LEDGER_COLUMNS = f"{_ZOHO},{_TALLY}".split(",")
-"""The columns of Zoho Books' import of journals by their names, and what TallyPrime's of vouchers asks for besides."""
+"""The columns of Zoho Books' import of journals, by their names, followed by further ones that TallyPrime's import of
+vouchers needs.
+"""
 
 
 def ledger_csv(period: Period) -> str:
-    """Every posting of a month, oldest first: a journal for each entry, numbered within the month."""
+    """All postings of a month, oldest first: a journal for each entry, numbered within the month."""
     written = StringIO()
     csv.writer(written).writerows([LEDGER_COLUMNS, *_ledger_rows(period)])
     return written.getvalue()
@@ -205,7 +209,7 @@ def _ledger_rows(period: Period) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class StatementLine:
-    """An act as a business sees it: what it was charged (positive) or relieved of, and what it owes after that."""
+    """An act on a tenant's statement: the amount charged (positive) or credited, and the amount due after it."""
 
     at: datetime
     act: str
@@ -215,7 +219,7 @@ class StatementLine:
 
 
 def statement(tenant_id: UUID) -> list[StatementLine]:
-    """The account of a business, oldest first: what it owes is positive, what it has too much negative."""
+    """A tenant's statement of account, oldest first. Amounts due are positive, a surplus is negative."""
     own = LedgerPosting.objects.filter(
         entry__tenant_id=tenant_id, account__in=(Account.RECEIVABLE, Account.BALANCE)
     )
@@ -232,7 +236,7 @@ def statement(tenant_id: UUID) -> list[StatementLine]:
 
 
 def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
-    """The statement as CSV, its heading first."""
+    """The statement as CSV, heading first."""
     yield ["Date", "What", "Document", "Amount", "Owed"]
     for line in statement(tenant_id):
         amounts = (plain(line.amount_paise), plain(line.owed_paise))
@@ -240,6 +244,6 @@ def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
 
 
 def trial_balance(at: datetime) -> dict[str, int]:
-    """Return the balance of each account at a moment: debits positive. They add up to zero."""
+    """The balance of each account at a moment, debits positive. The balances add up to zero."""
     found = LedgerPosting.objects.filter(entry__at__lte=at).values_list("account")
     return dict(found.annotate(Sum("amount_paise")).order_by("account"))

@@ -1,4 +1,4 @@
-"""Django app of billing, an add-on: BILLING_INSTALLED leaves it out, and everything else goes on without it."""
+"""Django app of billing, an add-on: without BILLING_INSTALLED everything else works without it."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -16,11 +16,11 @@ class BillingConfig(AppConfig):
         "billing_providertrouble": "this cell's connection to the payment provider",
         "billing_settleditem": "what the payment provider settled to this cell",
     }
-    """Tables that no tenant takes along to another cell (`messaging/tenant_moves.py`)."""
+    """Tables that do not move to another cell with a tenant (`messaging/tenant_moves.py`)."""
     bound_to_cell: ClassVar[Mapping[str, str]] = {
         "billing_mandate": "The tenant has a payment mandate, whose notices come to its cell.",
     }
-    """Tables of which a row keeps its tenant in its cell (`messaging/tenant_moves.py`)."""
+    """Tables in which a row prevents its tenant from moving to another cell (`messaging/tenant_moves.py`)."""
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings

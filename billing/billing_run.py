@@ -1,7 +1,7 @@
 """The billing run: every step that is due at a moment, in order. Called by beat and by `manage.py billing_run`.
 
-Every step looks for what is due and does it once, so a run may be repeated, interrupted or run twice at once. Steps are
-independent: one that fails is logged and counted, and the next one follows.
+Every step finds what is due and does it once, so a run may be repeated, interrupted, or run twice at once. Steps are
+independent: a failed step is logged and counted, and the next one follows.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,9 @@ STEPS: dict[str, Callable[[datetime], int]] = {
 
 
 def run(at: datetime) -> dict[str, int]:
-    """Do everything that is due at `at`; returns how much each step did, and how many steps had trouble (`failed`)."""
+    """Do everything that is due at `at`. Returns how much each step did, and the number of steps with errors
+    (`failed`).
+    """
     report: dict[str, int] = {}
     failed = 0
     for name, step in STEPS.items():

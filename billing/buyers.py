@@ -1,7 +1,7 @@
-"""Buyers and the seller: billing profiles, first from the sign-up, then as the tenant or staff change them, and the
-parties and the place of supply as an invoice freezes them.
+"""Buyers and the seller: billing profiles, and the parties and place of supply that an invoice freezes.
 
-Called by the API (`GET /v1/billing`, `PATCH /v1/billing/profile`), by issuing and by setting up a mandate.
+A profile begins with the data of the sign-up; the tenant or staff change it. Called by the API (`GET /v1/billing`,
+`PATCH /v1/billing/profile`), by issuing, and by the set-up of a mandate.
 """
 
 from datetime import datetime
@@ -25,15 +25,15 @@ from tenants.signup.tax_ids import STATES
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
 FOREIGN_TAX_ID = "foreign"
-"""The kind of a tax id of another country, such as a VAT number."""
+"""The kind of a foreign tax id, such as a VAT number."""
 
 
 _BESIDE_ISO = frozenset(
     ["AC", "CP", "CQ", "DG", "EA", "EU", "EZ", "IC", "QO", "TA", "UN", "XA", "XB", "XK", "ZZ"]
 )
-"""Codes of two letters that CLDR has for unions, parts of countries and tests; ISO assigns none of them."""
+"""Two-letter codes that CLDR has for unions, parts of countries and tests. ISO does not assign them."""
 
-# The codes of ISO 3166-1 with the English names of Unicode's CLDR, which Babel brings.
+# The codes of ISO 3166-1 with their English names in Unicode's CLDR, from Babel.
 COUNTRIES: dict[str, str] = dict(
     sorted(
         (
@@ -44,11 +44,13 @@ COUNTRIES: dict[str, str] = dict(
         key=lambda country: normalize("NFKD", country[1]),
     )
 )
-"""Code → name, e.g. `IN` → `India`, in the order of the names; Åland is among those with A."""
+"""Code → name, such as `IN` → `India`, sorted by name; Åland sorts under A."""
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
-    """The tenant's profile, made from its sign-up at the first look; an app's tenant begins with its name alone."""
+    """The tenant's profile. The first call creates it from the sign-up; the tenant of a platform app begins with its
+    name only.
+    """
     profile = BillingProfile.objects.filter(pk=tenant.pk).first()
     if profile is not None:
         return profile
@@ -76,20 +78,20 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def email_of(tenant: Tenant) -> str | None:
-    """Return the address for bills: the billing address, else the contact address."""
+    """The address for bills: the billing address, else the contact address."""
     return tenant.billing_email or tenant.contact_email
 
 
 def missing(profile: BillingProfile) -> list[str]:
-    """The fields a mandate still needs; `billing_email` is set by `PATCH /v1/tenant`."""
+    """The fields that a mandate still needs. `PATCH /v1/tenant` sets `billing_email`."""
     required = REQUIRED if profile.country == INDIA else REQUIRED_ABROAD
     found = [name for name in required if not getattr(profile, name)]
     return found if email_of(profile.tenant) else [*found, "billing_email"]
 
 
 def holds_back(profile: BillingProfile) -> bool:
-    """Whether an invoice waits for the profile (`invoices/issuing.py`): without a GSTIN for the State, which is the
-    place of supply, with one for the address, which CGST rule 46(d) asks for.
+    """Whether an invoice waits for the profile (`invoices/issuing.py`). A profile without GSTIN needs a State, which is
+    the place of supply; one with a GSTIN needs an address, as CGST rule 46(d) requires.
     """
     if profile.tax_id_type == "gstin":
         return not (profile.address and profile.city)
@@ -97,15 +99,16 @@ def holds_back(profile: BillingProfile) -> bool:
 
 
 def gstin_state(profile: BillingProfile) -> str | None:
-    """The state of a registered buyer's GSTIN."""
+    """The State in a registered buyer's GSTIN."""
     return tax_ids.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
 
 
 def change(
     *, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None, evidence: str = ""
 ) -> BillingProfile:
-    """Change the profile, audited. That a buyer is abroad or in a special economic zone is decided by staff alone, on
-    `evidence`: it takes the tax off its invoices. Raises InvalidRequest for an invalid tax id, and without evidence.
+    """Change the profile, with an audit entry. Only staff decide that a buyer is abroad or in a special economic zone,
+    based on `evidence`, because this removes the tax from its invoices. Raises InvalidRequest for an invalid tax id,
+    and without evidence.
     """
     profile_of(Tenant.objects.get(pk=tenant_id))
     with transaction.atomic():
@@ -113,7 +116,7 @@ def change(
         _require_decided(profile, changes, evidence)
         if "tax_id" in changes:
             changes = changes | _tax_id(changes["tax_id"], changes.get("country", profile.country))
-            if changes["tax_id"] != profile.tax_id:  # what showed a zone was about the former number
+            if changes["tax_id"] != profile.tax_id:  # the evidence of a zone was about the previous number
                 changes = {"is_sez": False} | changes
         changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
         if changed:
@@ -133,7 +136,7 @@ def change(
 
 
 def _tax_id(text: str, country: str) -> dict[str, str]:
-    """A tax id with its kind. Abroad it is kept as it is written: whether it is registered only that country knows."""
+    """A tax id with its kind. A foreign one is stored as written, because only its country can validate it."""
     if country != INDIA and (number := " ".join(text.split())):
         return {"tax_id": number, "tax_id_type": FOREIGN_TAX_ID}
     try:
@@ -144,7 +147,7 @@ def _tax_id(text: str, country: str) -> dict[str, str]:
 
 
 def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence: str) -> None:
-    """Raises InvalidRequest for a buyer that would be abroad or in a zone from now on, without what shows it."""
+    """Raise InvalidRequest for a change that puts a buyer abroad or in a zone without evidence."""
     if not evidence and changes.get("country", INDIA) not in {INDIA, profile.country}:
         raise InvalidRequest.of(
             country="Our team changes the country, on evidence: write to us. Until then GST is charged as in India."
@@ -157,7 +160,7 @@ def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence:
 
 
 def seller() -> dict[str, str]:
-    """The seller from the settings."""
+    """The seller, from the settings."""
     tax_id = tax_ids.parse(settings.BILLING_SELLER_GSTIN)
     assert tax_id.state_code is not None  # noqa: S101 - checks.py refuses a PAN
     return {
@@ -177,7 +180,7 @@ def seller() -> dict[str, str]:
 
 
 def buyer(profile: BillingProfile) -> dict[str, Any]:
-    """The buyer from a profile."""
+    """The buyer, from a profile."""
     own = profile.tax_id_type == FOREIGN_TAX_ID
     tax_id = tax_ids.parse(profile.tax_id) if profile.tax_id and not (own or _foreign(profile)) else None
     place = f"{profile.city} {profile.pin}".strip()
@@ -198,7 +201,7 @@ def buyer(profile: BillingProfile) -> dict[str, Any]:
 
 
 def supply(profile: BillingProfile, at: datetime) -> gst.Supply:
-    """The place of supply and the taxes of a buyer on an invoice of that day."""
+    """The place of supply and the taxes of a buyer, for an invoice of that day."""
     return gst.supply(
         seller_state=seller()["state_code"],
         gstin_state=gstin_state(profile),
@@ -214,5 +217,5 @@ def _foreign(profile: BillingProfile) -> bool:
 
 
 def country_name(code: str) -> str:
-    """A country's name; a code that ISO does not know stays as it is."""
+    """The name of a country. A code that ISO does not know is returned unchanged."""
     return COUNTRIES.get(code, code)

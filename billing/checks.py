@@ -1,4 +1,6 @@
-"""System checks of the billing settings; those of production only while billing is on (docs/billing-operations.md)."""
+"""System checks of the billing settings. Those of production run only while billing is on
+(docs/billing-operations.md).
+"""
 
 import re
 from typing import Any
@@ -15,7 +17,7 @@ from tenants.signup import tax_ids
 
 @register(Tags.security)
 def check_values(**_: Any) -> list[CheckMessage]:
-    """Values that are wrong anywhere."""
+    """Check for values that are wrong everywhere."""
     problems: list[CheckMessage] = []
     try:
         for prefix in (settings.BILLING_INVOICE_PREFIX, settings.BILLING_CREDIT_NOTE_PREFIX):
@@ -54,7 +56,7 @@ def check_values(**_: Any) -> list[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def check_production(**_: Any) -> list[CheckMessage]:
-    """Development defaults that must not reach production once billing is on."""
+    """Check for development defaults, which must not reach production once billing is on."""
     if not (settings.PRODUCTION and settings.BILLING_ENABLED):
         return []
     findings = {

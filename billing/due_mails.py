@@ -1,9 +1,9 @@
-"""Mails that are due at a moment, each once: documents with their PDF, reminders of overdue invoices, early warnings,
-receipts. Called by `billing_run.py`.
+"""Mails that are due at a moment, each sent once: documents with their PDF, reminders of overdue invoices, early
+warnings, receipts. Called by `billing_run.py`.
 
-Reminders go out 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings precede what would hurt: a trial
-that ends, a mandate that expires or is too small for the next invoice, a profile that is incomplete at the month's end.
-Each tenant is on its own: trouble with one stops no other.
+Reminders are sent 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings are sent before a trial ends,
+before a mandate expires or is too small for the next invoice, and when a profile is incomplete at the end of the month.
+An error with one tenant does not stop the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,9 +32,9 @@ REMINDER_DAYS = (0, 3, 7, 14, 21)
 
 
 def send_reminders(at: datetime) -> int:
-    """Send each reminder that is due, once; several missed ones are one mail. Returns how many were sent.
+    """Send each due reminder once. Several missed ones become one mail. Returns how many were sent.
 
-    An invoice that waits for its registration was not mailed either, so nobody is reminded of it.
+    Skips an invoice that waits for its registration, because it has not been mailed either.
     """
     overdue = Invoice.objects.owing().filter(
         overdue_since__isnull=False, reminders_sent__lt=len(REMINDER_DAYS)
@@ -76,7 +76,7 @@ RECEIPTS_SINCE = timedelta(days=2)
 
 
 def send_receipts(at: datetime) -> int:
-    """A receipt for every invoice that was paid lately; returns how many."""
+    """Send a receipt for each recently paid invoice. Returns how many were sent."""
     paid = Invoice.objects.filter(status=Invoice.Status.PAID, paid_at__gt=at - RECEIPTS_SINCE)
 
     def send(invoice: Invoice) -> bool:
@@ -87,7 +87,7 @@ def send_receipts(at: datetime) -> int:
 
 
 def send_early_warnings(at: datetime) -> int:
-    """Every warning that is due; returns how many tenants got one."""
+    """Send every due warning. Returns how many tenants received one."""
     tenants = Tenant.objects.filter(sandbox=False, billing_status__in=BILLED, status=Tenant.Status.ACTIVE)
 
     def warn(tenant: Tenant) -> int:
@@ -97,9 +97,9 @@ def send_early_warnings(at: datetime) -> int:
 
 
 def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """What threatens a tenant at a moment: the kind of the mail, its key, and how it is queued.
+    """The warnings for a tenant at a moment: the kind of the mail, its key, and the function that queues it.
 
-    In the last days of a month the next invoice is among it: above the mandate's limit it would not be debited.
+    In the last days of a month this includes a next invoice above the mandate's limit, because it would not be debited.
     """
     mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
     ends = tenant.trial_ends_at if tenant.billing_status == Tenant.BillingStatus.TRIALING else None
@@ -124,20 +124,20 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
 
 
 def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
-    """The smallest of these numbers of days that covers the time left; None when there is more, or none left."""
+    """The smallest of these numbers of days that covers the time left. None when more time is left, or none."""
     if left <= timedelta():
         return None
     return min((number for number in days if left <= timedelta(days=number)), default=None)
 
 
 SINCE = timedelta(days=3)
-"""How far back documents are looked for that were not mailed."""
+"""Age up to which unmailed documents are mailed."""
 SINCE_REGISTRABLE = timedelta(days=31)
-"""The same while documents wait for their registration: the law allows 30 days for it."""
+"""The same for documents that wait for their registration, for which the law allows 30 days."""
 
 
 def send_invoices(at: datetime) -> int:
-    """Mail every invoice that was issued lately and not mailed; returns how many were."""
+    """Mail every recently issued invoice that was not mailed. Returns how many were mailed."""
     invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
 
     def send(invoice: Invoice) -> bool:
@@ -153,7 +153,7 @@ def send_invoices(at: datetime) -> int:
 
 
 def send_credit_notes(at: datetime) -> int:
-    """Mail every credit note that was issued lately and not mailed; returns how many were."""
+    """Mail every recently issued credit note that was not mailed. Returns how many were mailed."""
     notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
         "invoice__tenant", "invoice__snapshot"
     )
@@ -175,7 +175,9 @@ def _since() -> timedelta:
 
 
 def waits_for_registration(document: Invoice | CreditNote) -> bool:
-    """Whether a document is no valid one yet: CGST rule 48(5). A credit note without tax is registered nowhere."""
+    """Whether a document is not valid yet for lack of its registration: CGST rule 48(5). A credit note without tax
+    needs none.
+    """
     if isinstance(document, CreditNote) and document.is_commercial:
         return False
     invoice = document if isinstance(document, Invoice) else document.invoice
@@ -183,7 +185,7 @@ def waits_for_registration(document: Invoice | CreditNote) -> bool:
 
 
 def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
-    """Mail an invoice once more, audited. Raises Conflict for one that waits for its registration."""
+    """Mail an invoice again, with an audit entry. Raises Conflict for one that waits for its registration."""
     if waits_for_registration(invoice):
         raise Conflict("It is no valid invoice before its registration.")
     attachment = _pdf(invoice)

@@ -1,9 +1,8 @@
-"""E-invoices: invoices and credit notes in the schema of the invoice registration portal (INV-01, 1.1) and its
+"""E-invoices: invoices and credit notes in the schema of the invoice registration portal (INV-01, 1.1), and its
 answers: IRN, acknowledgement, signed QR code.
 
-A person uploads `file_for_portal` to the portal; its file with the answers comes back through `record_file`, by the
-page "E-invoices" of the admin. Amounts are rupees there. The schema:
-https://einv-apisandbox.nic.in/version1.00/generate-irn.html.
+Staff upload `file_for_portal` to the portal. The admin's page "E-invoices" passes the portal's file with the answers to
+`record_file`. Amounts are in rupees there. The schema: https://einv-apisandbox.nic.in/version1.00/generate-irn.html.
 """
 
 import base64
@@ -31,12 +30,14 @@ _PIN = re.compile(r"\b([1-9]\d{5})\b")
 
 
 def must_be_registered(invoice: Invoice) -> bool:
-    """Whether the portal takes it: supplies to registered buyers, to special zones and abroad; not to consumers."""
+    """Whether the portal requires the invoice: supplies to registered buyers, to special zones and abroad, but not to
+    consumers.
+    """
     return bool(invoice.buyer["gstin"]) or invoice.supply_type == "export"
 
 
 def of_invoice(invoice: Invoice) -> Document:
-    """An invoice for the portal."""
+    """An invoice in the portal's schema."""
     lines = [
         (line.description, line.sac, line.quantity, line.unit_paise, line.amount_paise)
         for line in invoice.lines.all()
@@ -52,7 +53,7 @@ def of_invoice(invoice: Invoice) -> Document:
 
 
 def of_credit_note(note: CreditNote) -> Document:
-    """A credit note for the portal, with the invoice that it corrects."""
+    """A credit note in the portal's schema, with the invoice that it corrects."""
     lines = [
         (line.description, line.sac, 1, line.amount_paise, line.amount_paise) for line in note.lines.all()
     ]
@@ -92,7 +93,7 @@ def _head(invoice: Invoice) -> Document:
 
 
 def supply_type(invoice: Invoice) -> str:
-    """Business, special economic zone or export; the latter two with or without payment of tax."""
+    """Business, special economic zone or export. The latter two with or without payment of tax."""
     paid = "WP" if invoice.igst_paise else "WOP"
     if invoice.supply_type == "export":
         return f"EXP{paid}"
@@ -100,13 +101,13 @@ def supply_type(invoice: Invoice) -> str:
 
 
 def _pin(buyer: dict[str, Any]) -> int | None:
-    """The PIN code; of invoices that froze no separate one, the six digits of the address."""
+    """The PIN code. An invoice that froze none has it as six digits in the address."""
     found = _PIN.search(buyer.get("pin") or buyer["address"] or "")
     return int(found[1]) if found else None
 
 
 def _items(lines: list[tuple[str, str, int, int, int]], taxes: gst.Taxes) -> Iterator[Document]:
-    """The lines with their share of each tax; the last line takes what rounding leaves, so the sums agree."""
+    """The lines with their share of each tax. The last line takes the rounding difference, so the sums agree."""
     total = sum(amount for *_, amount in lines)
     left = {"IgstAmt": taxes.igst_paise, "CgstAmt": taxes.cgst_paise, "SgstAmt": taxes.sgst_paise}
     whole = dict(left)
@@ -143,7 +144,7 @@ def _values(taxable: int, taxes: gst.Taxes, total: int, round_off: int) -> Docum
 
 
 def in_rupees(paise: int) -> float:
-    """Rupees as the schema's JSON number with two decimals; exact at these amounts."""
+    """Paise as a JSON number of rupees with two decimals, as the schema needs. Exact at these amounts."""
     return round(paise / 100, 2)
 
 
@@ -163,18 +164,18 @@ class EInvoiceRegistration:
 
 
 class UnreadableAnswer(ValueError):
-    """An answer of the portal lacks a member, or its QR code is that of another document."""
+    """An answer of the portal lacks a member, or its QR code belongs to another document."""
 
 
 def file_for_portal() -> bytes:
-    """The documents for the portal's bulk upload."""
+    """The documents in the portal's format for bulk upload."""
     return orjson.dumps(list(unregistered()), option=orjson.OPT_INDENT_2)
 
 
 def record_file(content: bytes, *, actor_user_id: int | None = None) -> tuple[int, list[str]]:
-    """Write the portal's answers to their documents; returns how many, and what is wrong with the others.
+    """Store the portal's answers with their documents. Returns how many, and the errors of the others.
 
-    Raises UnreadableAnswer for what is no JSON.
+    Raises UnreadableAnswer for a file that is not JSON.
     """
     try:
         answers = json.loads(content)
@@ -190,7 +191,7 @@ def record_file(content: bytes, *, actor_user_id: int | None = None) -> tuple[in
 
 
 def unregistered() -> Iterator[Document]:
-    """The documents that must be registered and are not, oldest first: invoices, then credit notes."""
+    """Documents that must be registered and are not, oldest first: invoices, then credit notes."""
     for invoice in waiting_invoices().order_by("number"):
         yield of_invoice(invoice)
     notes = CreditNote.objects.filter(
@@ -202,14 +203,14 @@ def unregistered() -> Iterator[Document]:
 
 
 def waiting_invoices() -> QuerySet[Invoice]:
-    """Invoices that the portal takes and has not registered."""
+    """Invoices that the portal requires and has not registered."""
     taken = Q(supply_type="export") | ~Q(buyer__gstin=None)
     return Invoice.objects.filter(taken, irn__isnull=True)
 
 
 def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
-    """One answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`, whose content names the
-    document. Raises UnreadableAnswer. The portal's signature is not checked: the file comes from staff.
+    """Parse one answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`, whose content names the
+    document. Raises UnreadableAnswer. The portal's signature is not checked, because staff upload the file.
     """
     try:
         content = answer["SignedQRCode"].split(".")[1]
@@ -232,7 +233,7 @@ def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
 
 
 def record(registration: EInvoiceRegistration, *, actor_user_id: int | None = None) -> bool:
-    """Write a registration to its document, audited; False when it has this one already.
+    """Store a registration with its document, with an audit entry. False when the document already has it.
 
     Raises UnreadableAnswer for an unknown document, or one with another IRN.
     """

@@ -1,7 +1,7 @@
-"""GSTR-1 of a month as the JSON that the portal's offline tool writes: tables 4 to 7, 9B, 12 and 13.
+"""GSTR-1 of a month as JSON in the format of the portal's offline tool: tables 4 to 7, 9B, 12 and 13.
 
-Members and codes are those of the tool's release 3.2.4; `tests/gstr1_schema.json` has them with their source. Amounts
-are rupees. An invoice whose registration was cancelled, with its credit note, is in no table but 13.
+Members and codes are those of the tool's release 3.2.4; `tests/gstr1_schema.json` lists them with their source. Amounts
+are in rupees. An invoice whose registration was cancelled, and its credit note, are only in table 13.
 """
 
 from collections import Counter, defaultdict
@@ -19,26 +19,26 @@ from billing.pricing.periods import Period, ist_date
 Json = dict[str, Any]
 Issued = Invoice | CreditNote
 Row = tuple[str, str, int]
-"""What a row of a summed table is of: two facts and the rate."""
+"""The key of a row in a summed table: two facts and the rate."""
 
 VERSION = "GST3.2.4"
-"""The release of the tool whose format this is. The portal refuses a file of one that it does not know any more."""
+"""The release of the tool whose format this is. The portal rejects files of releases that it no longer supports."""
 LARGE_PAISE = 10_000_000
-"""An invoice to a consumer of another State above one lakh rupees is listed by itself (table 5, since August 2024)."""
+"""An invoice above one lakh rupees to a consumer of another State is listed separately (table 5, since August 2024)."""
 _B2B_TYPES = {"B2B": "R", "SEZWP": "SEWP", "SEZWOP": "SEWOP"}
 _INVOICES, _CREDIT_NOTES = (1, "Invoices for outward supply"), (5, "Credit Note")
-"""Natures of documents in table 13, by their place in the tool's list."""
+"""Natures of documents in table 13, by their position in the tool's list."""
 _SERVICES = {
     "997331": "Licensing services for the right to use computer software and databases",
     "998314": "Information technology design and development services",
     "998315": "Hosting and information technology infrastructure provisioning services",
     "998319": "Other information technology services nowhere else classified",
 }
-"""The official description of the codes that such a service has; the portal knows those of others."""
+"""The official description of the codes of such services. The portal knows the descriptions of other codes."""
 
 
 def of(period: Period) -> Json:
-    """The return of a month of Indian time; tables without rows are left out, as the portal wants."""
+    """The return for a month of Indian time. Tables without rows are left out, as the portal requires."""
     issued = {"issued_at__gte": period.start, "issued_at__lt": period.end}
     invoices = list(Invoice.objects.filter(**issued).prefetch_related("lines").order_by("number"))
     notes = CreditNote.objects.filter(**issued).select_related("invoice").prefetch_related("invoice__lines")
@@ -68,7 +68,7 @@ def of(period: Period) -> Json:
 
 
 def file_of(period: Period) -> bytes:
-    """The return of a month as the file for the portal."""
+    """The return of a month as a file for the portal."""
     return orjson.dumps(of(period), option=orjson.OPT_INDENT_2)
 
 
@@ -77,7 +77,7 @@ def _invoice_of(document: Issued) -> Invoice:
 
 
 def _section(document: Issued) -> str:
-    """The table of a document; a credit note of a small consumer's invoice lowers table 7."""
+    """The table of a document. A credit note for a small consumer invoice lowers table 7."""
     invoice, credit = _invoice_of(document), isinstance(document, CreditNote)
     if invoice.supply_type == "export":
         return "cdnur" if credit else "exp"
@@ -89,7 +89,7 @@ def _section(document: Issued) -> str:
 
 
 def _by(documents: Iterable[Issued], key: str, rows: str) -> list[Json]:
-    """Documents below each recipient, State or type of export."""
+    """Documents grouped by recipient, State or type of export."""
     groups: defaultdict[str, list[Json]] = defaultdict(list)
     for document in documents:
         invoice = _invoice_of(document)
@@ -100,7 +100,7 @@ def _by(documents: Iterable[Issued], key: str, rows: str) -> list[Json]:
 
 
 def _entry(document: Issued) -> Json:
-    """A document as the tables list it, with what its table wants of it."""
+    """A document as the tables list it, with the members of its table."""
     invoice, section = _invoice_of(document), _section(document)
     numbers = (document.number, f"{ist_date(document.issued_at):%d-%m-%Y}")
     names = ("inum", "idt") if isinstance(document, Invoice) else ("nt_num", "nt_dt")
@@ -122,7 +122,7 @@ def _entry(document: Issued) -> Json:
 
 
 def _consumers(documents: Iterable[Issued]) -> list[Json]:
-    """Table 7: sums by place and rate, less what was credited."""
+    """Table 7: sums by place and rate, less credits."""
 
     def row(document: Issued) -> Row:
         invoice = _invoice_of(document)
@@ -141,7 +141,7 @@ def _columns(supply: str) -> tuple[str, ...]:
 
 
 def _by_service(documents: Iterable[Issued]) -> Json:
-    """Table 12: sums by service code and rate, those to registered buyers apart, less what was credited."""
+    """Table 12: sums by service code and rate, less credits, with registered buyers separate."""
 
     def row(document: Issued) -> Row:
         invoice = _invoice_of(document)
@@ -158,7 +158,7 @@ def _by_service(documents: Iterable[Issued]) -> Json:
 
 
 def _sums(documents: Iterable[Issued], row: Callable[[Issued], Row]) -> dict[Row, dict[str, float]]:
-    """Return the amounts of each row in rupees: what was invoiced, less what was credited."""
+    """The amounts of each row in rupees: invoiced less credited."""
     sums: defaultdict[Row, Counter[str]] = defaultdict(Counter)
     for document in documents:
         sign = 1 if isinstance(document, Invoice) else -1
@@ -168,7 +168,7 @@ def _sums(documents: Iterable[Issued], row: Callable[[Issued], Row]) -> dict[Row
 
 
 def _issued(invoices: list[Invoice], notes: list[CreditNote]) -> Json:
-    """Table 13: the first and last number of each series, how many, and how many of them were cancelled."""
+    """Table 13: the first and last number of each series, and how many documents it has and how many were cancelled."""
     found = []
     for (nature, label), documents in ((_INVOICES, invoices), (_CREDIT_NOTES, notes)):
         if documents:

@@ -1,4 +1,4 @@
-"""Isolation of rows: trouble with one tenant, invoice or notice is logged and never stops the others."""
+"""Isolation of rows: an error with one tenant, invoice or notice is logged and does not stop the others."""
 
 import math
 import time
@@ -14,17 +14,17 @@ log = structlog.get_logger(__name__)
 Item = TypeVar("Item")
 
 UNANSWERED_AT_MOST = 5
-"""After this many unanswered items in a row, the others wait for the next run."""
+"""After this many unanswered items in a row, the rest waits for the next run."""
 HELD_AT_MOST = 10
-"""The same after this many items in a row whose rows are held: each costs seconds, and perhaps all need one row."""
+"""The same after this many items in a row whose rows are locked. Each costs seconds, and all may need the same row."""
 
 
 class Unanswered(Exception):
-    """Someone outside did not answer; asking about the next item may be just as useless."""
+    """An external service did not answer, and may not answer for the next item either."""
 
 
 class SomeFailed(Exception):
-    """At least one item failed; `done` counts those that did something."""
+    """At least one item failed. `done` counts the items that did something."""
 
     def __init__(self, done: int, failed: int) -> None:
         super().__init__(f"{failed} failed")
@@ -34,11 +34,11 @@ class SomeFailed(Exception):
 def each(
     items: Iterable[Item], act: Callable[[Item], object], *, step: str, seconds: float = math.inf
 ) -> int:
-    """Do `act` with each item; returns how often it did something (a true result). After `seconds` the rest waits for
-    the next run.
+    """Call `act` with each item. Returns how often it did something (a true result). After `seconds`, the rest waits
+    for the next run.
 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
-    any was unexpected; an unreachable database ends the step at once.
+    any was unexpected. An unreachable database ends the step at once.
     """
     done = failed = unanswered = held = 0
     end = time.monotonic() + seconds

@@ -1,8 +1,8 @@
-"""The ledger: every act that moves money or debt is booked here, double entry, in the transaction of the act.
+"""The ledger: double entry of every act that moves money or debt, in the transaction of the act.
 
-The one writer of how much of an invoice is paid: `amount_paid_paise` and the status follow from the postings of its
-receivable. What a customer pays or is credited beyond an invoice is its balance: it is set off against the oldest
-invoice that is due, or paid back. Locks in the order tenant (`account`), invoice, attempt.
+The only writer of an invoice's paid amount: `amount_paid_paise` and the status are derived from the postings of its
+receivable. What a tenant pays or is credited beyond its invoices is its balance. The balance pays the oldest due
+invoice, or is refunded. The lock order is tenant (`account`), invoice, attempt.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,20 +41,20 @@ _BOOKED_AS = {
     PaymentAttempt.Kind.MANUAL: (Account.BANK, Act.TRANSFER, Act.RETURN),
     PaymentAttempt.Kind.TDS: (Account.TDS, Act.TDS, Act.TDS),
 }
-"""Of each kind of attempt: the account that holds its money until it reaches the bank, and the acts that move it."""
+"""For each kind of attempt: the account of its money until it reaches the bank, and the acts that move it."""
 _CAME = Q(amount_paise__gt=0)
 
 
 @contextmanager
 def account(tenant_id: UUID) -> Iterator[None]:
-    """A transaction in which a tenant's ledger is the caller's alone."""
+    """A transaction that locks a tenant's ledger."""
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
         yield
 
 
 def locked(invoice_id: UUID) -> Invoice:
-    """An invoice, locked; within `account`."""
+    """Lock an invoice, within `account`."""
     return Invoice.objects.select_for_update(of=("self",)).get(pk=invoice_id)
 
 
@@ -77,9 +77,10 @@ def post(
     tenant_id: UUID | None = None,
     text: str = "",
 ) -> bool:
-    """Book an act once; False when it was. `amounts`: debits positive, credits negative, their sum zero.
+    """Post an act once. False when it was posted before. In `amounts`, debits are positive, credits negative, and the
+    sum is zero.
 
-    It is the invoice's tenant's where one is given.
+    With an invoice, the entry belongs to the invoice's tenant.
     """
     if sum(amounts.values()):
         raise ValueError(f"{key}: debits and credits differ")
@@ -102,25 +103,25 @@ def post(
 
 
 def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
-    """What is still to be paid of an invoice, or, of the account of write-offs, what was given up of it."""
+    """The unpaid amount of an invoice, or, for the account of write-offs, the amount written off."""
     own = LedgerPosting.objects.filter(account=name, invoice=invoice)
     return int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
 
 def balance_paise(tenant_id: UUID) -> int:
-    """Return what the tenant has paid or been credited beyond its invoices."""
+    """What the tenant has paid or been credited beyond its invoices."""
     own = LedgerPosting.objects.filter(account=Account.BALANCE, entry__tenant_id=tenant_id)
     return -int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
 
 def available_paise(tenant_id: UUID) -> int:
-    """The balance without what is being paid back."""
+    """The balance without refunds in flight."""
     promised = Refund.objects.filter(attempt__invoice__tenant_id=tenant_id, status__in=Refund.IN_FLIGHT)
     return balance_paise(tenant_id) - int(promised.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
 
 def book_invoice(invoice: Invoice) -> None:
-    """An invoice was issued; the balance pays of it what it can."""
+    """Post an issued invoice."""
     tax = invoice.cgst_paise + invoice.sgst_paise + invoice.igst_paise
     amounts = {
         Account.RECEIVABLE: invoice.total_paise,
@@ -132,13 +133,13 @@ def book_invoice(invoice: Invoice) -> None:
 
 
 def book_credit(note: CreditNote, invoice: Invoice) -> None:
-    """A credit note was issued: it lowers what is open, and what it lowers beyond that is the customer's."""
+    """Post a credit note. It lowers the amount due; an excess becomes the tenant's balance."""
     amounts = {Account.SALES: note.taxable_paise, Account.GST: note.tax_paise}
     _lower(invoice, Act.CREDIT, f"credit {note.number}", note.issued_at, amounts, note.number)
 
 
 def _lower(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, text: str) -> None:
-    """Lower what is open of an invoice by these debits, then what was given up of it; the rest is the balance's."""
+    """Lower the amount due of an invoice by these debits, then the amount written off. The rest becomes the balance."""
     amount = sum(debits.values())
     applied = min(amount, max(0, open_paise(invoice)))
     recovered = min(amount - applied, max(0, open_paise(invoice, Account.WRITE_OFF)))
@@ -151,10 +152,10 @@ def _lower(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, 
 def _give_back(
     invoice: Invoice, name: str, amount_paise: int, act: str, key: str, at: datetime, text: str
 ) -> None:
-    """Money left an account for the customer: its balance pays it, and what that lacks is due again.
+    """Post money that left an account for the tenant. The balance pays it, and the rest is due again.
 
-    Of an invoice that was replaced it is due for the one that replaced it, for which the money counted; what was more
-    than an invoice is due again for the others that it paid, the newest first.
+    If the invoice was replaced, the rest is due on its replacement, which the money had paid. What exceeds that invoice
+    is due again on the other invoices that the money paid, the newest first.
     """
     while newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first():
         invoice = newer
@@ -180,19 +181,21 @@ def _give_back(
 
 
 def write_off(invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
-    """Give up what is open of an invoice."""
+    """Write off the amount due of an invoice."""
     _move(Act.WRITE_OFF, Account.WRITE_OFF, invoice, amount_paise, at, text)
 
 
 def _move(act: str, name: str, invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
-    """Let an account pay of an invoice, which may be repeated: the key counts what is booked of it."""
+    """Post a payment of an invoice from an account. The key contains the count of the invoice's postings, so the act
+    can be repeated.
+    """
     count = LedgerPosting.objects.filter(invoice=invoice).count()
     amounts = {name: amount_paise, Account.RECEIVABLE: -amount_paise}
     post(act, f"{act} {invoice.number} {count}", at, amounts, invoice=invoice, text=text)
 
 
 def set_off(tenant_id: UUID, at: datetime) -> None:
-    """Pay what is due from the balance, the oldest invoice first; not one that a payment is in flight for."""
+    """Pay what is due from the balance, the oldest invoice first. Skips invoices with a payment in flight."""
     in_flight = PaymentAttempt.objects.filter(invoice=OuterRef("pk"), status__in=PaymentAttempt.IN_FLIGHT)
     left = available_paise(tenant_id)
     due = (
@@ -208,7 +211,7 @@ def set_off(tenant_id: UUID, at: datetime) -> None:
 
 
 def settle(invoice: Invoice, at: datetime) -> None:
-    """Let a locked invoice's amounts and status follow from its postings. Less than a rupee is written off."""
+    """Derive a locked invoice's amounts and status from its postings. Less than a rupee is written off."""
     left = open_paise(invoice)
     if 0 < left < SMALLEST_PAISE:
         write_off(invoice, left, at, "Less than a rupee")
@@ -247,7 +250,7 @@ def _debit_in_flight(invoice: Invoice) -> bool:
 
 
 def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
-    """Book what an attempt collected and refunded, as far as it is not booked. Both only grow."""
+    """Post what an attempt has collected and refunded since the last posting. Both amounts only grow."""
     name, received, returned = _BOOKED_AS[PaymentAttempt.Kind(attempt.kind)]
     known = LedgerPosting.objects.filter(account=name, entry__key__startswith=f"{attempt.receipt} ")
     sums = known.aggregate(
@@ -276,9 +279,11 @@ def closed_until() -> datetime:
 
 
 def close_month(period: Period, *, at: datetime, actor_user_id: int | None = None) -> None:
-    """Close a month and those before it. Raises Conflict for one that lasts, is closed, or has usage to be counted."""
+    """Close a month and those before it. Raises Conflict for a month that is not over, is closed, or has uncounted
+    usage.
+    """
     with transaction.atomic():
-        # What is being issued or booked comes before; what comes later finds the month closed.
+        # The lock waits for documents and postings under way. Later ones find the month closed.
         tables = f"{InvoiceSeries._meta.db_table}, {LedgerEntry._meta.db_table}"
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")

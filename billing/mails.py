@@ -1,7 +1,7 @@
-"""Billing mails: an invoice, a reminder, a mandate that stopped. Written in the transaction of their cause.
+"""Billing mails, such as an invoice, a reminder or a stopped mandate. Queued in the transaction of their cause.
 
-Mails carry a pay link of the service, never a payment link of the provider: provider links expire, and a second one
-could collect the same invoice twice.
+Mails contain a pay link of the service, never a payment link of the provider. A link of the provider expires, and a
+second one could collect the same invoice twice.
 """
 
 import secrets
@@ -22,7 +22,7 @@ from tenants.models import Tenant
 
 
 def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
-    """The month's invoice, and whether it will be debited or has to be paid."""
+    """The month's invoice, and whether it will be debited or must be paid by hand."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
     _send(
@@ -34,7 +34,7 @@ def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
 
 
 def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
-    """A credit note, with what is still due."""
+    """A credit note, with the amount still due."""
     _send(
         note.invoice.tenant,
         "credit_note",
@@ -44,7 +44,7 @@ def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
 
 
 def payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
-    """A reminder, with the reason of a failed debit, and when new numbers are closed (0: now)."""
+    """A reminder, with the reason of a failed debit, and the days until new numbers are restricted (0: now)."""
     failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
     reason = str((failed.error or {}).get("reason") or "") if failed else ""
     _send(
@@ -69,11 +69,11 @@ REASONS = {
     "amount_exceeds_maximum": "the amount is above the limit of the mandate",
     "payment_declined": "the bank declined",
 }
-"""The provider's reasons that a payer understands, in words."""
+"""The provider's reasons that a payer can understand, in words."""
 
 
 def receipt(invoice: Invoice) -> None:
-    """The invoice is paid."""
+    """A receipt for a paid invoice."""
     _send(
         invoice.tenant,
         "receipt",
@@ -82,7 +82,7 @@ def receipt(invoice: Invoice) -> None:
 
 
 def trial_ends(tenant: Tenant, ends_at: datetime) -> None:
-    """The trial ends soon; the first invoice comes for the month that begins then."""
+    """The trial ends soon. The first invoice is for the month that begins then."""
     _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1))})
 
 
@@ -92,12 +92,12 @@ def mandate_expires(mandate: Mandate, expires_at: datetime) -> None:
 
 
 def above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
-    """The next invoice will not be debited, because it is above the mandate's limit."""
+    """The next invoice will not be debited, because it exceeds the mandate's limit."""
     _send(tenant, "above_limit", {"total": total, "limit": limit})
 
 
 def profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
-    """The next invoice would lack facts about its buyer; without the State it waits."""
+    """The next invoice would lack facts about its buyer. Without the State it waits."""
     names = ", ".join(_FIELDS.get(name, name) for name in missing)
     _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
 
@@ -112,12 +112,12 @@ _FIELDS = {
 
 
 def mandate_stopped(mandate: Mandate) -> None:
-    """Autopay was paused or ended at the bank's or the provider's side."""
+    """The bank or the provider paused or ended autopay."""
     _send(mandate.tenant, "mandate_stopped", {"mandate": mandate})
 
 
 def pay_url(invoice: Invoice) -> str:
-    """The secret address of the page on which an invoice can be paid, the same for as long as the invoice exists."""
+    """The secret address of an invoice's pay page. It never changes."""
     link, _ = PayLink.objects.get_or_create(invoice=invoice, defaults={"token": secrets.token_urlsafe(32)})
     return f"{settings.APP_URL}/pay/{link.token}"
 
@@ -141,7 +141,9 @@ def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: 
 
 
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
-    """Queue a mail unless one of this kind and key was; of two runs at once one waits for the other and queues none."""
+    """Queue a mail unless one of this kind and key was queued before. Of two simultaneous runs, one waits and then
+    queues none.
+    """
     if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
         return False
     with transaction.atomic():

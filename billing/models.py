@@ -1,8 +1,8 @@
 """Billing tables: profile, monthly snapshot, invoice with lines, credit note, payments, ledger.
 
-Rows and their invariants only; money is paise. Snapshots, invoices, their lines and credit notes are history:
-database triggers forbid changing them (migrations 0002, 0005), except the payment columns of invoices and the
-e-invoice's registration.
+Rows and their invariants only. Money is paise. Snapshots, invoices, their lines and credit notes are history: database
+triggers forbid changes (migrations 0002, 0005), except of an invoice's payment columns and of its e-invoice
+registration.
 """
 
 from datetime import datetime
@@ -27,11 +27,11 @@ RAZORPAY = "razorpay"
 """The provider of rows that are older than the column."""
 INDIA = "IN"
 TDS_RATES = (0, 2, 10)
-"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional ones."""
+"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional services."""
 
 
 class BillingProfile(models.Model):
-    """Who an invoice is made out to. Written by `buyers.py`, first from what the sign-up said."""
+    """The buyer on a tenant's invoices. Written by `buyers.py`, first from the sign-up."""
 
     tenant = models.OneToOneField(
         Tenant, primary_key=True, on_delete=models.PROTECT, related_name="billing_profile"
@@ -46,16 +46,16 @@ class BillingProfile(models.Model):
     is_sez = models.BooleanField("special economic zone", default=False)
     phone = models.CharField(max_length=16, blank=True)
     country = models.CharField(max_length=2, default=INDIA, db_default=INDIA)
-    """ISO 3166; a buyer outside of India is an export."""
+    """ISO 3166. An invoice for a buyer outside of India is an export."""
     tds_percent = models.PositiveSmallIntegerField("TDS rate", default=0, db_default=0)
-    """The rate at which the buyer deducts tax at source, by its own declaration: one of `TDS_RATES`."""
+    """The rate at which the buyer declared to deduct tax at source: one of `TDS_RATES`."""
 
     def __str__(self) -> str:
         return self.legal_name or str(self.pk)
 
 
 class BillingSnapshot(models.Model):
-    """How many numbers a tenant had active in a month, and what that costs. Taken once, never changed."""
+    """The count of a tenant's active numbers in a month, and their price. Taken once, never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_snapshots")
@@ -64,7 +64,7 @@ class BillingSnapshot(models.Model):
     numbers = models.JSONField(encoder=DjangoJSONEncoder)
     """[{phone_number_id, display_phone_number, active_since, connected_seconds}]."""
     terms = models.JSONField()
-    """The terms of the month; the invoice is priced by them, whenever it is issued."""
+    """The terms of the month, which price the invoice whenever it is issued."""
     subtotal_paise = models.BigIntegerField()
     tax_paise = models.BigIntegerField()
     total_paise = models.BigIntegerField()
@@ -80,14 +80,14 @@ class BillingSnapshot(models.Model):
 
 
 class PlanVersion(models.Model):
-    """Terms from a month of service on, for everybody or for one tenant. Written by `terms.py`, never changed."""
+    """Terms from a month of service on, for all tenants or for one. Written by `terms.py`, never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(
         Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="plan_versions"
     )
     starts = models.CharField("first month", max_length=7)
-    """`2026-12`; of two with the same start the later one counts."""
+    """A month such as `2026-12`. Of two versions with the same start, the newer one counts."""
     ends = models.CharField("last month", max_length=7, blank=True)
     first_number_paise = models.BigIntegerField()
     additional_number_paise = models.BigIntegerField()
@@ -120,7 +120,9 @@ class PlanVersion(models.Model):
 
 
 class InvoiceSeries(models.Model):
-    """The next number of a series in a financial year. Its row is locked while a document is issued: no gaps."""
+    """The next number of a series in a financial year. The row is locked while a document is issued, so there are no
+    gaps.
+    """
 
     prefix = models.CharField(max_length=8)
     financial_year = models.CharField(max_length=4)
@@ -137,18 +139,18 @@ class InvoiceSeries(models.Model):
 
 class InvoiceQuerySet(TenantRows["Invoice"]):
     def unpaid(self) -> Self:
-        """Invoices with something due: open, processing or failed."""
+        """Invoices with an amount due: open, processing or failed."""
         return self.filter(status__in=Invoice.UNPAID)
 
     def owing(self) -> Self:
-        """Unpaid invoices of which at least a rupee is due: less cannot be collected, so it makes nobody late."""
+        """Unpaid invoices with at least a rupee due. Less cannot be collected, so it makes no tenant late."""
         return self.unpaid().filter(
             total_paise__gte=F("amount_paid_paise") + F("credited_paise") + SMALLEST_PAISE
         )
 
 
 class Invoice(ids.PublicId, models.Model):
-    """An issued tax invoice. Only how it is paid changes, and the e-invoice's registration once it comes."""
+    """An issued tax invoice. Only its payment columns change, and its e-invoice registration."""
 
     class Status(models.TextChoices):
         OPEN = "open"
@@ -166,7 +168,7 @@ class Invoice(ids.PublicId, models.Model):
     replaces = models.OneToOneField(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by"
     )
-    """The invoice of the same month that was credited in full, because its buyer was wrong."""
+    """The invoice of the same month that this one replaces. It was credited in full because its buyer was wrong."""
     number = models.CharField(max_length=16, unique=True)
     financial_year = models.CharField(max_length=4)
     period = models.CharField(max_length=7)
@@ -195,14 +197,14 @@ class Invoice(ids.PublicId, models.Model):
     """First day of dunning: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
     reopened_at = models.DateTimeField(null=True, blank=True)
-    """When a refund made a paid invoice due again. Its reminders start again, and it is never debited by itself."""
+    """When a refund made a paid invoice due again. Its reminders start again, and it is never debited automatically."""
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
     ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)
     ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
     irn_cancelled_at = models.DateTimeField("registration cancelled at", null=True, blank=True)
-    """When it was taken back within a day of its registration; it is in no return then."""
+    """When the registration was cancelled, within a day. The invoice is then in no return."""
 
     objects = InvoiceQuerySet.as_manager()
 
@@ -242,25 +244,27 @@ class Invoice(ids.PublicId, models.Model):
 
     @property
     def amount_due_paise(self) -> int:
-        """What is still to be paid, as the ledger has it: `ledger.settle` keeps `amount_paid_paise` at that."""
+        """The amount still due according to the ledger. `ledger.settle` keeps `amount_paid_paise` consistent with
+        it.
+        """
         return max(0, self.total_paise - self.amount_paid_paise - self.credited_paise)
 
     @property
     def tds_paise(self) -> int:
-        """What the buyer keeps as tax deducted at source, with or without a certificate of it."""
+        """The tax that the buyer deducts at source, with or without a certificate."""
         own = self.attempts.filter(kind=PaymentAttempt.Kind.TDS)
         return sum(attempt.kept_paise for attempt in own)
 
     @property
     def pay_by(self) -> datetime:
-        """Overdue from then on: the due date. One that a refund made due again starts its full time again."""
+        """When the invoice is overdue: the due date, or the full term again after a refund made it due again."""
         if self.reopened_at is None:
             return self.due_at
         return max(self.due_at, self.reopened_at + (self.due_at - self.issued_at))
 
     @cached_property
     def gst_percent(self) -> int:
-        """The rate that its lines carry."""
+        """The GST rate of its lines."""
         return max((line.gst_percent for line in self.lines.all()), default=0)
 
     @property
@@ -275,7 +279,7 @@ class Invoice(ids.PublicId, models.Model):
 
     @property
     def numbers(self) -> list[dict[str, Any]]:
-        """The numbers billed, with the intervals in which they were connected."""
+        """The billed numbers, with the intervals in which they were connected."""
         return [
             {
                 **number,
@@ -293,7 +297,9 @@ class Invoice(ids.PublicId, models.Model):
 
 
 class PayLink(models.Model):
-    """The secret in the address of an invoice's pay page. Random, so that no rotation of keys ends a mailed link."""
+    """The secret in the address of an invoice's pay page. It is random, so a rotation of keys does not break mailed
+    links.
+    """
 
     invoice = models.OneToOneField(
         Invoice, primary_key=True, on_delete=models.PROTECT, related_name="pay_link"
@@ -305,7 +311,7 @@ class PayLink(models.Model):
 
 
 class InvoiceLine(models.Model):
-    """A line of an invoice. The lines' sum can never pass the invoice's subtotal: none can be added later."""
+    """A line of an invoice. The sum of lines cannot exceed the invoice's subtotal, so none can be added later."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="lines")
     description = models.CharField(max_length=200)
@@ -314,9 +320,9 @@ class InvoiceLine(models.Model):
     unit_paise = models.BigIntegerField()
     amount_paise = models.BigIntegerField()
     gst_percent = models.PositiveSmallIntegerField(default=18, db_default=18)
-    """The rate of what was supplied, also where none was charged (special zones, exports)."""
+    """The rate of the supply, even when no tax is charged (special zones, exports)."""
     plan_version = models.UUIDField(null=True, blank=True)
-    """The id of the terms that it was priced by; none: the first ones."""
+    """The id of the terms that price the line. None for the first terms."""
 
     class Meta:
         ordering: ClassVar = ["id"]
@@ -332,10 +338,12 @@ class InvoiceLine(models.Model):
 
 
 class CreditNote(ids.PublicId, models.Model):
-    """A correction of an issued invoice, by staff; its own series. Seller and buyer are those of the invoice."""
+    """A correction of an issued invoice by staff, with its own series. It has the seller and the buyer of the
+    invoice.
+    """
 
     WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
-    """Appended to the reason of a credit note that came too late to lower GST."""
+    """Appended to the reason of a credit note that is too late to lower GST."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     id_prefix = CREDIT_NOTE
@@ -366,12 +374,12 @@ class CreditNote(ids.PublicId, models.Model):
 
     @property
     def is_commercial(self) -> bool:
-        """Whether it lowers no GST, so that it is in no return and registered nowhere."""
+        """Whether the credit note lowers no GST, so it is in no return and is not registered."""
         return self.reason.endswith(self.WITHOUT_TAX)
 
     @property
     def taxes(self) -> gst.Taxes:
-        """The tax that is credited, split as the invoice's is."""
+        """The credited tax, split like the invoice's."""
         return self.invoice.taxes.like(self.tax_paise)
 
 
@@ -391,7 +399,7 @@ class CreditNoteLine(models.Model):
 
 
 class IssuedPdf(models.Model):
-    """The PDF of a document as it was issued, kept. One that got its IRN later is kept in both forms."""
+    """The PDF of a document as issued. A document that got its IRN later has both forms."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -410,13 +418,13 @@ class IssuedPdf(models.Model):
 
 
 class BillingMail(models.Model):
-    """A mail that goes out once: the row is written in the transaction that queues it."""
+    """A mail that is sent once. The row is written in the transaction that queues it."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_mails")
     kind = models.CharField(max_length=30)
     key = models.CharField(max_length=100)
-    """What it is about: an invoice's number, a month, a mandate with the days left."""
+    """The subject: an invoice's number, a month, or a mandate with the days left."""
     sent_at = models.DateTimeField()
 
     class Meta:
@@ -429,7 +437,7 @@ class BillingMail(models.Model):
 
 
 class Mandate(ids.PublicId, models.Model):
-    """A standing permission to debit a tenant. Written by `payments/mandates.py`."""
+    """A permission to debit a tenant repeatedly. Written by `payments/mandates.py`."""
 
     class Method(models.TextChoices):
         UPI = "upi", "UPI"
@@ -448,24 +456,24 @@ class Mandate(ids.PublicId, models.Model):
     id_prefix = MANDATE
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="mandates")
     provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
-    """The provider that it was registered with: it is debited and cancelled there, whatever PAYMENT_PROVIDER says."""
+    """The provider that registered the mandate. It debits and cancels it, regardless of PAYMENT_PROVIDER."""
     method = models.CharField(max_length=10, choices=Method.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     max_amount_paise = models.BigIntegerField()
     instrument = models.CharField(max_length=100, null=True, blank=True)
-    """Masked, e.g. `g***@okaxis`."""
+    """Masked, such as `g***@okaxis`."""
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     return_url = models.CharField(max_length=2048, null=True, blank=True)
     authorization_url = models.CharField(max_length=500, null=True, blank=True)
     authorization_expires_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     provider_registration_id = models.CharField(max_length=64, null=True, blank=True)
-    """The page on which it is approved, as the provider names it."""
+    """The provider's id of the page on which the mandate is approved."""
     provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_customer_id = models.CharField(max_length=64, null=True, blank=True)
     provider_token_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     cancel_at_provider = models.BooleanField(default=False)
-    """A replaced mandate whose page or token is not cancelled at the provider yet."""
+    """Whether the page or token of a replaced mandate must still be cancelled at the provider."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = TenantRows["Mandate"].as_manager()
@@ -485,7 +493,7 @@ class Mandate(ids.PublicId, models.Model):
 
 
 class PaymentAttempt(ids.PublicId, models.Model):
-    """One attempt to collect an invoice. Written by `billing/payments/`; an invoice has one in flight."""
+    """One attempt to collect an invoice. Written by `billing/payments/`. An invoice has at most one in flight."""
 
     class Kind(models.TextChoices):
         AUTOPAY = "autopay"
@@ -514,26 +522,26 @@ class PaymentAttempt(ids.PublicId, models.Model):
     amount_paise = models.BigIntegerField()
     provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
     captured_paise = models.BigIntegerField(default=0)
-    """What was collected. Only grows, like `refunded_paise`: a stale answer of the provider changes neither."""
+    """The amount collected. Like `refunded_paise` it only grows, so a stale answer of the provider changes neither."""
     refunded_paise = models.BigIntegerField(default=0, db_default=0)
-    """What was refunded of it."""
+    """The amount refunded."""
     receipt = models.CharField(max_length=40, unique=True)
     return_url = models.CharField(max_length=2048, null=True, blank=True)
     payment_url = models.CharField(max_length=500, null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
-    """When a payment link ends."""
+    """When a payment link expires."""
     pays_all = models.BooleanField(default=False, db_default=False)
-    """Whether it is a link for everything that is due; `invoice` is the oldest of it."""
+    """Whether the link is for everything that is due. `invoice` is then the oldest invoice."""
     provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_payment_id = models.CharField(max_length=64, null=True, blank=True)
     scheduled_for = models.DateTimeField(null=True, blank=True)
-    """When the debit was asked for; written before the call, so it is asked for once."""
+    """When the debit was requested. Written before the call, so it is requested only once."""
     completed_at = models.DateTimeField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField()
     next_check_at = models.DateTimeField()
-    """When the provider is asked about it, should no notice come before."""
+    """When to check with the provider if no notice arrives before."""
 
     class Meta:
         constraints: ClassVar = [
@@ -563,12 +571,12 @@ class PaymentAttempt(ids.PublicId, models.Model):
 
     @property
     def kept_paise(self) -> int:
-        """What was collected and not refunded."""
+        """The amount collected and not refunded."""
         return self.captured_paise - self.refunded_paise
 
 
 class BankTransfer(models.Model):
-    """The bank's reference of a recorded transfer, unique per tenant. Written by `payments/bank_transfers.py`."""
+    """The bank's reference of a recorded transfer. Unique per tenant. Written by `payments/bank_transfers.py`."""
 
     attempt = models.OneToOneField(
         PaymentAttempt, primary_key=True, on_delete=models.PROTECT, related_name="bank_transfer"
@@ -586,7 +594,9 @@ class BankTransfer(models.Model):
 
 
 class Refund(ids.PublicId, models.Model):
-    """Money that staff pay back from a captured attempt, which has one in flight. Written by `payments/refunds.py`."""
+    """Money that staff refund from a captured attempt. An attempt has at most one in flight. Written by
+    `payments/refunds.py`.
+    """
 
     class Status(models.TextChoices):
         CREATED = "created"
@@ -625,7 +635,7 @@ class Refund(ids.PublicId, models.Model):
 
 
 class ProviderTrouble(models.Model):
-    """A provider that refuses the service's own account or keys. The row goes with its next answer."""
+    """A provider that refuses the service's own account or keys. Its next successful answer deletes the row."""
 
     provider = models.CharField(max_length=20, primary_key=True)
     since = models.DateTimeField()
@@ -637,7 +647,7 @@ class ProviderTrouble(models.Model):
 
 
 class ProviderEvent(models.Model):
-    """A notice of the payment provider, kept as it came. Written by `payments/notices.py`."""
+    """A notice of the payment provider, as received. Written by `payments/notices.py`."""
 
     id = models.BigAutoField(primary_key=True)
     provider = models.CharField(max_length=20)
@@ -660,7 +670,7 @@ class ProviderEvent(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """One act, booked in its transaction. Written by `ledger.py`, never changed; `key` makes it happen once."""
+    """One act, posted in its transaction. Written by `ledger.py`, never changed. `key` makes it unique."""
 
     class Act(models.TextChoices):
         INVOICE = "invoice", "Invoice issued"
@@ -682,10 +692,10 @@ class LedgerEntry(models.Model):
     )
     act = models.CharField(max_length=12, choices=Act.choices)
     key = models.CharField(max_length=100, unique=True)
-    """The act by its own name, e.g. `invoice WG/2627/000001`: a repetition books nothing."""
+    """The name of the act, such as `invoice WG/2627/000001`. Posting it again does nothing."""
     text = models.CharField(max_length=500, blank=True)
     at = models.DateTimeField()
-    """When it happened: the day that it belongs to."""
+    """When the act happened, which decides its day."""
 
     class Meta:
         indexes: ClassVar = [
@@ -698,7 +708,9 @@ class LedgerEntry(models.Model):
 
 
 class LedgerPosting(models.Model):
-    """A debit (positive) or credit (negative) of one account, in paise. A trigger holds the sum of an entry at zero."""
+    """A debit (positive) or credit (negative) of one account, in paise. A trigger checks that the sum of an entry is
+    zero.
+    """
 
     class Account(models.TextChoices):
         RECEIVABLE = "receivable", "Receivable"
@@ -721,7 +733,7 @@ class LedgerPosting(models.Model):
     invoice = models.ForeignKey(
         "billing.Invoice", null=True, blank=True, on_delete=models.PROTECT, related_name="postings"
     )
-    """Of a receivable and of a write-off: the invoice that it is for."""
+    """For a receivable or a write-off: its invoice."""
 
     class Meta:
         constraints: ClassVar = [
@@ -737,7 +749,9 @@ class LedgerPosting(models.Model):
 
 
 class SettledItem(models.Model):
-    """A payment or refund that the provider settled, by its own books. Written by `payments/settlements.py`."""
+    """A payment or refund that the provider settled, from the provider's books. Written by
+    `payments/settlements.py`.
+    """
 
     entity_id = models.CharField(max_length=64, primary_key=True)
     settlement_id = models.CharField(max_length=64)
@@ -745,10 +759,10 @@ class SettledItem(models.Model):
     type = models.CharField(max_length=12)
     amount_paise = models.BigIntegerField()
     fee_paise = models.BigIntegerField()
-    """With the tax on it."""
+    """Includes the tax on the fee."""
     tax_paise = models.BigIntegerField()
     net_paise = models.BigIntegerField()
-    """What reached the bank for it, negative for a refund."""
+    """The amount that reached the bank. Negative for a refund."""
     settled_at = models.DateTimeField()
 
     class Meta:
@@ -762,7 +776,7 @@ class SettledItem(models.Model):
 
 
 class ClosedMonth(models.Model):
-    """A month in which nothing is booked and no document is dated any more. Written by `ledger.py`, never changed.
+    """A month that accepts no more postings or documents. Written by `ledger.py`, never changed.
 
     A trigger dates an entry of a closed month to the first moment after it.
     """
@@ -777,7 +791,7 @@ class ClosedMonth(models.Model):
 
 
 class StaffAct(models.Model):
-    """What a member of the staff does with a business's money; a big one waits for a second person.
+    """An act of staff with a tenant's money. A large one waits for a second person.
 
     Written by `staff/second_person.py`.
     """

@@ -1,6 +1,6 @@
 """The billing overview of a tenant: numbers of this month, the estimate of the next invoice, mandate, open invoices.
 
-Called by `GET /v1/billing`; `serializers.BillingOut` gives it its shape.
+Called by `GET /v1/billing`. `serializers.BillingOut` defines the response.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class NextCharge:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What `GET /v1/billing` shows."""
+    """The contents of `GET /v1/billing`."""
 
     tenant: Tenant
     numbers: Sequence[ActiveNumber]
@@ -74,7 +74,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
 
 
 def debit_failed_because(seen: Overview) -> str | None:
-    """Why the last debit of what is unpaid failed, in words; None where none failed or nobody knows why."""
+    """Why the last debit of the unpaid invoices failed, in words. None when none failed or the reason is unknown."""
     failed = (
         PaymentAttempt.objects.filter(
             invoice__in=[each.id for each in seen.unpaid],
@@ -92,7 +92,7 @@ def _is_billed(tenant: Tenant) -> bool:
 
 
 def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
-    """The first month that is billed from a moment on, as if every number stayed as it is."""
+    """Estimate the first billed month from a moment on, assuming that every number stays as it is."""
     if not _is_billed(tenant):
         return None
     current = Period.of(at)

@@ -1,7 +1,7 @@
-"""Billing status of a tenant: `active` or `past_due`, restricted once an invoice is overdue for three weeks.
+"""Billing status of a tenant: `active` or `past_due`, and restricted once an invoice is overdue for three weeks.
 
-Computed from its invoices whenever one changes (`payments/attempts.py`, `invoices/credit_notes.py`) and by every
-run. The restriction is enforced by `tenants/tenant_status.py`.
+Derived from its invoices whenever one changes (`payments/attempts.py`, `invoices/credit_notes.py`) and by every run.
+`tenants/tenant_status.py` enforces the restriction.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _STATUS = Tenant.BillingStatus
 
 
 def refresh(*, tenant_id: UUID, at: datetime) -> None:
-    """Store the billing status that follows from the tenant's invoices."""
+    """Store the billing status that the tenant's invoices imply."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
         since: datetime | None = (
@@ -42,9 +42,9 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
 
 
 def mark_overdue(at: datetime) -> int:
-    """Invoices that are unpaid on their due date are overdue since then; returns how many became so.
+    """Mark invoices that are unpaid after their due date as overdue. Returns how many were marked.
 
-    One that a refund made due again has the full time to pay from then on.
+    An invoice that a refund made due again has the full term to pay from then on.
     """
     late = Invoice.objects.owing().filter(overdue_since__isnull=True, due_at__lte=at)
 

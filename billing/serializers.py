@@ -1,4 +1,4 @@
-"""Serializers of `/v1/billing*`: In shapes check requests, Out shapes are the one definition of each answer."""
+"""Serializers of `/v1/billing*`. In shapes check requests. Each response has one Out shape."""
 
 import re
 from typing import Any
@@ -32,7 +32,7 @@ class ReturnUrlIn(serializers.Serializer[dict[str, Any]]):
     return_url = serializers.CharField(required=False, allow_null=True, default=None, max_length=2048)
 
     def validate_return_url(self, value: str | None) -> str | None:
-        """https, or http on this machine."""
+        """Require https, or http on this machine."""
         if value is None:
             return None
         try:
@@ -144,7 +144,7 @@ class NewMandateOut(serializers.Serializer[Mandate]):
 
 
 class EmptyAsNull(serializers.CharField):
-    """Text that is null in the answer when it is empty in the row."""
+    """A text that is null in the response when it is empty in the row."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_null=True, **options)

@@ -1,4 +1,4 @@
-"""Celery entry points of the billing app. While billing is off nothing is billed, but notices are still applied."""
+"""Celery entry points of the billing app. While billing is off, no step runs, but notices are still applied."""
 
 import contextlib
 from typing import Any
@@ -21,13 +21,13 @@ def run_billing(**_: Any) -> None:
 
 @shared_task
 def apply_notice(event_id: int, **_: Any) -> None:
-    """After a webhook: apply it."""
+    """After a webhook: apply its notice."""
     with contextlib.suppress(SomeFailed):  # logged; the notice waits for the next run
         notices.apply_waiting(now(), only=event_id)
 
 
 @shared_task
 def apply_notices(**_: Any) -> None:
-    """Every ten minutes: apply what a task did not."""
+    """Every ten minutes: apply the notices that no task has applied."""
     with contextlib.suppress(SomeFailed):
         notices.apply_waiting(now())

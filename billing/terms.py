@@ -1,7 +1,7 @@
-"""Terms by date: the versions of price, included numbers, GST rate and days to pay, each from a month of service on.
+"""Terms by date: versions of price, included numbers, GST rate and days to pay, each from a month of service on.
 
-Everybody's versions have a GST rate; a tenant's own, which staff agree with it, take the rate that everybody has. A
-snapshot keeps the terms of its month, so what was counted or issued never changes with a later version.
+General versions have a GST rate. A tenant's own version, agreed with staff, uses the general rate. A snapshot stores
+the terms of its month, so a later version never changes what was counted or issued.
 """
 
 from datetime import datetime
@@ -19,9 +19,9 @@ from tenants import audit
 
 
 def terms_for(tenant_id: UUID | None, period: Period) -> Terms:
-    """The terms of a tenant for a month: its own where it has some, else everybody's, else the first ones.
+    """The terms of a tenant for a month: its own version, else the general one, else the first terms.
 
-    Without a tenant, everybody's.
+    Without a tenant, the general terms.
     """
     month = str(period)
     in_force = PlanVersion.objects.filter(Q(ends="") | Q(ends__gte=month), starts__lte=month)
@@ -42,7 +42,7 @@ def terms_for(tenant_id: UUID | None, period: Period) -> Terms:
 
 
 def require_valid(version: PlanVersion, at: datetime) -> None:
-    """Raises InvalidRequest for a month that is over, which was billed already, and for a rate of one tenant's own."""
+    """Raise InvalidRequest for a month that is over and was billed, and for a GST rate in a tenant's own version."""
     if Period.parse(version.starts) < Period.of(at):
         raise InvalidRequest.of(starts="A month that is over was billed already. Begin with a later one.")
     if version.ends and version.ends < version.starts:
@@ -54,7 +54,7 @@ def require_valid(version: PlanVersion, at: datetime) -> None:
 
 
 def add(version: PlanVersion, *, at: datetime, actor_user_id: int | None = None) -> PlanVersion:
-    """Store a new version, audited. Raises InvalidRequest as `require_valid` does."""
+    """Store a new version, with an audit entry. Raises InvalidRequest like `require_valid`."""
     require_valid(version, at)
     with transaction.atomic():
         version.created_at, version.created_by = at, actor_user_id

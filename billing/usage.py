@@ -1,8 +1,8 @@
-"""Usage of a month: its active numbers, those connected for long enough in it (docs/billing.md), and the snapshot that
-fixes each tenant's usage of a finished month, once. Two runs at once take one: it is unique per tenant and month.
+"""Usage of a month: its active numbers, and the snapshot that stores each tenant's usage of a finished month once.
 
-Reads the state intervals that `phone_numbers` writes. Called by `billing_run.py` and by the estimate of
-`GET /v1/billing`.
+A number is active when it was connected for long enough in the month (docs/billing.md). Two simultaneous runs take one
+snapshot, because it is unique per tenant and month. Reads the state intervals that `phone_numbers` writes. Called by
+`billing_run.py` and by the estimate of `GET /v1/billing`.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tenants.models import ApiKey, Tenant
 from tenants.signup import tax_ids
 
 BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
-"""Who is billed, or will be after the trial."""
+"""Statuses of tenants that are billed, now or after the trial."""
 MIN_CONNECTED = timedelta(hours=24)
 """A number connected for less than this in a month is not billed."""
 
@@ -40,18 +40,18 @@ class ActiveNumber:
     active_since: datetime
     connected_seconds: int
     intervals: list[dict[str, datetime]]
-    """[{from, to}], cut to the month; `to` is the end of the month while it lasts."""
+    """[{from, to}], cut to the month. `to` is the end of the month while the interval lasts."""
 
 
 def billed_from(tenant: Tenant, period: Period) -> datetime:
-    """The moment of a month from which a tenant is billed: its start, or the trial's end."""
+    """The moment from which a tenant is billed in a month: its start, or the end of the trial."""
     return max(period.start, tenant.trial_ends_at) if tenant.trial_ends_at else period.start
 
 
 def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[ActiveNumber]:
-    """The live numbers connected for at least `MIN_CONNECTED` between two moments, by their id.
+    """The live numbers that were connected for at least `MIN_CONNECTED` between two moments, by their id.
 
-    A number that is still connected counts up to `end`: of a month that is not over yet, this is the estimate.
+    A number that is still connected counts up to `end`. For a month that is not over, this is the estimate.
     """
     rows = (
         NumberStateInterval.objects.filter(
@@ -87,13 +87,13 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
 
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
-"""How long after a month's end its snapshot is taken (IST 00:10): by then its last transactions have committed."""
+"""How long after a month's end its snapshot is taken (IST 00:10). By then its last transactions have committed."""
 
 _STATUS = Tenant.BillingStatus
 
 
 def end_trials(at: datetime) -> int:
-    """Tenants whose trial is over begin to pay. One whose row is held does at the next run."""
+    """End the trials that are over. A tenant whose row is locked follows at the next run."""
     with transaction.atomic():
         over = Tenant.objects.filter(billing_status=_STATUS.TRIALING, trial_ends_at__lte=at)
         free = over.select_for_update(of=("self",), skip_locked=True, no_key=True)
@@ -102,13 +102,13 @@ def end_trials(at: datetime) -> int:
 
 
 def take_snapshots(at: datetime) -> int:
-    """Take every snapshot that is due; returns how many were new."""
+    """Take every due snapshot. Returns how many were new."""
     due = [(tenant, period) for period in due_periods(at) for tenant in uncounted(period)]
     return each(due, lambda one: _take_snapshot(*one, at), step="snapshots")
 
 
 def due_periods(at: datetime) -> Iterator[Period]:
-    """The months that are over: from BILLING_FIRST_PERIOD, or only the last one where that is not set."""
+    """The months that are over: from BILLING_FIRST_PERIOD on, or only the last one when that is not set."""
     last = Period.of(at - AFTER_MIDNIGHT).previous
     period = Period.parse(settings.BILLING_FIRST_PERIOD) if settings.BILLING_FIRST_PERIOD else last
     while period <= last:
@@ -117,7 +117,7 @@ def due_periods(at: datetime) -> Iterator[Period]:
 
 
 def uncounted(period: Period) -> QuerySet[Tenant]:
-    """Tenants that are to be billed for a month and have no snapshot of it."""
+    """Tenants to bill for a month that have no snapshot of it."""
     return (
         Tenant.objects.filter(
             Q(trial_ends_at__isnull=True) | Q(trial_ends_at__lt=period.end),
@@ -150,7 +150,7 @@ def _take_snapshot(tenant: Tenant, period: Period, at: datetime) -> int:
 
 
 def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
-    """The tax as the invoice will have it. A profile that cannot be read holds back the invoice, not the usage."""
+    """The tax that the invoice will have. An unreadable profile delays the invoice, but not the snapshot."""
     try:
         return gst.taxes(charge, buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:

@@ -1,5 +1,5 @@
-"""Views of `/v1/billing*` (specification 4). While billing is off: 503 `billing_disabled`, after authentication; the
-staff's list of how every tenant pays answers then, too.
+"""Views of `/v1/billing*` (specification 4). While billing is off they answer 503 `billing_disabled`, after
+authentication, except the list of tenants' billing for staff.
 """
 
 from typing import Any
@@ -55,19 +55,19 @@ class BillingDisabled(ServiceError):
 
 
 class BillingViewSet(ResourceViewSet):
-    """A view that answers 503 while billing is off, whatever the request. The caller is authenticated first."""
+    """A view that answers 503 to every request while billing is off. Authentication comes first."""
 
     scope = KeyScope.BILLING
 
     def check_throttles(self, request: Request) -> None:
-        # The last step that judges the caller, before the query and the body are judged.
+        # The last step before the query and the body are validated.
         super().check_throttles(request)
         if not settings.BILLING_ENABLED:
             raise BillingDisabled
 
 
 class BillingView(BillingViewSet):
-    """Plan, numbers, next charge; the profile that invoices are made out to; the mandate."""
+    """Plan, numbers, next charge, mandate, and the billing profile."""
 
     tag = "Billing"
 
@@ -114,7 +114,7 @@ class BillingView(BillingViewSet):
 
 
 class InvoicesView(BillingViewSet):
-    """A tenant's invoices."""
+    """The invoices of a tenant."""
 
     tag = "Billing"
 
@@ -184,7 +184,7 @@ class CreditNotesView(BillingViewSet):
 
 
 class AdminBillingView(ResourceViewSet):
-    """All tenants that billing knows: those past due first, then by name."""
+    """All tenants with billing data: those past due first, then by name."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]

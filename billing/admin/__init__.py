@@ -1,4 +1,4 @@
-"""Staff admin of billing: lists of its rows, and the actions that staff take on invoices and payments."""
+"""Staff admin of billing: lists of its rows, and actions of staff on invoices and payments."""
 
 from billing.admin import accounts, invoices, payments
 from billing.pricing.money import rupees

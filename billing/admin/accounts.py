@@ -1,4 +1,4 @@
-"""Staff admin of billing profiles, monthly snapshots and terms, with the switch of a special economic zone."""
+"""Staff admin of billing profiles, monthly snapshots and terms, with the setting of a special economic zone."""
 
 from typing import Any
 from uuid import UUID
@@ -141,7 +141,7 @@ def months_to_come() -> list[tuple[str, str]]:
 
 
 class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
-    """New terms; amounts are typed in rupees."""
+    """New terms. Amounts are entered in rupees."""
 
     first_number_paise = RupeesField("First price in rupees", least=0)
     additional_number_paise = RupeesField("Each further number in rupees", least=0)

@@ -1,4 +1,4 @@
-"""Columns, filters and form fields of billing's staff pages: amounts in rupees, months and States by their names."""
+"""Columns, filters and form fields of billing's staff pages: amounts in rupees, names of months and States."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from tenants.staff.read_only_admin import display
 
 
 def amount_in_rupees(description: str, column: str, **options: Any) -> Callable[[Any, Any], str]:
-    """A column of paise, shown in rupees; `options` are those of `display`."""
+    """A column of paise, shown in rupees. `options` are those of `display`."""
 
     @display(description=description, **options)
     def shown(model_admin: Any, row: Any) -> str:
@@ -25,12 +25,12 @@ def amount_in_rupees(description: str, column: str, **options: Any) -> Callable[
 
 @display(description="Month", ordering="period")
 def shown_month(model_admin: Any, row: Any) -> str:
-    """The column of a row's month."""
+    """The month of a row, as a column."""
     return month_name(row.period)
 
 
 class RupeesField(forms.DecimalField):
-    """An amount that is typed in rupees; its value is paise."""
+    """An amount entered in rupees. Its value is paise."""
 
     def __init__(self, label: str, least: float = 0.01) -> None:
         widget = UnfoldAdminDecimalFieldWidget
@@ -41,7 +41,7 @@ class RupeesField(forms.DecimalField):
 
 
 def named(title: str, name_of: Callable[[str], str]) -> type[AllValuesFieldListFilter]:
-    """A filter over the values of a column, each by its name."""
+    """A filter by the values of a column, each shown by its name."""
 
     class Named(AllValuesFieldListFilter):
         def __init__(self, *arguments: Any, **options: Any) -> None:

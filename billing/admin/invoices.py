@@ -63,7 +63,7 @@ def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
 
 
 def _party(party: dict[str, Any]) -> str:
-    """A frozen buyer or seller, a line each."""
+    """A frozen buyer or seller, one line for each member."""
     named = party | {"country": buyers.country_name(party.get("country", ""))}
     shown = [(name.upper() if name in {"gstin", "pan"} else "", named.get(name)) for name in _PARTY]
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
@@ -135,7 +135,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return [*own, *super().get_urls()]
 
     def _page(self, view: Callable[..., HttpResponse]) -> Any:
-        """A page for who may see invoices."""
+        """A page for staff who may see invoices."""
 
         def permitted(request: HttpRequest, **parts: Any) -> HttpResponse:
             if not self.has_view_permission(request):
@@ -163,7 +163,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return TemplateResponse(request, "admin/billing/accounting.html", context)
 
     def close_month(self, request: HttpRequest, month: str) -> HttpResponse:
-        """Close a month, from its button on the page of accounting."""
+        """Close a month, from its button on the accounting page."""
         if not request.user.has_perm("billing.add_closedmonth"):
             raise PermissionDenied
         page, period = redirect("admin:billing_invoice_accounting"), _period(month)
@@ -178,17 +178,19 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return page
 
     def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
-        """GSTR-1 of a month, as `manage.py billing_export` writes it."""
+        """GSTR-1 of a month, as from `manage.py billing_export`."""
         period = _period(month)
         return _file(gstr1.file_of(period), "application/json", f"gstr1-{period}.json")
 
     def ledger_csv(self, request: HttpRequest, month: str) -> HttpResponse:
-        """Every posting of a month, as `manage.py billing_export --ledger` writes them."""
+        """All postings of a month, as from `manage.py billing_export --ledger`."""
         content = accounting.ledger_csv(_period(month)).encode()
         return _file(content, "text/csv; charset=utf-8", f"ledger-{month}.csv")
 
     def einvoices(self, request: HttpRequest) -> HttpResponse:
-        """What waits for its registration, as the file for the portal (`?as=file`), and the portal's answers."""
+        """Documents that wait for registration, as a page or as the file for the portal (`?as=file`), and the upload of
+        the portal's answers.
+        """
         if request.GET.get("as") == "file":
             return _file(einvoices.file_for_portal(), "application/json", "documents.json")
         if request.method == "POST":
@@ -217,7 +219,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
             messages.error(request, problem)
 
     def paper(self, request: HttpRequest, key: UUID) -> HttpResponse:
-        """The PDF as it was issued."""
+        """The PDF as issued."""
         return pdf.response(get_object_or_404(Invoice, pk=key))
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")

@@ -1,4 +1,4 @@
-"""Staff's acts with money, one table: for each act the dialog, the flow and the sentence about its result."""
+"""The table of staff acts with money: for each act the dialog, the flow, and the sentence about its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class WriteOffForm(DialogForm):
 
 @dataclass(frozen=True, slots=True)
 class MoneyAct:
-    """One act: `flow` takes the id of the row as `target`, the form's values, `at` and `actor_user_id`."""
+    """One act. `flow` is called with the id of the row as `target`, the form's values, `at` and `actor_user_id`."""
 
     model: type[Invoice] | type[PaymentAttempt]
     permission: str
@@ -63,22 +63,22 @@ class MoneyAct:
     icon: str
     form: type[DialogForm]
     ask: tuple[str, str, str]
-    """The dialog's question, its explanation, and the text of the button."""
+    """The dialog's question, its explanation, and the label of the button."""
     flow: Callable[..., Any]
     said: Callable[[Any, dict[str, Any]], str]
-    """The sentence about the flow's result and the values."""
+    """The sentence about the result, from the flow's return value and the form's values."""
     variant: ActionVariant = ActionVariant.DEFAULT
     amount: str = "amount_paise"
-    """What the flow calls the amount typed."""
+    """The flow's name for the amount entered."""
 
     @property
     def target(self) -> str:
-        """What the flow calls the id of the row."""
+        """The flow's name for the id of the row."""
         return "invoice_id" if self.model is Invoice else "attempt_id"
 
 
 def allowed(codename: str) -> Any:
-    """A method of an admin: whether the person has a permission of billing."""
+    """A method of an admin that returns whether a staff member has a permission of billing."""
 
     def has_permission(model_admin: Any, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm(f"billing.{codename}")
@@ -87,7 +87,9 @@ def allowed(codename: str) -> Any:
 
 
 class MoneyActsAdmin:
-    """The permissions that acts name. The theme would look up full names in the database, also before it has tables."""
+    """The permissions that acts name. The theme would look up full names in the database, even before its tables
+    exist.
+    """
 
     has_credit_permission = allowed("add_creditnote")
     has_payment_permission = allowed("add_paymentattempt")
@@ -223,14 +225,14 @@ ACTS = {
 
 
 def carry_out(row: StaffAct) -> str:
-    """Do what an act says, in the name of who asked for it. Raises ServiceError."""
+    """Carry out a stored act in the name of the staff member who requested it. Raises ServiceError."""
     act = ACTS[row.act]
     how = {act.target: row.target_id, "at": now(), "actor_user_id": row.asked_by}
     return act.said(act.flow(**row.values, **how), row.values)
 
 
 def money_action(name: str) -> Any:
-    """The action of an act on the page of its row."""
+    """The admin action of an act, on the page of its row."""
     act = ACTS[name]
 
     def acted(model_admin: Any, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:

@@ -33,7 +33,7 @@ ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning
 
 
 def _said(error: dict[str, Any] | None) -> str:
-    """What the provider said, as one line."""
+    """What the provider answered, as one line."""
     return str(capfirst(", ".join(readable(str(value)) for value in (error or {}).values() if value)))
 
 
@@ -128,7 +128,7 @@ class ProviderEventAdmin(ReadOnlyAdmin):
 
 @admin.register(SettledItem)
 class SettledItemAdmin(ReadOnlyAdmin):
-    """Reconciliation: what each settlement is made of, with its fees, beside what it is here."""
+    """Reconciliation: the items of each settlement with their fees, beside the invoices here."""
 
     list_display = ("entity_id", "ours", "type", "amount", "fee", "net", "utr", "settled_at")
     search_fields = ("=entity_id", "=settlement_id", "=utr")
@@ -153,7 +153,7 @@ class SettledItemAdmin(ReadOnlyAdmin):
 
     @display(description="Invoice")
     def ours(self, item: SettledItem) -> str:
-        """The invoice that it is of; a dash where it is of none: a mandate's rupee, or money to be explained."""
+        """The invoice of an item. A dash where there is none: a mandate's rupee, or unexplained money."""
         attempts = PaymentAttempt.objects.select_related("invoice")
         own = Q(provider_payment_id=item.entity_id) | Q(refunds__provider_refund_id=item.entity_id)
         found = attempts.filter(own, kind__in=("autopay", "link")).first()
@@ -165,7 +165,7 @@ ACT_LABELS = {"waiting": "warning", "done": "success", "declined": "danger"}
 
 @admin.register(StaffAct)
 class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
-    """What staff did with money, and what waits for a second person."""
+    """Acts of staff with money, done or waiting for a second person."""
 
     list_display = ("what", "owner", "amount", "shown_status", "asker", "asked_at", "decider")
     list_filter = ("status",)

@@ -1,6 +1,6 @@
-"""Credit notes: staff correct an issued invoice with them; the invoice itself never changes.
+"""Credit notes: staff correct an issued invoice with them. The invoice itself never changes.
 
-Called by the staff admin. Written with an audit entry in one transaction. Refused while a debit is in flight, because
+Called by the staff admin. Written with an audit entry in one transaction. Rejected while a debit is in flight, because
 the debit would collect what is no longer owed.
 """
 
@@ -21,25 +21,26 @@ from billing.pricing.periods import last_credit
 from gateway.api.errors import Conflict, InvalidRequest
 
 CANCELLED_WITHIN = timedelta(hours=24)
-"""How long the portal cancels a registration (CGST rule 48, schema INV-01)."""
+"""How long the portal can cancel a registration (CGST rule 48, schema INV-01)."""
 
 
 def issue(
     *, invoice_id: UUID, total_paise: int, reason: str, at: datetime, actor_user_id: int | None = None
 ) -> CreditNote:
-    """Credit an invoice, in part or whole; `total_paise` is with GST.
+    """Credit an invoice in part or in full. `total_paise` includes GST.
 
-    Raises InvalidRequest beyond what is not credited yet, Conflict while a payment is in flight.
+    Raises InvalidRequest for more than what is not credited yet, Conflict while a payment is in flight.
     """
     with correcting(invoice_id, at) as invoice:
         return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
 
 
 def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
-    """Take back an invoice whose registration the portal cancelled, which it does within a day: all of it is credited,
-    and neither document is in a return or registered any more.
+    """Cancel an invoice whose registration the portal has cancelled, which it does within a day. The invoice is
+    credited in full. Neither document is in a return or registered any more.
 
-    Raises Conflict for one that is not registered, or longer than a day, and what `issue` raises.
+    Raises Conflict for an invoice that is not registered, or was registered more than a day ago, and the errors of
+    `issue`.
     """
     with correcting(invoice_id, at) as invoice:
         if invoice.ack_at is None or at > invoice.ack_at + CANCELLED_WITHIN or invoice.credited_paise:
@@ -55,7 +56,7 @@ def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | 
 def write(
     invoice: Invoice, *, total_paise: int, reason: str, at: datetime, actor_user_id: int | None
 ) -> CreditNote:
-    """Write a credit note of a locked invoice and book it, within `correcting`. Raises InvalidRequest as `issue`."""
+    """Write a credit note for a locked invoice and post it, within `correcting`. Raises InvalidRequest like `issue`."""
     left = invoice.total_paise - invoice.credited_paise
     if not 0 < total_paise <= left:
         raise InvalidRequest.of(amount=f"Must be from ₹0.01 to {rupees(left)}, which is not credited yet.")
@@ -93,7 +94,7 @@ def write(
 
 
 def _lines(invoice: Invoice, note: CreditNote) -> list[CreditNoteLine]:
-    """The invoice's own lines when all of it is credited at once, else one line of the amount."""
+    """The lines of the invoice when it is credited in full at once, else one line with the amount."""
     lines = list(invoice.lines.all())
     rows = [("Part of the monthly price", lines[0].sac, note.taxable_paise)]
     if note.taxable_paise == invoice.subtotal_paise:

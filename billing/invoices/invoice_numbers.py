@@ -1,4 +1,4 @@
-"""Document numbers without gaps (CGST rule 46(b)): the series' row stays locked until the document commits."""
+"""Document numbers without gaps (CGST rule 46(b)): the row of the series stays locked until the document commits."""
 
 from datetime import datetime
 
@@ -11,10 +11,11 @@ from billing.pricing.periods import financial_year
 def take_number(
     *, model: type[Invoice] | type[CreditNote], prefix: str, at: datetime
 ) -> tuple[str, str, datetime]:
-    """The next number of a series, its financial year, and the moment of issue: never before that of the number before,
-    and in no closed month.
+    """The next number of a series, its financial year, and the time of issue. The time is never before that of the
+    previous number, and never in a closed month.
 
-    Inside the transaction that writes the document: if that fails, the number is the next one's again.
+    Call it inside the transaction that writes the document. If that transaction fails, the next document gets the
+    number.
     """
     at = max(at, ledger.closed_until())
     year = financial_year(at)

@@ -1,4 +1,4 @@
-"""HTML page of an invoice: one A4 page. The style sheet is inline, so that a saved page prints the same."""
+"""HTML page of an invoice: one A4 page. The style sheet is inline, so a saved page prints the same."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ CONTENT_SECURITY_POLICY = (
 
 
 def render(invoice: Invoice) -> str:
-    """The page. A narrow screen shows a line as a list, so each cell says the name of its column."""
+    """Render the page. A narrow screen shows a line as a list, so each cell contains the name of its column."""
     document = printed_fields.of_invoice(invoice)
     lines = [
         {**line, "named_cells": list(zip(document["columns"][1:], line["cells"], strict=True))}
@@ -32,7 +32,7 @@ def render(invoice: Invoice) -> str:
 
 
 def response(invoice: Invoice) -> HttpResponse:
-    """The page as an answer, with a policy that lets it load nothing."""
+    """The page as a response, with a policy that lets it load nothing."""
     answer = HttpResponse(render(invoice))
     answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     return answer

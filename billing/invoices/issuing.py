@@ -1,8 +1,8 @@
-"""Issuing tax invoices from snapshots: the contents are frozen in one transaction with the number.
+"""Issuing of tax invoices from snapshots: the contents are frozen in one transaction with the number.
 
-Called by `billing_run.py`. A month without numbers has no invoice. Two runs at once issue one: the snapshot is
-locked, and a first invoice is unique per snapshot. `due_mails.py` sends it. The staff admin replaces one whose buyer
-was wrong, after the billing profile was corrected.
+Called by `billing_run.py`. A month without numbers has no invoice. Two simultaneous runs issue one invoice, because the
+snapshot is locked and a first invoice is unique per snapshot. `due_mails.py` mails it. Staff can replace an invoice
+with a wrong buyer once the billing profile is correct.
 """
 
 from datetime import datetime, timedelta
@@ -23,15 +23,15 @@ from billing.pricing.periods import Period
 from gateway.api.errors import Conflict
 
 HELD_FOR = timedelta(days=20)
-"""How long after its month an invoice waits for a buyer's State, or a registered one's address.
+"""How long after its month an invoice waits for the buyer's State, or a registered buyer's address.
 
-It has to be issued within 30 days (CGST rule 47); after that wait the place of supply is the seller's, as IGST Act
+It has to be issued within 30 days (CGST rule 47). After the wait, the place of supply is the seller's, as IGST Act
 section 12(2)(b) says where no address is known.
 """
 
 
 def issue_due(at: datetime) -> int:
-    """Issue the invoice of every snapshot that has none; returns how many were issued."""
+    """Issue the invoice of every snapshot that has none. Returns how many were issued."""
     waiting = (
         BillingSnapshot.objects.filter(invoices__isnull=True, total_paise__gt=0)
         .order_by("period", "id")
@@ -60,9 +60,9 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
 def create(
     *, snapshot: BillingSnapshot, profile: BillingProfile, at: datetime, replaces: Invoice | None = None
 ) -> Invoice:
-    """Write an invoice and its lines by the terms that its snapshot kept, with the next number.
+    """Write an invoice and its lines with the next number, by the terms in its snapshot.
 
-    Within `ledger.account`, with the snapshot locked.
+    Call it within `ledger.account`, with the snapshot locked.
     """
     supply = buyers.supply(profile, at)
     terms = plan.Terms.from_json(snapshot.terms)
@@ -111,10 +111,10 @@ def create(
 
 
 def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> Invoice:
-    """Credit what is left of an invoice and issue its month again, with the current profile. What was paid is the
-    customer's balance then, which pays the new invoice.
+    """Credit the rest of an invoice and issue its month again, with the current profile. Payments become the tenant's
+    balance, which pays the new invoice.
 
-    Raises Conflict for one that was replaced or credited in full, or has a payment in flight.
+    Raises Conflict for an invoice that was replaced or credited in full, or has a payment in flight.
     """
     with correcting(invoice_id, at) as invoice:
         snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
@@ -126,7 +126,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
         if before:
-            # What was credited of the old one for another reason is the customer's still.
+            # Credits of the old invoice for other reasons stay with the tenant.
             credit_notes.write(
                 new,
                 total_paise=min(before, new.total_paise),

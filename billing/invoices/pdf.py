@@ -1,6 +1,7 @@
-"""PDF of an invoice or a credit note: PDF/A-2b on A4, set by typst with fonts of a wheel, never those of the system.
+"""PDF of an invoice or a credit note: PDF/A-2b on A4, made by typst with fonts from a package, never those of the
+system.
 
-It is set once and kept: what was issued is the same file for ever, whatever later becomes of templates and settings.
+The PDF is made once and stored, so later changes of templates and settings never change an issued document.
 """
 
 import json
@@ -25,7 +26,7 @@ _ESCAPED = re.compile(r"\\u\{(\w+)\}")
 
 
 def issued(document: Invoice | CreditNote) -> bytes:
-    """The kept PDF of a document; made at the first call. With its IRN it is another file than before."""
+    """The stored PDF of a document, made at the first call. A document with its IRN has another file than before."""
     invoice = document if isinstance(document, Invoice) else document.invoice
     key = {"number": document.number, "irn": document.irn or ""}
     kept = IssuedPdf.objects.filter(**key).first()
@@ -42,7 +43,7 @@ def issued(document: Invoice | CreditNote) -> bytes:
 
 
 def render(document: Document) -> bytes:
-    """The PDF. PDF/A refuses characters that no font has: each is named by its code point, `U+0F40`."""
+    """Make the PDF. PDF/A forbids characters that no font has, so these are shown as code points: `U+0F40`."""
     try:
         return _compile(document)
     except typst.TypstError as error:
@@ -65,7 +66,7 @@ def _without(codes: Mapping[int, str], value: Any) -> Any:
 
 
 def require_logo() -> None:
-    """Raises OSError or ValueError when there is a logo that no document could be set with."""
+    """Raise OSError or ValueError when the configured logo cannot be used in documents."""
     if svg := printed_fields.logo():
         try:
             typst.compile(b'#image(bytes(sys.inputs.logo), format: "svg")', sys_inputs={"logo": svg})
@@ -74,14 +75,14 @@ def require_logo() -> None:
 
 
 def response(document: Invoice | CreditNote) -> HttpResponse:
-    """The kept PDF as an answer that a browser shows."""
+    """The stored PDF as a response that a browser shows."""
     answer = HttpResponse(issued(document), content_type="application/pdf")
     answer["Content-Disposition"] = f'inline; filename="{file_name(document.number)}"'
     return answer
 
 
 def file_name(number: str) -> str:
-    """The file of a document: `WG-2627-000123.pdf`."""
+    """The file name of a document: `WG-2627-000123.pdf`."""
     return f"{number.replace('/', '-')}.pdf"
 
 

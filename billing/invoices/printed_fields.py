@@ -1,6 +1,7 @@
-"""Fields printed on documents: an invoice (CGST rule 46) and a credit note (rule 53), every amount and date as text.
+"""Fields printed on documents: an invoice (CGST rule 46) and a credit note (rule 53), with all amounts and dates as
+text.
 
-The page and the PDF show the same contents.
+The page and the PDF have the same contents.
 """
 
 from datetime import datetime
@@ -24,9 +25,9 @@ Document = dict[str, Any]
 
 
 def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
-    """A tax invoice with its annex: the numbers billed, and when they were connected.
+    """The fields of a tax invoice with its annex: the billed numbers, and when they were connected.
 
-    `as_issued` leaves out what came after: payments and credit notes.
+    `as_issued` excludes later facts: payments and credit notes.
     """
     facts = [
         ("Invoice date", _date(invoice.issued_at)),
@@ -90,7 +91,7 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
 
 
 def of_credit_note(note: CreditNote) -> Document:
-    """A credit note, with the invoice that it corrects."""
+    """The fields of a credit note, with the invoice that it corrects."""
     invoice = note.invoice
     return {
         **_of_both(note, invoice),
@@ -127,7 +128,7 @@ def of_credit_note(note: CreditNote) -> Document:
 
 
 def _of_both(document: Invoice | CreditNote, invoice: Invoice) -> Document:
-    """What an invoice and a credit note of it print alike."""
+    """The fields that an invoice and its credit note share."""
     day = ist_date(document.issued_at)
     return {
         **_seller(invoice),
@@ -182,12 +183,12 @@ def _moment(moment: datetime) -> str:
 
 
 def qr_code(text: str | None) -> str | None:
-    """A QR code as SVG; nothing of the text is markup in it."""
+    """A QR code as SVG. Nothing in the text becomes markup."""
     return segno.make(text, error="m").svg_inline(scale=2, border=2, light="#fff") if text else None
 
 
 def upi_qr(invoice: Invoice, paise: int) -> str | None:
-    """The QR code that pays an amount by UPI, with the number that the transfer is recorded by."""
+    """The QR code that pays an amount by UPI, with the number under which the transfer is recorded."""
     if not invoice.seller.get("upi_id"):
         return None
     facts = {
@@ -201,7 +202,7 @@ def upi_qr(invoice: Invoice, paise: int) -> str | None:
 
 
 def _payment(invoice: Invoice, *, as_issued: bool) -> dict[str, Any] | None:
-    """How to pay directly what is due, or was when it was issued: less the tax that its buyer declared to deduct."""
+    """How to pay the amount due directly, or the amount at issue: without the tax that the buyer declared to deduct."""
     percent = invoice.buyer.get("tds_percent", 0) if invoice.supply_type != "export" else 0
     tds = rounded_share(invoice.subtotal_paise, percent, 100)
     due = invoice.total_paise - tds if as_issued else invoice.amount_due_paise
@@ -235,7 +236,7 @@ def _seller(invoice: Invoice) -> Document:
 
 
 def logo() -> str | None:
-    """The seller's logo as SVG. Raises OSError and UnicodeDecodeError for a file that cannot be read."""
+    """The seller's logo as SVG. Raises OSError and UnicodeDecodeError for an unreadable file."""
     return Path(settings.BILLING_LOGO_FILE).read_text("utf-8") if settings.BILLING_LOGO_FILE else None
 
 
@@ -249,14 +250,14 @@ _TEXTS = {
 
 
 class PaymentState(NamedTuple):
-    """The invoice's status, or `overdue`, with its words."""
+    """The invoice's status or `overdue`, with its label."""
 
     code: str
     text: str
 
 
 def payment_state(invoice: Invoice, at: datetime) -> PaymentState:
-    """Return the state at a moment. A payment under way is shown as such, after the due date too."""
+    """The state of an invoice at a moment. A payment under way is shown as such, even after the due date."""
     status = Invoice.Status(invoice.status)
     if status is Invoice.Status.PAID:
         return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")

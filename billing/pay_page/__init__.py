@@ -1,1 +1,1 @@
-"""The page on which an invoice is paid, reached by a link in a mail."""
+"""The page on which an invoice is paid. Mails link to it."""

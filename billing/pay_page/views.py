@@ -1,4 +1,4 @@
-"""Pay page `/pay/<token>`: linked by billing mails; its button leads to the provider's page, which leads back."""
+"""Pay page `/pay/<token>`: linked by billing mails. Its button opens the provider's page, which redirects back."""
 
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from gateway.api.errors import ServiceError
 from gateway.clock import now
 
 _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not settings.PRODUCTION else []
-"""Browsers let a form lead only where the policy says: the provider's page, and the simulator's in development."""
+"""Origins that a form may submit to: the provider's page, and in development the simulator's."""
 
 _LOOK_AGAIN_SECONDS = 5
 
@@ -28,7 +28,7 @@ _LOOK_AGAIN_SECONDS = 5
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def pay(request: HttpRequest, token: str) -> HttpResponse:
-    """What is due, and a button that makes the payment link when it is pressed."""
+    """The amount due, and a button that creates the payment link when pressed."""
     invoice = _invoice_of(token)
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)
@@ -72,7 +72,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
 @require_safe
 @never_cache
 def document(request: HttpRequest, token: str) -> HttpResponse:
-    """The invoice itself, as the page that prints, or with `?as=pdf` as PDF."""
+    """The invoice itself as a printable page, or with `?as=pdf` as PDF."""
     invoice = _invoice_of(token)
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)
@@ -82,9 +82,10 @@ def document(request: HttpRequest, token: str) -> HttpResponse:
 @require_safe
 @never_cache
 def returned(request: HttpRequest, token: str) -> HttpResponse:
-    """Where the provider sends a payer back: its notice follows within seconds, so the page has no button to pay again.
+    """The page to which the provider redirects a payer. Its notice follows within seconds, so the page has no button to
+    pay again.
 
-    The parameters that the provider adds are not read: only its signed notice and its answers say what was paid.
+    Parameters of the provider are ignored. Only its signed notice and its answers say what was paid.
     """
     invoice = _invoice_of(token)
     if invoice is None:
@@ -97,5 +98,5 @@ def returned(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _invoice_of(token: str) -> Invoice | None:
-    """The invoice that the address names."""
+    """The invoice of a pay token."""
     return Invoice.objects.filter(pay_link__token=token).first() if settings.BILLING_ENABLED else None

@@ -1,1 +1,1 @@
-"""Payments: mandates and their debits, payment links, refunds, and the provider behind them."""
+"""Payments: mandates and their debits, payment links, refunds, and the payment provider."""

@@ -1,12 +1,12 @@
-"""Payment attempts: each is one try to collect an invoice, continued or read at the provider until it ends.
+"""Payment attempts: each tries once to collect an invoice, and is continued or read from the provider until it ends.
 
 An attempt is committed before the provider is called. It is the only one of its invoice in flight (partial unique
-index), and is found again by its receipt when an answer is lost: nothing is collected twice. `refresh` is called when
-an attempt begins (`debits.py`, `payment_links.py`), when a notice came (`notices.py`), and by `billing_run.py`.
+index), and its receipt finds it again when an answer is lost. So nothing is collected twice. `refresh` is called when
+an attempt begins (`debits.py`, `payment_links.py`), after a notice (`notices.py`), and by `billing_run.py`.
 
-`apply_payments` is the only writer of results: to the attempt, its invoice and its tenant, in one transaction that
-locks in the order tenant, invoice, attempt, and books what was collected or refunded. Results only move forward, so a
-repeated, late or reordered one is harmless: captured money stays captured, and a failed attempt may still be captured
+`apply_payments` is the only writer of results. In one transaction it updates the attempt, its invoice and its tenant,
+locked in the order tenant, invoice, attempt, and posts what was collected or refunded. Results only move forward, so a
+repeated, late or reordered one is harmless. Captured money stays captured. A failed attempt may still become captured
 (a late authorisation), never the other way round.
 """
 
@@ -47,24 +47,24 @@ RESULT_AFTER = {
 }
 """How long a debit may take before the provider is asked without a notice."""
 LINK_CHECK = timedelta(hours=6)
-"""How often a payment link's result is asked for."""
+"""Interval at which the result of a payment link is checked."""
 RESUME_AFTER = timedelta(minutes=5)
-"""When to resume an attempt that was stored and, after a crash, not requested."""
+"""When to resume an attempt that was stored but, because of a crash, not requested."""
 RETRY_CHECK = timedelta(hours=1)
 FAILED_CHECK = timedelta(hours=24)
 LATE_FOR = timedelta(days=30)
-"""How long a failed debit may still turn out to be paid (late authorisation)."""
+"""How long a failed debit may still become paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
-"""How long a collected payment may be refunded on the provider's dashboard; it is checked again for as long."""
+"""How long a collected payment can be refunded on the provider's dashboard, and is therefore checked again."""
 COLLECTED_AT_ONCE = 200
-"""How many collected payments one run looks at."""
+"""Most collected payments that one run checks."""
 
 
 def insert(
     invoice: Invoice, kind: str, at: datetime, *, amount_paise: int = 0, **more: Any
 ) -> PaymentAttempt:
-    """A new attempt to collect what is due of an invoice, or another amount."""
+    """Create an attempt to collect the amount due of an invoice, or another amount."""
     key = uuid7()
     return PaymentAttempt.objects.create(
         id=key,
@@ -114,7 +114,7 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
 
 
 def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
-    """A debit that failed just now may have failed because its mandate ended."""
+    """Read the mandate of a debit that has just failed, because its end may be the reason."""
     if attempt.mandate_id is None or attempt.status not in PaymentAttempt.IN_FLIGHT:
         return
     if PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.FAILED).exists():
@@ -122,7 +122,7 @@ def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
 
 
 def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
-    """Refresh one of many: a refusal is logged, it ended the attempt or will be asked about again."""
+    """Refresh one of many attempts. A refusal is only logged: the attempt has ended or will be checked again."""
     try:
         refresh(attempt_id, at)
     except ProviderRefused as error:
@@ -130,15 +130,15 @@ def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
 
 
 def look_at_failed(invoice_id: UUID, at: datetime) -> None:
-    """Check failed debits again before money is requested again: a bank may have paid after all."""
+    """Check failed debits before money is requested again, because a bank may have paid late."""
     failed = PaymentAttempt.objects.filter(invoice_id=invoice_id, kind=Kind.AUTOPAY, status=Status.FAILED)
     for attempt_id in list(failed.values_list("id", flat=True)):
         refresh(attempt_id, at)
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about every attempt in flight that should have ended, daily about failed debits of unpaid invoices, and
-    weekly about collected payments, of which some may have been refunded. Returns how many were asked about.
+    """Check attempts in flight that should have ended, daily the failed debits of unpaid invoices, and weekly collected
+    payments, which may have been refunded. Returns how many were checked.
     """
     failed = PaymentAttempt.objects.filter(
         status=Status.FAILED,
@@ -167,13 +167,13 @@ def reconcile(at: datetime) -> int:
 
 
 def _due(attempts: QuerySet[PaymentAttempt], again: timedelta, at: datetime) -> list[tuple[UUID, timedelta]]:
-    """The attempts whose next check is due, with when they are checked after that."""
+    """Attempts whose next check is due. Schedules the check after it."""
     found = attempts.filter(next_check_at__lte=at).order_by("next_check_at").values_list("id", flat=True)
     return [(attempt_id, again) for attempt_id in found]
 
 
 def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
-    """Order, then debit; the debit is asked for once in an attempt's life, whatever becomes of the answer."""
+    """Create the order, then the debit. An attempt requests its debit at most once, even when the answer is lost."""
     mandate, pay = attempt.mandate, provider(attempt.provider)
     assert mandate is not None and mandate.provider_token_id and mandate.provider_customer_id  # noqa: S101, PT018 - an autopay attempt has an active mandate
     order_id = attempt.provider_order_id
@@ -204,7 +204,7 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
                 description=f"Invoice {attempt.invoice.number}",
             )
         except ProviderRefusesService:
-            # Refused before it was looked at: nothing was asked for, so it may be asked for again.
+            # Refused before it was processed, so nothing was requested and it may be requested again.
             PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
             raise
         note_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
@@ -236,7 +236,7 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
 
 
 def _make_link(attempt: PaymentAttempt) -> Link:
-    """The attempt's link at the provider; one that an unanswered or a simultaneous call made is found again."""
+    """The attempt's link at the provider. Finds a link that an unanswered or simultaneous call created."""
     assert attempt.expires_at is not None  # noqa: S101 - a link has an end
     pay = provider(attempt.provider)
     if attempt.status == Status.UNKNOWN and (found := pay.find_link(attempt.receipt)):
@@ -262,7 +262,9 @@ _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
 
 
 def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
-    """Apply an attempt's payments at the provider: a captured one decides, else one in progress, else the failure."""
+    """Apply an attempt's payments at the provider: a captured one takes precedence, then one in progress, then the
+    failure.
+    """
     for payment in payments:
         if payment.currency != CURRENCY:
             log.error("payment_of_another_currency", payment_id=payment.id, currency=payment.currency)
@@ -278,7 +280,7 @@ def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -
 
 
 def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
-    """The provider accepted the payment; the result comes later."""
+    """Store that the provider accepted the payment. The result comes later."""
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
@@ -292,7 +294,7 @@ def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
 def fail(
     *, attempt_id: UUID, error: Mapping[str, Any] | None, at: datetime, payment_id: str | None = None
 ) -> None:
-    """An attempt ended without money. A failed debit makes the invoice overdue; a link that ran out does not."""
+    """End an attempt without money. A failed debit makes the invoice overdue; an expired link does not."""
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
@@ -308,11 +310,11 @@ def fail(
 
 
 def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
-    """Count what was captured and what was refunded of it. Both only grow, so a stale answer changes nothing."""
+    """Store the captured and refunded amounts. Both only grow, so a stale answer changes nothing."""
     captured = sum(payment.amount_paise for payment in payments)
     refunded = sum(payment.refunded_paise for payment in payments)
     known = PaymentAttempt.objects.filter(captured_paise__gte=captured, refunded_paise__gte=refunded)
-    # Nearly always, when the billing run looks at collected payments again: nothing is locked for that.
+    # The usual case when the billing run checks collected payments again, so nothing is locked for it.
     if known.filter(pk=attempt_id).exists():
         return
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):

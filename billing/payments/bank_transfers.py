@@ -1,4 +1,4 @@
-"""Bank transfers, tax deducted at source and write-offs: what staff record by hand, with an audit entry."""
+"""Bank transfers, tax deducted at source and write-offs, which staff record by hand with an audit entry."""
 
 from datetime import datetime
 from uuid import UUID
@@ -15,16 +15,16 @@ from billing.pricing.money import rounded_share, rupees
 from gateway.api.errors import Conflict, InvalidRequest
 
 TDS_PERCENT = 10
-"""The highest rate at which a buyer deducts tax of such a service."""
+"""The highest rate at which a buyer deducts tax for such a service."""
 MOST_PAISE = 10**12
-"""A transfer above it is a slip of the finger."""
+"""A larger transfer is taken for a typing error."""
 
 
 def record(
     *, invoice_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record a payment of an invoice; `reference` is the bank's (UTR), unique per tenant. What it is too much becomes
-    the customer's balance.
+    """Record a payment of an invoice. `reference` is the bank's (UTR), unique per tenant. An excess becomes the
+    tenant's balance.
 
     Raises InvalidRequest for a reference that was recorded before, Conflict while another payment is in flight.
     """
@@ -42,9 +42,9 @@ def record(
 def give_back(
     *, attempt_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record that a part of a transfer, or all of it, was paid back by bank, out of the customer's balance.
+    """Record that a transfer, or a part of it, was paid back by bank from the tenant's balance.
 
-    Raises InvalidRequest beyond the balance or the transfer, Conflict for what is no transfer.
+    Raises InvalidRequest for more than the balance or the transfer, Conflict for an attempt that is not a transfer.
     """
     reference = " ".join(reference.split()).upper()
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
@@ -66,10 +66,10 @@ def give_back(
 def record_tds(
     *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
 ) -> None:
-    """Record how much tax a buyer deducted at source of an invoice in all, at most 10 % of the taxable value; nothing
-    takes back what it had declared. With the number of its certificate it is final.
+    """Record the total tax that a buyer deducted at source from an invoice, at most 10 % of the taxable value. It
+    cannot be lower than what the buyer declared. With the number of a certificate it is final.
 
-    It counts as paid. Of an invoice that was paid in full it becomes the customer's balance, which can be paid back.
+    It counts as paid. For an invoice that was paid in full it becomes the tenant's balance, which can be refunded.
     Raises InvalidRequest and Conflict.
     """
     certificate = certificate.strip().upper()
@@ -85,7 +85,7 @@ def record_tds(
 
 
 def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str = "") -> None:
-    """Book how much of a locked invoice was deducted as tax in all, within `ledger.account`."""
+    """Post the total tax deducted from a locked invoice, within `ledger.account`."""
     attempt = PaymentAttempt.objects.filter(invoice=invoice, kind=PaymentAttempt.Kind.TDS).first()
     if attempt is not None:
         more = amount_paise - attempt.kept_paise
@@ -100,8 +100,9 @@ def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str =
 
 
 def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
-    """Let a locked invoice follow what its buyer declares to deduct, within `ledger.account`: never more than is due,
-    and not against a certificate, that of the invoice which it replaces included. Nobody abroad deducts it.
+    """Adjust a locked invoice to the rate that its buyer declared, within `ledger.account`. The deduction never exceeds
+    the amount due. A certificate for this invoice, or for the one that it replaces, takes precedence. Exports have no
+    deduction.
     """
     certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
     if not certified and invoice.supply_type != "export":
@@ -110,7 +111,7 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
-    """Let the unpaid invoices of a tenant follow its declaration. One with a payment in flight stays as it is."""
+    """Adjust the unpaid invoices of a tenant to its declaration. Skips those with a payment in flight."""
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
     for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
         try:
@@ -121,8 +122,8 @@ def follow_declaration(tenant_id: UUID, at: datetime) -> None:
 
 
 def lessen_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:
-    """Lower the tax deducted of a locked invoice by the share that a credit of `taxable_paise` has, which is among its
-    notes already. What a certificate says stays.
+    """Lower the deducted tax of a locked invoice in proportion to a credit of `taxable_paise`, which is already among
+    its notes. A certified amount stays.
     """
     left = _taxable(invoice)
     if not _is_certified(invoice):
@@ -139,13 +140,14 @@ def _share(invoice: Invoice, percent: int) -> int:
 
 
 def _is_certified(invoice: Invoice) -> bool:
-    """Whether a certificate of tax deducted was recorded."""
+    """Whether a certificate of deducted tax was recorded."""
     own = PaymentAttempt.objects.filter(invoice=invoice, kind=PaymentAttempt.Kind.TDS)
     return own.exclude(provider_payment_id="").exists()
 
 
 def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> int:
-    """Give up what is still due of an invoice; returns how much. The tax on it stays owed: that takes a credit note.
+    """Write off the amount due of an invoice. Returns the amount. The tax on it is still owed; lowering that needs a
+    credit note.
 
     Raises Conflict when nothing is due or a payment is in flight.
     """
@@ -172,7 +174,7 @@ def _captured(invoice: Invoice, kind: str, amount_paise: int, reference: str, at
 
 
 def _insert(invoice: Invoice, amount_paise: int, reference: str, at: datetime) -> PaymentAttempt:
-    """The attempt, with its reference. Raises InvalidRequest for one that the tenant has already."""
+    """Create the attempt with its reference. Raises InvalidRequest for a reference that the tenant already has."""
     try:
         with transaction.atomic():
             attempt = _captured(invoice, PaymentAttempt.Kind.MANUAL, amount_paise, reference, at)

@@ -1,4 +1,4 @@
-"""Corrections by hand: what staff do to an invoice after its live link ended, with an audit entry."""
+"""Corrections by staff: changes of an invoice after its live link has ended, with an audit entry."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from tenants import audit
 
 @contextmanager
 def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
-    """An invoice, locked within its tenant's ledger; at the end the tenant's balance and restriction follow.
+    """Lock an invoice within its tenant's ledger. At the end, the tenant's balance and restriction are updated.
 
     Raises Conflict while a payment of it is in flight, ProviderUnreachable when its link cannot be ended.
     """
@@ -31,7 +31,7 @@ def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
 
 
 def record(invoice: Invoice, action: str, actor_user_id: int | None, **details: Any) -> None:
-    """The audit entry of an act on an invoice."""
+    """Write the audit entry of an act on an invoice."""
     audit.record(
         action=action,
         target_type="invoice",

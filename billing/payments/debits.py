@@ -1,4 +1,4 @@
-"""Debits of autopay mandates: the billing run starts those that are due, one at a time for each mandate."""
+"""Debits of autopay mandates. The billing run starts those that are due, one at a time for each mandate."""
 
 from datetime import datetime, time, timedelta
 from uuid import UUID
@@ -17,14 +17,14 @@ Kind, Method = PaymentAttempt.Kind, Mandate.Method
 FIRST_DEBIT = time(9)
 """Earliest time of a debit request, IST (NPCI's rule for AutoPay)."""
 RETRY_DAYS = (3, 7)
-"""Days after the first failure on which a debit is tried again; cards are not."""
+"""Days after the first failure on which a debit is retried. Cards are not retried."""
 
 
 def charge_due(at: datetime) -> int:
-    """Start every debit that is due; returns how many began. Before 09:00 IST none does.
+    """Start every due debit. Returns how many were started. None before 09:00 IST.
 
-    A mandate has one debit in flight, that of its oldest invoice; the next follows when it ended. The bank announces
-    each debit to the payer, and NPCI forbids a second one before the first ended.
+    A mandate has one debit in flight, for its oldest invoice. The next one starts after it has ended, because the bank
+    announces each debit to the payer and NPCI forbids a second one meanwhile.
     """
     if at.astimezone(IST).time() < FIRST_DEBIT:
         return 0
@@ -33,7 +33,7 @@ def charge_due(at: datetime) -> int:
 
 
 def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
-    """Start the debit of the oldest invoice that one is due for, unless the mandate has one in flight."""
+    """Start the debit of the oldest invoice with a due debit, unless the mandate has one in flight."""
     if _busy(mandate):
         return False
     unpaid = Invoice.objects.for_tenant(mandate.tenant_id).unpaid().exclude(status=Invoice.Status.PROCESSING)
@@ -55,9 +55,9 @@ def _busy(mandate: Mandate) -> bool:
 
 
 def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
-    """Insert the attempt when one is due; None when not, or when the invoice or the mandate has one in flight.
+    """Create the attempt of a due debit. None when none is due, or when the invoice or the mandate has one in flight.
 
-    The mandate's row is locked, so two runs cannot debit two invoices of it at once.
+    Locks the mandate's row, so two runs cannot debit two of its invoices at once.
     """
     with transaction.atomic():
         mandate = Mandate.objects.select_for_update(of=("self",), no_key=True).get(pk=mandate.pk)
@@ -78,9 +78,10 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
 
 
 def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
-    """Nothing in flight, and the first debit of this mandate or a retry that has not begun.
+    """Whether nothing is in flight, and this is the first debit of this mandate or a retry that has not begun.
 
-    An invoice that a refund made due again is never debited by itself: a person gave that money back.
+    An invoice that a refund made due again is never debited automatically, because staff refunded that money on
+    purpose.
     """
     if invoice.reopened_at is not None:
         return False

@@ -1,8 +1,8 @@
-"""Autopay mandates: requested, approved on the provider's page, then synchronised with the provider.
+"""Autopay mandates: requested, approved on the provider's page, then synced with the provider.
 
-Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider,
-so a notice that is lost, repeated or late changes nothing. A tenant has at most one active or paused mandate; a new one
-that becomes active replaces it, and the old one is cancelled at the provider.
+Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider, so
+a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new one that
+becomes active replaces it, and the old one is cancelled at the provider.
 """
 
 from dataclasses import asdict
@@ -36,22 +36,22 @@ DEFAULT_CAP_PAISE = 1_500_000
 """Debits up to 15,000 rupees need no further authentication (RBI e-mandate framework 2026): 49 numbers with GST."""
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
-"""How long the approval of a mandate is waited for; its page ends then."""
+"""How long a mandate waits for approval. Its page expires then."""
 POLLED_FOR = 60.0
-"""Seconds of a run for pending mandates."""
+"""Seconds that a run spends on pending mandates."""
 _ASKING_FOR = timedelta(minutes=1)
-"""How long a call for a page may take before it counts as broken off."""
+"""How long a call for a page may take before it counts as interrupted."""
 _IN_FORCE = (Status.ACTIVE, Status.PAUSED)
 
 
 def ask_for(
     *, tenant_id: UUID, method: str, max_amount_paise: int, return_url: str | None, at: datetime
 ) -> Mandate:
-    """A pending mandate with the page on which it is approved; asked again, the same one while it waits.
+    """A pending mandate with the page on which it is approved. A repeated call returns the same mandate while it waits.
 
-    A tenant has one pending mandate: another one ends it. Raises InvalidRequest with `details.missing` for an
+    A tenant has one pending mandate; a different one ends it. Raises InvalidRequest with `details.missing` for an
     incomplete profile, and for an amount beyond the method's limit; RateLimited after `PAGES_A_DAY`; Conflict while
-    another call makes a page; ProviderUnreachable, ProviderRefused.
+    another call creates a page; ProviderUnreachable, ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
     profile = buyers.profile_of(tenant)
@@ -64,7 +64,7 @@ def ask_for(
             max_amount_paise=f"At most {LARGEST_CAP_PAISE[Method(method)]} with method {method}."
         )
     with transaction.atomic():
-        # One call of a tenant decides at a time, so that two at once make one page.
+        # One call of a tenant decides at a time, so simultaneous calls create one page.
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
         wanted = {
             "provider": settings.PAYMENT_PROVIDER,
@@ -94,7 +94,7 @@ def ask_for(
 def _pending(
     tenant_id: UUID, wanted: dict[str, Any], return_url: str | None, at: datetime
 ) -> tuple[Mandate, bool]:
-    """The tenant's pending mandate with these values and False, or a new one, which ends the other, and True."""
+    """The tenant's pending mandate with these values and False, or a new one and True. A new one ends the old."""
     own = Mandate.objects.for_tenant(tenant_id)
     waiting = own.filter(status=Status.PENDING).order_by("-id")
     known = waiting.filter(**wanted, authorization_expires_at__gt=at).first()
@@ -135,8 +135,8 @@ def sync(mandate_id: UUID, at: datetime) -> None:
 
 
 def read_again(mandate_id: UUID, at: datetime) -> None:
-    """Read a mandate whose debit failed: a bank may have ended it without a notice. One that the provider does not
-    know any more has ended. Raises ProviderUnreachable.
+    """Read a mandate whose debit failed, because a bank may end one without a notice. A mandate that the provider no
+    longer knows has ended. Raises ProviderUnreachable.
     """
     try:
         sync(mandate_id, at)
@@ -163,7 +163,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             )
         if before not in {Status.PENDING, *_IN_FORCE}:
             if state.status == Status.ACTIVE and mandate.provider_token_id is None:
-                # Approved after all, on a page that another one had replaced, or after its time.
+                # Approved although another page had replaced its page, or after its time.
                 Mandate.objects.filter(pk=mandate.pk).update(
                     provider_token_id=state.token_id, cancel_at_provider=True
                 )
@@ -183,7 +183,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:
-    """Cancel mandates that were replaced at the provider; what fails is retried by the next run."""
+    """Cancel replaced mandates at the provider. The next run retries failures."""
     replaced = Mandate.objects.filter(cancel_at_provider=True)
     if tenant_id is not None:
         replaced = replaced.filter(tenant_id=tenant_id)
@@ -191,7 +191,9 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 
 
 def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:
-    """Receiver of `tenants.signals.tenant_closing`: end autopay. While the provider is silent, each run retries it."""
+    """Receiver of `tenants.signals.tenant_closing`: end autopay. While the provider does not answer, each run
+    retries.
+    """
     with ledger.account(tenant_id):
         own = Mandate.objects.for_tenant(tenant_id).filter(status__in=(Status.PENDING, *_IN_FORCE))
         ended = own.update(status=Status.CANCELLED, cancel_at_provider=True)
@@ -220,15 +222,15 @@ def _end_at_provider(mandate: Mandate) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about pending mandates, whose notice may be lost; returns how many.
+    """Check pending mandates, whose notice may be lost. Returns how many were checked.
 
-    Comes after the debits and ends after `POLLED_FOR`: however many are pending, no debit waits for them.
+    Runs after the debits and ends after `POLLED_FOR`, so no debit waits for pending mandates.
     """
     Mandate.objects.filter(status__in=_IN_FORCE, expires_at__lte=at).update(status=Status.EXPIRED)
     Mandate.objects.filter(
         status=Status.PENDING, provider_order_id=None, created_at__lte=at - PENDING_FOR
     ).update(status=Status.EXPIRED)
-    # In any order: if the provider is silent for some, the others have their turn in another run.
+    # In random order: if the provider does not answer for some, another run reaches the others.
     pending = Mandate.objects.filter(status=Status.PENDING, provider_order_id__isnull=False).order_by("?")
     cancel_replaced()
     return each(
@@ -240,7 +242,7 @@ def reconcile(at: datetime) -> int:
 
 
 def _sync_quietly(mandate_id: UUID, at: datetime) -> bool:
-    """Synchronise one of many: a refusal is logged, the mandate expires by itself."""
+    """Sync one of many mandates. A refusal is only logged, because the mandate expires by itself."""
     try:
         sync(mandate_id, at)
     except ProviderRefused as error:

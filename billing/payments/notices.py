@@ -1,8 +1,7 @@
-"""Notices: the provider's webhooks, stored before they are answered, applied by a task.
+"""Notices: the provider's webhooks, stored before they are answered and applied by a task.
 
-A notice only says that something happened. The state is read from the provider (`attempts.refresh`,
-`mandates.sync`), so the order of notices, a repeated notice and a lost one make no difference.
-Applied by the task and by `billing_run.py`.
+A notice only says that something happened. The state is read from the provider (`attempts.refresh`, `mandates.sync`),
+so order, repetition and loss of notices make no difference. Applied by the task and by `billing_run.py`.
 """
 
 import hashlib
@@ -31,9 +30,9 @@ GIVEN_UP_AFTER = timedelta(days=7)
 
 
 def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Store a provider's signed notice once and have it applied.
+    """Store a provider's signed notice once and enqueue its task.
 
-    Raises Unauthorized for a wrong signature, InvalidRequest for a body that is no notice.
+    Raises Unauthorized for a wrong signature, InvalidRequest for a body that is not a notice.
     """
     pay = provider(name)
     if not pay.is_signed(body, headers):
@@ -52,11 +51,13 @@ def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
 
 
 def apply_waiting(at: datetime, *, only: int | None = None) -> int:
-    """Apply the notices that wait, or one; returns how many were. What fails waits for the next run, for a week."""
+    """Apply the waiting notices, or only one. Returns how many were applied. A failed one waits for the next run, for
+    up to a week.
+    """
     waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
     if only is not None:
         waiting = waiting.filter(pk=only)
-    # In any order, which makes no difference: if the provider is silent for some, the others have their turn.
+    # In random order, which makes no difference: if the provider does not answer for some, the others have their turn.
     return each(waiting.order_by("?"), lambda event: _apply(event, at), step="notices")
 
 
@@ -75,7 +76,7 @@ def _apply(event: ProviderEvent, at: datetime) -> int:
 
 
 def _read_state(event: ProviderEvent, at: datetime) -> None:
-    """Read from the provider what became of everything that a notice names."""
+    """Read the state of everything that a notice names from the provider."""
     notice = provider(event.provider).read_notice(bytes(event.body))
     if notice.is_settlement:
         settlements.reconcile(at)
@@ -99,7 +100,7 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
             read(key, at)
 
 
-# --- The route of notices, plain Django: the raw bytes are signed.
+# --- The route of notices is plain Django, because the signature covers the raw bytes.
 
 
 @limited_by(API_BODY_BYTES)

@@ -1,4 +1,4 @@
-"""Payment links: the page of an invoice at the provider, made when somebody wants to pay, ended before a correction."""
+"""Payment links: the provider's page for an invoice, created when somebody wants to pay, ended before a correction."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -38,9 +38,9 @@ class InvoiceNotPayable(Conflict):
 
 
 def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
-    """The live payment link of an unpaid invoice, made when there is none. It ends one for everything that is due.
+    """The live payment link of an unpaid invoice, created if there is none. It ends a link for everything that is due.
 
-    Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of it,
+    Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of the invoice,
     ProviderUnreachable, ProviderRefused.
     """
     live = PaymentAttempt.objects.filter(invoice=invoice, pays_all=False, status__in=_LIVE)
@@ -52,16 +52,16 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
 
 
 def payable(tenant_id: UUID) -> list[Invoice]:
-    """What a tenant can pay now, the oldest invoice first: no debit of it is in flight."""
+    """Invoices that a tenant can pay now, oldest first: those without a debit in flight."""
     unpaid = Invoice.objects.for_tenant(tenant_id).owing().exclude(status=Invoice.Status.PROCESSING)
     return list(unpaid.order_by("issued_at", "id"))
 
 
 def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
-    """The live payment link for everything that a tenant can pay now. It is one of the oldest invoice: what it brings
-    beyond that is the customer's balance, which pays the others.
+    """The live payment link for everything that a tenant can pay now. It belongs to the oldest invoice. The excess
+    becomes the tenant's balance, which pays the others.
 
-    Raises Conflict where nothing is due, and what `pay_now` raises.
+    Raises Conflict when nothing is due, and the errors of `pay_now`.
     """
     for invoice in payable(tenant_id):
         attempts.look_at_failed(invoice.pk, at)
@@ -77,7 +77,7 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
 
 
 def _require_link_left(invoice: Invoice, at: datetime) -> None:
-    """Raises RateLimited; also before another link is ended, so that there is one to pay with."""
+    """Raise RateLimited at the limit of links. Called before another link is ended, so that one stays to pay with."""
     made = PaymentAttempt.objects.filter(invoice=invoice, payment_url__isnull=False)
     require_pages_left(made, at, "payments of an invoice")
 
@@ -117,8 +117,8 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
 
 
 def end_link(*, invoice: Invoice, at: datetime) -> None:
-    """End an invoice's live link, so that its amount may change, and one for everything that is due. A payment made
-    meanwhile is recorded.
+    """End the live link of an invoice, so that its amount may change, and the link for everything that is due. Records
+    a payment made meanwhile.
     """
     of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
     _end(PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all), at)

@@ -1,8 +1,8 @@
 """Payment provider interface: mandates, debits, payment links, and signed notices.
 
-`razorpay.py` implements it. Every call is made outside transactions; a call without an answer raises
-`ProviderUnreachable` and its outcome is unknown, one that is refused raises `ProviderRefused`. That the provider
-refuses the service's own keys or account is stored, so that `/v1/admin/health` shows it from every process.
+`razorpay.py` implements it. Calls are made outside transactions. A call without an answer raises `ProviderUnreachable`
+and its outcome is unknown; a refused call raises `ProviderRefused`. When the provider refuses the service's own keys or
+account, this is stored, so that `/v1/admin/health` shows it from every process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ PaymentStatus = Literal["processing", "captured", "failed"]
 
 
 class ProviderUnreachable(ServiceError, Unanswered):
-    """No answer: what was asked for may or may not have happened."""
+    """No answer. The request may or may not have been carried out."""
 
     status = 502
     code = "payment_provider_unreachable"
@@ -38,16 +38,16 @@ class ProviderUnreachable(ServiceError, Unanswered):
 
 
 class ProviderRefusesService(ProviderUnreachable):
-    """The provider refuses the service's own keys or account: the operator's trouble, never the customer's.
+    """The provider refuses the service's own keys or account. The operator has to act, not the tenant.
 
-    Nothing was asked for, so the same request may be repeated.
+    Nothing was carried out, so the same request may be repeated.
     """
 
     message = "Payments are not available at the moment. Try again later; nothing is charged."
 
 
 class ProviderRefused(ServiceError):
-    """The provider refused; `reason` is its own code."""
+    """The provider refused the request. `reason` is its own code."""
 
     status = 502
     code = "payment_provider_refused"
@@ -61,13 +61,15 @@ class ProviderRefused(ServiceError):
 
 
 def own_error(reason: str, message: str) -> dict[str, str]:
-    """Return why an attempt or a refund ended that the provider said nothing about, in the form of its errors."""
+    """The reason why an attempt or a refund ended without an answer of the provider, in the form of the provider's
+    errors.
+    """
     return {"code": reason, "reason": reason, "message": message}
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The payer's name and addresses for the provider."""
+    """The payer's name and addresses, for the provider."""
 
     name: str
     email: str
@@ -76,7 +78,7 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class MandateRegistration:
-    """A page on which a mandate is approved, as its row keeps it (`Mandate`)."""
+    """A page on which a mandate is approved, as stored in `Mandate`."""
 
     provider_registration_id: str
     provider_order_id: str
@@ -99,14 +101,14 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class MandateState:
-    """A mandate at the provider; `status` is a value of Mandate.Status."""
+    """A mandate at the provider. `status` is a value of Mandate.Status."""
 
     token_id: str
     status: str
     instrument: str | None = None
     expires_at: datetime | None = None
     checks: Sequence[Payment] = ()
-    """The payments by which it was approved, where they are known."""
+    """The payments that approved it, where known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Money that the provider sent to the bank account; `utr` is the bank's reference."""
+    """A settlement that the provider paid to the bank account. `utr` is the bank's reference."""
 
     id: str
     amount_paise: int
@@ -140,7 +142,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settlement is made of: a payment, a refund, or another entry of the provider's books (`SettledItem`)."""
+    """An item of a settlement: a payment, a refund, or another entry of the provider's books (`SettledItem`)."""
 
     entity_id: str
     settlement_id: str
@@ -153,17 +155,19 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a webhook is about: the state itself is read from the provider, so order and repetition do not matter."""
+    """The subject of a webhook. The state is read from the provider, so order and repetition do not matter."""
 
     type: str
-    """The provider's own name of it."""
+    """The provider's name for it."""
     ids: frozenset[str]
-    """Every id that it names: of payments, orders, links, tokens. The provider gives none of them twice."""
+    """All ids that it names: of payments, orders, links, tokens. The provider never uses an id twice."""
     is_settlement: bool = False
 
 
 class PaymentProvider(Protocol):
-    """One provider. Amounts are paise; `receipt` is unique and chosen here, so a lost answer can be looked up."""
+    """A payment provider. Amounts are paise. `receipt` is unique and chosen by the service, so a lost answer can be
+    looked up.
+    """
 
     name: str
 
@@ -231,11 +235,11 @@ class PaymentProvider(Protocol):
 
 
 PAGES_A_DAY = 3
-"""How many pages the provider is asked for in a day: for a tenant's mandates, and for each invoice's payment."""
+"""Most pages requested from the provider in a day: for a tenant's mandates, and for each invoice's payment."""
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
-    """Raise RateLimited when a day's limit of these rows was made in the last 24 hours; `what` names them."""
+    """Raise RateLimited when the daily limit of these rows was created in the last 24 hours. `what` names them."""
     today = made.filter(created_at__gt=at - _DAY).order_by("created_at").values_list("created_at", flat=True)
     if len(today) >= PAGES_A_DAY:
         raise RateLimited(
@@ -246,11 +250,11 @@ def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
 
 
 PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}
-"""The class of each provider by the name that rows, routes and PAYMENT_PROVIDER carry."""
+"""The class of each provider by its name in rows, routes and PAYMENT_PROVIDER."""
 
 
 def provider(name: str | None = None) -> PaymentProvider:
-    """The provider with a name; without one that of PAYMENT_PROVIDER, which new mandates and links go to."""
+    """The provider with a name. Without a name, that of PAYMENT_PROVIDER, which gets new mandates and links."""
     made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
     return made
 
@@ -259,7 +263,7 @@ log = structlog.get_logger(__name__)
 
 
 def note_trouble(provider: str, *, status: int, text: str) -> None:
-    """The provider refused the service itself."""
+    """Record that the provider refused the service itself."""
     ProviderTrouble.objects.bulk_create(
         [ProviderTrouble(provider=provider, since=now(), status=status, text=text[:300])],
         ignore_conflicts=True,
@@ -268,7 +272,7 @@ def note_trouble(provider: str, *, status: int, text: str) -> None:
 
 
 def clear_trouble(provider: str) -> None:
-    """The provider accepted a request."""
+    """Record that the provider accepted a request."""
     if ProviderTrouble.objects.filter(pk=provider).delete()[0]:
         log.info("payment_provider_accepts_service", provider=provider)
 

@@ -1,8 +1,8 @@
 """Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
 
-Paths and members are those of Razorpay's API reference, kept in `simulator/payments/contract.json`: it refuses a member
-that a call's page does not name, and answers null where nothing is known. The coupled flow is used: Razorpay notifies
-the payer, debits about a day later and retries by itself.
+Paths and members are those of Razorpay's API reference, stored in `simulator/payments/contract.json`. The simulator
+rejects members that the page of a call does not name, and answers null where nothing is known. The coupled flow is
+used: Razorpay notifies the payer, debits about a day later and retries by itself.
 """
 
 import hashlib
@@ -63,9 +63,9 @@ _ABOUT_THE_ACCOUNT = re.compile(
     r"|account (is|has been) (not activated|suspended|disabled|blocked)|feature is not",
     re.IGNORECASE,
 )
-"""Descriptions of 400 answers that are about the service's account, not about the payer."""
+"""Descriptions of 400 answers about the service's account rather than the payer."""
 _NAMED = ("id", "payment_id", "order_id", "token_id")
-"""The members of a notice's entities that are ids."""
+"""Members of a notice's entities that are ids."""
 _EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
 _LINK_ENDED = {"expired", "cancelled"}
 
@@ -78,11 +78,11 @@ class Razorpay:
     def register_mandate(
         self, *, payer: Payer, method: str, max_amount_paise: int, receipt: str, expires_at: datetime
     ) -> MandateRegistration:
-        """A registration link: the payer approves on Razorpay's page (UPI by app or QR, card, or net banking).
+        """Create a registration link. The payer approves on Razorpay's page (UPI by app or QR, card, or net banking).
 
-        The payer is led there by the service, so Razorpay sends no SMS and no mail; its page leads nowhere afterwards.
+        The service redirects the payer there, so Razorpay sends no SMS and no mail. Its page does not redirect back.
         """
-        # Each frequency has its rules for UPI and cards; e-mandates have none, and their page names no such member.
+        # UPI and cards have rules for each frequency. E-mandates have none, and their page does not name the member.
         frequency = {} if method == "emandate" else {"frequency": "as_presented"}
         made = self._call(
             "POST",
@@ -107,11 +107,11 @@ class Razorpay:
         return MandateRegistration(made["id"], made["order_id"], made["customer_id"], made["short_url"])
 
     def cancel_registration(self, registration_id: str) -> None:
-        """End a registration link that nobody approved; refused when it was."""
+        """End a registration link that was not approved. Razorpay refuses when it was approved."""
         self._call("POST", f"invoices/{registration_id}/cancel", {})
 
     def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
-        """The token that the registration's payment made, or None while nobody approved."""
+        """The token that the registration's payment created. None while it is not approved."""
         paid: list[Payment] = []
         if token_id is None:
             paid = [payment for payment in self.payments_of(order_id) if payment.token_id]
@@ -129,7 +129,7 @@ class Razorpay:
         )
 
     def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None:
-        """End a mandate. Of UPI it is cancelled, because deleting its token would leave it alive at the bank."""
+        """End a mandate. For UPI it is cancelled, because deleting its token would leave it active at the bank."""
         token = f"customers/{customer_id}/tokens/{token_id}"
         if method == "upi":
             self._call("PUT", f"{token}/cancel")
@@ -137,7 +137,7 @@ class Razorpay:
             self._call("DELETE", token)
 
     def create_order(self, *, receipt: str, amount_paise: int, invoice_number: str) -> str:
-        """An order for one debit."""
+        """Create an order for one debit."""
         body = {
             "amount": amount_paise,
             "currency": CURRENCY,
@@ -148,7 +148,7 @@ class Razorpay:
         return str(self._call("POST", "orders", body)["id"])
 
     def find_order(self, receipt: str) -> str | None:
-        """The order with a receipt, for when the answer to its creation was lost."""
+        """Find the order with a receipt, after the answer to its creation was lost."""
         items = self._call("GET", "orders", query={"receipt": receipt})["items"]
         return str(items[0]["id"]) if items else None
 
@@ -162,7 +162,7 @@ class Razorpay:
         amount_paise: int,
         description: str,
     ) -> str:
-        """Ask for a debit of the token; the result comes a day or more later."""
+        """Request a debit of the token. The result comes a day or more later."""
         body = {
             "email": payer.email,
             "contact": payer.contact,
@@ -186,7 +186,7 @@ class Razorpay:
         return _payment(self._call("GET", f"payments/{payment_id}"))
 
     def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState:
-        """Refund a part of a captured payment, or all of it."""
+        """Refund a captured payment in part or in full."""
         body = {"amount": amount_paise, "receipt": receipt, "speed": "normal"}
         return _refund(self._call("POST", f"payments/{payment_id}/refund", body))
 
@@ -196,13 +196,15 @@ class Razorpay:
         return [_refund(item) for item in found["items"]]
 
     def settlements(self) -> Iterator[Settlement]:
-        """Every settlement that reached the bank, newest first."""
+        """All settlements that reached the bank, newest first."""
         for row in self._pages("settlements", {}, 100):
             if row["status"] == "processed":
                 yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
 
     def settled_of(self, settlement: Settlement) -> list[Settled]:
-        """What a settlement is made of: the list of its day, and of the next, by when it has settled all."""
+        """The items of a settlement, from the lists of its day and of the following day, by which all have been
+        settled.
+        """
         found: dict[str, Settled] = {}
         for days in (0, 1):
             day = (settlement.at + timedelta(days=days)).astimezone(IST)
@@ -221,7 +223,7 @@ class Razorpay:
         return list(found.values())
 
     def _pages(self, path: str, query: Mapping[str, str], size: int) -> Iterator[dict[str, Any]]:
-        """Every item of a list, read in pages of `size`."""
+        """All items of a list, read in pages of `size`."""
         for skip in count(step=size):
             items = self._call("GET", path, query={**query, "count": str(size), "skip": str(skip)})["items"]
             yield from items
@@ -238,7 +240,7 @@ class Razorpay:
         expires_at: datetime,
         return_url: str | None,
     ) -> Link:
-        """A payment link of one amount."""
+        """Create a payment link for one amount."""
         body = {
             "amount": amount_paise,
             "currency": CURRENCY,
@@ -262,11 +264,11 @@ class Razorpay:
         return replace(found, payments=[self.payment(payment.id) for payment in found.payments])
 
     def cancel_link(self, link_id: str) -> None:
-        """End an unpaid link; refused when it was paid."""
+        """End an unpaid link. Razorpay refuses when it was paid."""
         self._call("POST", f"payment_links/{link_id}/cancel", {})
 
     def is_signed(self, body: bytes, headers: Mapping[str, str]) -> bool:
-        """Whether a notice carries the HMAC-SHA256 of its exact bytes under one of the webhook's secrets."""
+        """Whether a notice has the HMAC-SHA256 of its exact bytes under one of the webhook's secrets."""
         signature = headers.get("X-Razorpay-Signature", "")
         return any(
             hmac.compare_digest(
@@ -277,11 +279,11 @@ class Razorpay:
         )
 
     def event_id(self, headers: Mapping[str, str]) -> str:
-        """The id under which a notice is repeated."""
+        """The id of a notice, which stays the same when it is repeated."""
         return headers.get("X-Razorpay-Event-Id", "")
 
     def read_notice(self, body: bytes) -> Notice:
-        """The ids that a notice is about. Raises ValueError for what is no notice."""
+        """The ids that a notice names. Raises ValueError for a body that is not a notice."""
         notice = orjson.loads(body)
         if not isinstance(notice, dict) or not _EVENT.fullmatch(str(notice.get("event"))):
             raise ValueError("not a notice")

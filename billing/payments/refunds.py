@@ -1,8 +1,8 @@
-"""Refunds: staff pay a customer's balance back to where it came from, with an audit entry.
+"""Refunds: staff pay a tenant's balance back through the payment that it came from, with an audit entry.
 
-A refund is committed before the provider is called, is the only one in flight of its attempt, and is found again by its
-receipt when an answer is lost: nothing is paid back twice. The invoice's amounts follow from what the provider says
-was refunded (`attempts.py`), as they do for a refund made on the provider's own dashboard.
+A refund is committed before the provider is called. It is the only one in flight of its attempt, and its receipt finds
+it again when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the provider's
+refunded amount (`attempts.py`), as for a refund on the provider's dashboard.
 """
 
 from datetime import datetime, timedelta
@@ -40,10 +40,11 @@ GIVEN_UP_AFTER = timedelta(hours=24)
 def pay_back(
     *, attempt_id: UUID, amount_paise: int, at: datetime, actor_user_id: int | None = None
 ) -> Refund:
-    """Pay back a part of the customer's balance from a captured attempt, or all of it.
+    """Refund the tenant's balance from a captured attempt, in part or in full.
 
-    Raises InvalidRequest beyond the balance or beyond what the attempt collected, Conflict for an attempt that is not
-    the provider's or has a refund in flight. A silent provider leaves the refund `unknown`; the run asks again.
+    Raises InvalidRequest for more than the balance or what the attempt collected, Conflict for an attempt that is not
+    the provider's or has a refund in flight. When the provider does not answer, the refund is `unknown` and the run
+    checks it again.
     """
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if (
@@ -85,7 +86,7 @@ def _insert(attempt: PaymentAttempt, amount_paise: int, at: datetime, actor_user
 
 
 def refresh(refund_id: UUID, at: datetime) -> None:
-    """Ask for a refund, or read its result from the provider. Raises ProviderUnreachable."""
+    """Request a refund, or read its result from the provider. Raises ProviderUnreachable."""
     refund = Refund.objects.select_related("attempt").get(pk=refund_id)
     payment_id = refund.attempt.provider_payment_id
     assert payment_id is not None  # noqa: S101 - the attempt was captured
@@ -105,16 +106,16 @@ def refresh(refund_id: UUID, at: datetime) -> None:
     Refund.objects.filter(pk=refund_id, status__in=Refund.IN_FLIGHT).update(
         provider_refund_id=state.id, status=Status.PROCESSING
     )
-    # First the invoice's amounts, then the end of the refund: until then its amount is not offered a second time.
+    # The invoice's amounts come before the end of the refund, so its amount is never available a second time.
     attempts.refresh(refund.attempt_id, at)
     if state.status != "processing":
         _end(refund, Status(state.status), at)
 
 
 def _ask(refund: Refund, payment_id: str) -> RefundState | None:
-    """The refund at the provider, or None while it does not arrive there.
+    """The refund at the provider. None while it has not arrived there.
 
-    One process asks for it: its claim turns `created` into `unknown`.
+    Only one process requests it: its claim changes `created` to `unknown`.
     """
     pay = provider(refund.attempt.provider)
     claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)
@@ -133,7 +134,7 @@ def _end(refund: Refund, status: Status, at: datetime, *, error: object = None) 
 
 
 def reconcile(at: datetime) -> int:
-    """Ask about every refund in flight whose next check is due; returns how many."""
+    """Check every refund in flight whose next check is due. Returns how many were checked."""
     due = list(
         Refund.objects.filter(status__in=Refund.IN_FLIGHT, next_check_at__lte=at).values_list("id", flat=True)
     )

@@ -1,7 +1,7 @@
-"""Settlements: what the provider sent to the bank is booked, with its fees, and each item kept for reconciliation.
+"""Settlements: what the provider paid to the bank is posted with its fees, and each item stored for reconciliation.
 
-Called by every billing run and after a notice. Settlements are read newest first up to one that is booked, whatever the
-moment of the run: one that came after the last run of a year is booked by the next.
+Called by every billing run and after a notice. Settlements are read newest first up to one that is posted, regardless
+of the run's moment. One that arrives after the last run of a year is posted by the next.
 """
 
 from dataclasses import asdict
@@ -20,11 +20,11 @@ log = structlog.get_logger(__name__)
 
 Account = LedgerPosting.Account
 LOOKED_BACK = 50
-"""How many settlements that are booked are passed over before the older ones count as booked too."""
+"""How many posted settlements to see before the older ones count as posted too."""
 
 
 def reconcile(_: datetime) -> int:
-    """Book every settlement that is not booked. Nothing is asked for before something was collected."""
+    """Post every settlement that is not posted. Calls the provider only after something was collected."""
     collected = LedgerPosting.objects.filter(account=Account.CLEARING).exists()
     return each([settings.PAYMENT_PROVIDER] if collected else [], _reconcile, step="settlements")
 
@@ -49,7 +49,7 @@ def _key(settlement: Settlement) -> str:
 
 
 def _book(settlement: Settlement, items: list[Settled]) -> None:
-    """Book a settlement and keep its items. Where they do not add up to it yet, it waits."""
+    """Post a settlement and store its items. It waits while its items do not add up to it."""
     if sum(item.net_paise for item in items) != settlement.amount_paise:
         log.warning("settlement_not_complete", settlement=settlement.id, items=len(items))
         return

@@ -1,1 +1,1 @@
-"""Prices, taxes and months. Pure: no database, no clock."""
+"""Prices, taxes and months. Pure functions: no database, no clock."""

@@ -1,4 +1,5 @@
-"""GST on an invoice: place of supply, which taxes, and the form of invoice numbers. The rate is the terms'. Pure.
+"""GST on an invoice: place of supply, taxes, and the form of invoice numbers. The rate is part of the terms. Pure
+functions.
 
 Sources: IGST Act section 12(2), CGST rules 46(b) and 46(f), CGST Act section 8 of the IGST Act for supplies to a
 special economic zone. docs/accounting.md lists what an accountant has to confirm.
@@ -15,10 +16,10 @@ from tenants.signup.tax_ids import STATES
 SupplyType = Literal["intra_state", "inter_state", "export"]
 
 UNION_TERRITORIES = {"04", "26", "31", "35", "38", "97"}
-"""Union territories without legislature, and other territory: UTGST in the place of SGST (UTGST Act section 2)."""
+"""Union territories without legislature, and other territory, where UTGST replaces SGST (UTGST Act section 2)."""
 FOREIGN = "96"
 RATES = (5, 12, 18, 28, 40)
-"""Percent that services are taxed with. None is nil-rated or exempt, so table 8 of GSTR-1 stays empty."""
+"""Tax rates of services, in percent. None is nil-rated or exempt, so table 8 of GSTR-1 stays empty."""
 
 NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 """Rule 46(b): at most 16 characters, letters, digits, `-` and `/`."""
@@ -35,35 +36,35 @@ class Supply:
 
     @property
     def place(self) -> str:
-        """As invoices name it: `29-Karnataka`."""
+        """The place in the form of invoices: `29-Karnataka`."""
         name = "Other Country" if self.state_code == FOREIGN else STATES[self.state_code]
         return f"{self.state_code}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Taxes:
-    """The taxes of a document in paise; `sgst_paise` is UTGST where the place of supply is such a territory."""
+    """The taxes of a document in paise. `sgst_paise` is UTGST where the place of supply is such a territory."""
 
     cgst_paise: int
     sgst_paise: int
     igst_paise: int
     place_code: str
     percent: int
-    """The rate of what was supplied."""
+    """The rate of the supply."""
 
     @property
     def total_paise(self) -> int:
         return self.cgst_paise + self.sgst_paise + self.igst_paise
 
     def like(self, tax_paise: int) -> "Taxes":
-        """Another amount of tax, split in the same way."""
+        """Split another amount of tax in the same way."""
         if self.cgst_paise:
             half = tax_paise // 2
             return replace(self, cgst_paise=tax_paise - half, sgst_paise=half)
         return replace(self, igst_paise=tax_paise)
 
     def rows(self) -> list["TaxRow"]:
-        """Those that are charged, as answers and invoices list them."""
+        """The charged taxes, as responses and invoices list them."""
         half = self.percent / 2
         rows = (
             TaxRow("CGST", half, self.cgst_paise),
@@ -83,7 +84,7 @@ class TaxRow:
 
     @property
     def percent(self) -> float:
-        """The rate, as an int where it is whole: 9, 18, 4.5."""
+        """The rate, an int when it is whole: 9, 18, 4.5."""
         return int(self.rate) if self.rate == int(self.rate) else self.rate
 
 
@@ -96,10 +97,11 @@ def supply(
     foreign: bool = False,
     undertaking: str = "",
 ) -> Supply:
-    """The place of supply (IGST Act section 12(2)): the GSTIN's state, else the recorded address's, else the seller's.
+    """The place of supply (IGST Act section 12(2)): the State of the GSTIN, else of the recorded address, else of the
+    seller.
 
-    A special economic zone is inter-state even within the seller's state. Supplies to it, and exports, carry IGST, or
-    none under a letter of undertaking (`undertaking` is its number); rule 46 gives the words of the endorsement.
+    A special economic zone is inter-state even within the seller's State. Supplies to it, and exports, have IGST, or no
+    tax under a letter of undertaking (`undertaking` is its number). Rule 46 defines the text of the endorsement.
     """
     paid = (
         f"under letter of undertaking {undertaking} without payment of integrated tax"
@@ -116,7 +118,7 @@ def supply(
 
 
 def taxes(charge: Charge, supply: Supply) -> Taxes:
-    """CGST and SGST in halves within a state, IGST between states and abroad, none where it is zero-rated."""
+    """CGST and SGST in halves within a State, IGST between States and abroad, none when zero-rated."""
     half, whole = charge.half_tax_paise, charge.tax_paise
     amounts = (0, 0, whole) if supply.kind != "intra_state" else (half, half, 0)
     return Taxes(*((0, 0, 0) if supply.zero_rated else amounts), supply.state_code, charge.terms.gst_percent)
@@ -125,9 +127,9 @@ def taxes(charge: Charge, supply: Supply) -> Taxes:
 def credited_tax(
     *, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool, percent: int
 ) -> int:
-    """The tax in a credit of `total_paise`: its share, never more than is left to credit of tax or of taxable value.
+    """The tax in a credit of `total_paise`: its share, at most what is left of tax or of taxable value.
 
-    Within a state it is even, so that CGST and SGST are equal whole paise.
+    Within a State it is even, so that CGST and SGST are equal whole paise.
     """
     if taxes_left == 0:
         return 0

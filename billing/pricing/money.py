@@ -1,4 +1,4 @@
-"""Money as integer paise: rounded shares, and amounts in figures and in words as India writes them. Pure."""
+"""Money as integer paise: rounded shares, and amounts in Indian figures and words. Pure functions."""
 
 from decimal import Decimal
 
@@ -6,7 +6,7 @@ from babel.numbers import format_currency
 from num2words import num2words
 
 SMALLEST_PAISE = 100
-"""The least amount of a debit, a link or a refund: one rupee. Less than it is not asked for and makes nobody late."""
+"""The smallest amount of a debit, a link or a refund: one rupee. Less is not collected and makes no tenant late."""
 
 
 def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
@@ -15,7 +15,7 @@ def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
 
 
 def rupees(amount_paise: int) -> str:
-    """An amount for people: `₹12,34,567.50`, grouped by lakh and crore, always two decimals."""
+    """An amount for readers: `₹12,34,567.50`, grouped by lakh and crore, always two decimals."""
     return str(format_currency(Decimal(amount_paise) / 100, "INR", locale="en_IN"))
 
 
@@ -25,7 +25,7 @@ def plain(amount_paise: int) -> str:
 
 
 def in_words(amount_paise: int) -> str:
-    """`Rupees one thousand one hundred and eighty only`; lakh and crore, paise only where there are any."""
+    """`Rupees one thousand one hundred and eighty only`, with lakh and crore, and paise only when there are any."""
     rupees, paise = divmod(amount_paise, 100)
     words = f"Rupees {_words(rupees)}"
     if paise:
@@ -34,6 +34,6 @@ def in_words(amount_paise: int) -> str:
 
 
 def _words(number: int) -> str:
-    # num2words' currency form reads an int as paise, its cardinal form does not. Decimal avoids floats. Its commas
-    # and hyphens are dropped, because amounts are not read out with them.
+    # num2words' currency form reads an int as paise, its cardinal form does not. Decimal avoids floats. Its commas and
+    # hyphens are removed, as usual on Indian documents.
     return str(num2words(Decimal(number), lang="en_IN")).replace(",", "").replace("-", " ")

@@ -1,4 +1,4 @@
-"""Billing months: calendar months of Indian time, and the financial year from April to March. Pure."""
+"""Billing months: calendar months of Indian time, and the financial year from April to March. Pure functions."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -16,13 +16,13 @@ class Period:
 
     @classmethod
     def of(cls, moment: datetime) -> Self:
-        """The month that a moment falls into."""
+        """The month of a moment."""
         local = moment.astimezone(IST)
         return cls(local.year, local.month)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`2026-11` as a period. Raises ValueError."""
+        """Parse `2026-11`. Raises ValueError."""
         moment = datetime.strptime(text, "%Y-%m").replace(tzinfo=IST)
         return cls(moment.year, moment.month)
 
@@ -31,7 +31,7 @@ class Period:
 
     @property
     def name(self) -> str:
-        """For people, e.g. `November 2026`."""
+        """The name for readers, such as `November 2026`."""
         return f"{date(self.year, self.month, 1):%B %Y}"
 
     @property
@@ -54,24 +54,24 @@ class Period:
 
 
 def ist_date(moment: datetime) -> date:
-    """The date in India of a moment, as documents and mails name it."""
+    """The Indian date of a moment, as documents and mails show it."""
     return moment.astimezone(IST).date()
 
 
 def ist_midnight(moment: datetime) -> datetime:
-    """The first moment of a moment's day in India."""
+    """The start of the Indian day of a moment."""
     return moment.astimezone(IST).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def indian_date(at: datetime | date) -> str:
-    """A date for people, of a moment the date in India, e.g. `1 Dec 2026`."""
+    """A date for readers, such as `1 Dec 2026`. A moment is converted to its date in India."""
     day = ist_date(at) if isinstance(at, datetime) else at
     return f"{day.day} {day:%b %Y}"
 
 
 def last_credit(issued_at: datetime) -> datetime:
-    """The first moment at which a credit note takes no tax off an invoice any more: the year after its financial year
-    is over on 30 November (CGST Act section 34(2)).
+    """The first moment at which a credit note can no longer lower the tax of an invoice: after the 30 November that
+    follows its financial year (CGST Act section 34(2)).
     """
     local = issued_at.astimezone(IST)
     return datetime(local.year + (local.month >= 4), 12, 1, tzinfo=IST).astimezone(UTC)

@@ -1,7 +1,7 @@
-"""The plan: a flat monthly price per number, GST on top (specification 1). Pure.
+"""The plan: a flat monthly price per number, with GST added (specification 1). Pure functions.
 
-What it costs are terms, which have a start (`terms.py`). `Terms()` are the first ones, and for what was billed under
-them they stay: a new price or rate is a new version, never a change here.
+Terms are the prices, and have a start (`terms.py`). `Terms()` are the first terms and stay valid for what was billed
+under them: a new price or rate is a new version, never a change here.
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ class Terms:
     first_number_paise: int = 50_000
     additional_number_paise: int = 25_000
     included_numbers: int = 1
-    """How many numbers the first price is for."""
+    """How many numbers the base price includes."""
     gst_percent: int = 18
     due_days: int = 7
     version: str | None = None
-    """The id of the version; None: the first terms."""
+    """The id of the version. None for the first terms."""
 
     def as_json(self) -> dict[str, Any]:
-        """As answers show them and snapshots keep them."""
+        """The terms as responses and snapshots have them."""
         return {"code": CODE, "currency": CURRENCY, **asdict(self), "tax_inclusive": False}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
-        """The terms that a snapshot kept. What one did not keep yet was the same in all of its time."""
+        """The terms from a snapshot. A member that an old snapshot lacks had its default value at that time."""
         return cls(**{one.name: kept[one.name] for one in fields(cls) if one.name in kept})
 
 
@@ -52,9 +52,9 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of a month for so many numbers, in paise. `half_tax_paise` is CGST, and SGST; `tax_paise` is IGST.
+    """The charge of a month in paise. `half_tax_paise` is the CGST, and equally the SGST; `tax_paise` is the IGST.
 
-    Where a half is no whole number of paise, the two of a state differ from IGST by one paisa.
+    When a half is not a whole number of paise, CGST and SGST together differ from IGST by one paisa.
     """
 
     numbers: int
@@ -79,7 +79,7 @@ class Charge:
 
 
 def charge_for(numbers: int, terms: Terms) -> Charge:
-    """The charge of a month with this many active numbers, with full GST; none costs nothing."""
+    """The charge of a month with this many active numbers, with full GST. Without numbers it is zero."""
     first = "First number" if terms.included_numbers == 1 else f"First {terms.included_numbers} numbers"
     further = max(0, numbers - terms.included_numbers)
     lines = (

@@ -1,1 +1,1 @@
-"""What billing adds to the staff's pages: dashboard cards and the search."""
+"""Billing's part of the staff pages: dashboard cards and the search."""

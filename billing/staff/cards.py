@@ -1,4 +1,4 @@
-"""The cards of billing on the staff admin's first page: late money, and profiles that the next invoices need."""
+"""Billing's cards on the first page of the staff admin: late payments, and profiles that the next invoices need."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def _cards(report: dict[str, Any]) -> list[Card]:
 
 
 def incomplete_profiles() -> int:
-    """Profiles of billed businesses that lack an address, or in India the State or the tax id."""
+    """Profiles of billed tenants that lack an address or, in India, the State or the tax id."""
     lacking = Q(legal_name="") | Q(address="") | Q(city="")
     in_india = Q(country=INDIA) & (Q(state_code="") | Q(pin="") | Q(tax_id=""))
     billed = BillingProfile.objects.filter(

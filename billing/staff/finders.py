@@ -1,4 +1,4 @@
-"""Invoices in the staff's search, and their lines on a tenant's page."""
+"""Invoices in the staff search, and their lines on a tenant's page."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""Acts of staff with a business's money: one person up to an amount a day, beyond it a second one approves.
+"""Acts of staff with a tenant's money: one person may do them up to a daily amount; beyond it a second one approves.
 
-Every act is a row first, so that what is done at once counts and many small acts are no way around. Called by the staff
-admin, whose table (`admin/money_acts.py`) has the flow of each act.
+Every act is stored first. So acts that were done at once count too, and many small acts cannot bypass the limit. Called
+by the staff admin, whose table (`admin/money_acts.py`) has the flow of each act.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tenants.models import Tenant
 
 Status = StaffAct.Status
 CarryOut = Callable[[StaffAct], str]
-"""Does an act, and says what was done. Raises ServiceError."""
+"""Carries out an act and returns a sentence about it. Raises ServiceError."""
 
 
 def act(
@@ -35,7 +35,9 @@ def act(
     at: datetime,
     actor_user_id: int | None,
 ) -> str:
-    """Do an act, or write it down for a second person; returns what happened. Raises what `carry_out` raises."""
+    """Carry out an act, or store it for a second person. Returns a sentence about the result. Raises the errors of
+    `carry_out`.
+    """
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
         own = StaffAct.objects.filter(tenant_id=tenant_id, asked_by=actor_user_id, decided_by=None)
@@ -59,8 +61,8 @@ def act(
 
 
 def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: int | None) -> str:
-    """Do what another person asked for; returns what happened. Raises Conflict, and what `carry_out` raises: then it
-    waits again.
+    """Carry out an act that another person requested. Returns a sentence about the result. Raises Conflict, and the
+    errors of `carry_out`, after which the act waits again.
     """
     row = _decide(act_id, Status.BEGUN, "billing.approve", at, actor_user_id)
     waiting = {"status": Status.WAITING, "decided_by": None, "decided_at": None}
@@ -78,7 +80,7 @@ def _done(row: StaffAct, carry_out: CarryOut, undo: Callable[[], object]) -> str
 
 
 def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
-    """End what waits; who asked for it may, too. Raises Conflict."""
+    """Decline a waiting act. The person who requested it may do this too. Raises Conflict."""
     _decide(act_id, Status.DECLINED, "billing.decline", at, actor_user_id)
 
 

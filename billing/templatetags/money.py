@@ -1,4 +1,4 @@
-"""Template filters of billing: amounts in rupees, months and dates as India names them."""
+"""Template filters of billing: amounts in rupees, and months and dates in Indian form."""
 
 from typing import Any
 
@@ -23,5 +23,5 @@ def month_name(period: str) -> str:
 
 @register.inclusion_tag("console/billing/invoice_status.html")
 def payment_badge(invoice: Invoice) -> dict[str, Any]:
-    """Whether an invoice is paid, open or overdue, in a colour."""
+    """A coloured badge: paid, open or overdue."""
     return {"payment": printed_fields.payment_state(invoice, now())}

@@ -1,7 +1,7 @@
-"""`manage.py backdate_business EMAIL 2026-09`: in development, let a business have months that can be billed.
+"""`manage.py backdate_business EMAIL 2026-09`: in development, give a tenant past months that can be billed.
 
-A business that was made today has no month that is over, so the billing run has nothing to invoice, and a run for a
-moment in the future is refused. The business and its connected numbers get an earlier beginning.
+A tenant that was created today has no finished month, so the billing run has nothing to invoice, and a run for a future
+moment is rejected. The command moves the creation of the tenant and of its connected numbers to the past.
 """
 
 from typing import Any
@@ -45,7 +45,8 @@ class Command(BaseCommand):
 
 
 def _backdate(tenant: Tenant, first: Period) -> int:
-    """Let a business begin with a month, its trial over and its live numbers connected since; returns how many numbers.
+    """Move a tenant's creation to the start of a month, end its trial, and connect its live numbers since then. Returns
+    how many numbers.
 
     Raises CommandError.
     """

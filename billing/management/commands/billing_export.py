@@ -1,4 +1,4 @@
-"""`manage.py billing_export 2026-12`: GSTR-1 of a month as JSON, or with `--ledger` every posting of it as CSV."""
+"""`manage.py billing_export 2026-12`: GSTR-1 of a month as JSON, or with `--ledger` all its postings as CSV."""
 
 from typing import Any
 

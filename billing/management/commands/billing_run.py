@@ -1,4 +1,4 @@
-"""`manage.py billing_run [--as-of 2026-12-01T09:30:00+05:30]`: do what billing has to do at a moment."""
+"""`manage.py billing_run [--as-of 2026-12-01T09:30:00+05:30]`: run billing for a moment."""
 
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
 
 def _moment(text: str) -> datetime:
-    """The moment named; a bare date is 09:30 of it, when debits may begin."""
+    """Parse a moment. A date alone means 09:30 of it, when debits may begin."""
     try:
         moment = parse_datetime(text if "T" in text or " " in text else f"{text}T09:30:00")
     except ValueError:
