@@ -1,4 +1,4 @@
-"""Common parts of all apps: settings, API plumbing, the Graph API client, ids, encryption, partitions."""
+"""Common parts of all apps: settings, API plumbing, the Graph API client, ids, encryption, database."""
 
 from gateway.celery import app as celery_app
 

@@ -1,14 +1,14 @@
-"""`python -m gateway [ROLE …]`: a process of the service. Without roles it has all of them: the small host.
+"""`python -m gateway [ROLE …]`: a process of the service. Without roles it has all of them, for a small host.
 
 | role | what it does |
 |---|---|
 | web | answers HTTP: the API, notifications, pages |
-| deliveries | sends events to the customers' endpoints |
+| deliveries | sends events to the tenants' endpoints |
 | batches | sends batches, paced to their numbers |
 | tasks | runs Celery's tasks: mail, syncs, maintenance, billing |
 | beat | queues the periodic tasks |
 
-Roles of one process share its memory, its threads and its fate: one that ends unasked ends the process.
+The roles of one process share its memory and its threads. When one role ends unexpectedly, the whole process ends.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""A loop that runs from the process's start to its end: a module with `run` and `stop`."""
+"""A loop that runs as long as the process: a module with `run` and `stop`."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
-"""Threads of each queue. A loop takes one whenever its task is called again."""
+"""Threads of each queue. A loop occupies one of them for as long as it runs."""
 STOP_SECONDS = 10.0
-"""How long the worker of a small host may take to finish its tasks."""
+"""How long the Celery worker of a small host may take to finish its tasks."""
 
 
 def main() -> None:
-    """Run the roles until SIGTERM; what is under way finishes."""
+    """Run the roles until SIGTERM, then finish what is under way."""
     parser = argparse.ArgumentParser(
         prog="python -m gateway",
         description="A process of the service, with all roles unless some are named.",
@@ -47,7 +47,7 @@ def main() -> None:
     if unknown := set(options.roles) - set(ROLES):
         parser.error(f"unknown role: {', '.join(sorted(unknown))} (known: {', '.join(ROLES)})")
     roles = tuple(role for role in ROLES if role in options.roles) or ROLES
-    # Until uvicorn or Celery takes the signals over.
+    # Replaced when uvicorn or Celery installs its own handlers.
     signal.signal(signal.SIGTERM, _exit)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -103,7 +103,9 @@ _exit_code = 0
 def _in_thread(
     role: str, work: Callable[[], Any], stop: Callable[[], None], *, seconds: float = STOP_SECONDS
 ) -> Iterator[None]:
-    """Run a role's blocking work beside others; it has so long to stop. Should it end unasked, so does the process."""
+    """Run a role's blocking work in a thread. It has `seconds` to stop. If it ends unexpectedly, the process ends
+    too.
+    """
     is_stopping = threading.Event()
 
     def run() -> None:
@@ -126,7 +128,7 @@ def _in_thread(
 
 
 def begin_web() -> None:
-    """Begin what each web process does beside answering."""
+    """Start the background work of a web process."""
     from gateway import checks
     from gateway.api import call_log
     from gateway.monitoring import tracing
@@ -138,7 +140,7 @@ def begin_web() -> None:
 
 
 def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[], None]:
-    """The web role's server, which listens from its call on until a signal stops it."""
+    """The server of the web role. It listens from its call until a signal stops it."""
     from django.conf import settings
 
     application, listener = import_module("web.application"), import_module("web.listener")
@@ -157,9 +159,9 @@ def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[
 
 
 def _load_tasks() -> None:
-    """Import what Celery imports when its worker starts.
+    """Import the modules that Celery imports when its worker starts.
 
-    Not beside the loops: a batch item that waits for the interpreter could outlive its lease.
+    Done before the loops start: an item of a batch that waits for the interpreter could outlive its lease.
     """
     import_module("celery.apps.worker")
     from gateway.celery import app
@@ -180,7 +182,7 @@ def _worker_options(queues: list[str], name: str) -> dict[str, Any]:
 
 
 def _work(queues: list[str], name: str) -> int:
-    """Celery's worker in the main thread, which has the signals."""
+    """Run Celery's worker in the main thread, which receives the signals."""
     from gateway.celery import app
 
     worker = app.Worker(**_worker_options(queues, name), quiet=True)
@@ -189,7 +191,7 @@ def _work(queues: list[str], name: str) -> int:
 
 
 def _worker(queues: list[str], name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Celery's worker for a thread, and how it is stopped."""
+    """Celery's worker for a thread, and the function that stops it."""
     from celery.worker import WorkController
     from celery.worker import state as worker_state
 
@@ -198,14 +200,14 @@ def _worker(queues: list[str], name: str) -> tuple[Callable[[], Any], Callable[[
     worker = WorkController(app=app, **_worker_options(queues, name))
 
     def stop() -> None:
-        # As Celery's own worker for tests is stopped.
+        # Stopped like Celery's own worker for tests.
         worker_state.should_stop = 0  # type: ignore[assignment] # None in its stubs
 
     return worker.start, stop
 
 
 def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Celery's beat for a thread, and how it is stopped."""
+    """Celery's beat for a thread, and the function that stops it."""
     from celery.beat import Service
 
     from gateway.celery import app
@@ -213,7 +215,7 @@ def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
     service = Service(cast("Any", app), schedule_filename=_schedule_file())
 
     def stop() -> None:
-        # Its thread sleeps until the next task is due, which may be minutes: nobody waits for it.
+        # Its thread may sleep for minutes until the next task is due, so the process does not wait for it.
         service.stop()
         service.sync()
 
@@ -221,7 +223,7 @@ def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
 
 
 def _beat_alone() -> int:
-    """Celery's beat in the main thread."""
+    """Run Celery's beat in the main thread."""
     from celery.apps.beat import Beat
 
     from gateway.celery import app
@@ -231,7 +233,7 @@ def _beat_alone() -> int:
 
 
 def _schedule_file() -> str:
-    """Return the path where beat stores when each task ran last. Makes its folder."""
+    """The path where beat stores when each task last ran. Creates its folder."""
     from django.conf import settings
 
     settings.DATA_DIR.mkdir(parents=True, exist_ok=True)

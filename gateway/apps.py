@@ -1,4 +1,4 @@
-"""Django app of what all apps build on."""
+"""Django app of the common parts."""
 
 from typing import Any
 
@@ -29,5 +29,5 @@ def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
 
 
 def is_last_migrated(app_config: AppConfig) -> bool:
-    """Whether an app is the last one that `post_migrate` is sent for: Django sends it for no app without models."""
+    """Whether an app is the last one with `post_migrate`. Django sends it only for apps with models."""
     return app_config is [config for config in apps.get_app_configs() if config.models_module][-1]

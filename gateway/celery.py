@@ -13,25 +13,24 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 
 LOOPS = frozenset({"webhooks.tasks.deliver_due", "messaging.tasks.run_batches"})
-"""Tasks that run for minutes, for whatever is due meanwhile."""
+"""Tasks that run for minutes and process everything that becomes due meanwhile."""
 
 
 class Loader(AppLoader):
     """Celery's loader, with a faster start of workers and of beat.
 
-    Celery would run Django's checks, for which every URL is imported, and drop what they find. `manage.py check` is
-    for the deployment.
+    Celery would run Django's checks, which import every URL, and ignore their result. Use `manage.py check` instead.
     """
 
     def init_worker(self) -> None:
-        """Import what the process runs."""
+        """Import the modules of the process."""
         os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
         with without_collector():
             super().init_worker()
 
 
 class ServiceTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
-    """A task whose run is a trace of its own and waits for no row for long. LOOPS see to both themselves."""
+    """A task that has a trace of its own and a limit on waiting for locks. LOOPS set up both themselves."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name in LOOPS:
@@ -50,7 +49,7 @@ app.autodiscover_tasks()
 
 @setup_logging.connect
 def _configure_logs(**_: Any) -> None:
-    """Celery logs through the same structured pipeline as the web processes."""
+    """Log through the structured pipeline of the web processes."""
     from django.conf import settings
 
     from gateway.monitoring.logs import configure
@@ -61,9 +60,9 @@ def _configure_logs(**_: Any) -> None:
 @task_prerun.connect
 @task_postrun.connect
 def _close_old_connections(**_: Any) -> None:
-    """A task uses the connection of its thread as a request does: again, unless it is old or broken.
+    """Close old or broken connections, and reuse others, as for a request.
 
-    Celery's own way, a connection for each task, costs Postgres a new process each time (`CELERY_DB_REUSE_MAX`).
+    Celery's default, a connection for each task, costs Postgres a new process each time (`CELERY_DB_REUSE_MAX`).
     """
     from django.db import close_old_connections
 

@@ -1,12 +1,12 @@
 """System checks: of settings that would be wrong in production, and of the servers.
 
-`manage.py check --deploy` refuses the settings; missing and published secrets are refused before, when the settings
-load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` ask Postgres for its
-version, and Valkey whether it answers, its version, and that it never evicts. Each web process and each worker asks
-once more at its start and logs what it finds: it starts all the same, because a server may have been fixed meanwhile,
-and without Valkey the service goes on.
+`manage.py check --deploy` checks the settings. Missing and published secrets are rejected earlier, when the settings
+load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` check the version of
+Postgres, and of Valkey whether it answers, its version, and that it never evicts. Each web process and each worker
+repeats these checks at its start and logs the findings. It starts anyway, because a server may have been fixed
+meanwhile, and the service works without Valkey.
 
-Ids are stable: `gateway.E001` and so on stand in `docs/operations.md`.
+Ids are stable: `docs/operations.md` lists `gateway.E001` and so on.
 """
 
 import threading
@@ -28,7 +28,7 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 @register(Tags.security)
 def check_values(**_: Any) -> list[CheckMessage]:
-    """Values that are wrong anywhere."""
+    """Check for values that are wrong everywhere."""
     problems: list[CheckMessage] = []
     for index, key in enumerate(settings.ENCRYPTION_KEYS):
         try:
@@ -66,7 +66,7 @@ def _is_support_address(address: str) -> bool:
 
 @register(Tags.security, deploy=True)
 def check_production(**_: Any) -> list[CheckMessage]:
-    """Development defaults that must not reach production."""
+    """Check for development defaults that must not reach production."""
     if not settings.PRODUCTION:
         return [Error("ENVIRONMENT is not production: development defaults are in force.", id="gateway.E010")]
     findings = {
@@ -99,12 +99,12 @@ log = structlog.get_logger(__name__)
 
 OLDEST_POSTGRES = 15
 OLDEST_VALKEY = (7, 0)
-"""As the INFO field `redis_version`, which Valkey 7.2 and 8 keep at 7.2.4."""
+"""In the form of the INFO field `redis_version`, which Valkey 7.2 and 8 report as 7.2.4."""
 
 
 @register(Tags.database)
 def check_servers(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """What is wrong with the servers of this environment."""
+    """Check the servers of this environment."""
     if not databases:
         return []
     return [*_of_postgres(databases), *_of_valkey()]
@@ -141,7 +141,7 @@ def _of_valkey() -> list[CheckMessage]:
 
 
 def report_at_start() -> None:
-    """Log the findings, from a thread of its own: a server that hangs must not hold up the start."""
+    """Log the findings, from a thread, so that a hanging server does not delay the start."""
     threading.Thread(target=_report, name="server-checks", daemon=True).start()
 
 

@@ -1,28 +1,28 @@
-"""Time as the service shows it: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
+"""Time: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
 
 
 def now() -> datetime:
-    """The present moment, aware UTC."""
+    """The current moment, aware UTC."""
     return datetime.now(UTC)
 
 
 def isoformat(moment: datetime) -> str:
-    """A moment as every JSON timestamp shows it, e.g. `2026-11-01T07:06:41.120Z`."""
+    """A moment as every JSON timestamp shows it, such as `2026-11-01T07:06:41.120Z`."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970: the end of the dedupe key of what can happen again and again."""
+    """Microseconds since 1970. The last part of a dedupe key of something that can happen repeatedly."""
     return int(moment.timestamp() * 1_000_000)
 
 
 def isoformat_of(milliseconds: int) -> str:
-    """`isoformat` of the milliseconds since 1970: for the flows in which thousands of moments share a second."""
+    """`isoformat` of milliseconds since 1970, for flows in which thousands of moments are in the same second."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_second(seconds)}.{rest:03d}Z"
 

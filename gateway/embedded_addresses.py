@@ -1,7 +1,7 @@
-"""Addresses of the embedded Postgres and Valkey of a data directory. Nothing here starts a server.
+"""Addresses of the embedded Postgres and Valkey of a data directory. This module starts no server.
 
-The settings compute the addresses, so a `manage.py` command run beside `make run` reaches the servers of the same
-`DATA_DIR`; `gateway/local_run/embedded_servers.py` starts and stops them.
+The settings compute the addresses, so a `manage.py` command reaches the servers of `make run` with the same `DATA_DIR`.
+`gateway/local_run/embedded_servers.py` starts and stops the servers.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ MAX_SOCKET_PATH = 103
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """Return the folder of a data directory's sockets: in it, or under /tmp when that path is too long for a socket.
+    """The folder of a data directory's sockets: inside it, or under /tmp when that path is too long for a socket.
 
-    Not under `tempfile.gettempdir()`: every process must compute the same path, whatever its TMPDIR.
+    `tempfile.gettempdir()` is no alternative: every process must compute the same path, whatever its TMPDIR.
     """
     inside = data_dir.absolute() / "run"
     if len(os.fsencode(inside / POSTGRES_SOCKET)) <= MAX_SOCKET_PATH:
@@ -30,18 +30,18 @@ def socket_dir(data_dir: Path) -> Path:
 
 
 def database_url(data_dir: Path, *, database: str = DATABASE) -> str:
-    """The embedded Postgres as a URL that libpq and django-environ both read; starts nothing."""
+    """The embedded Postgres as a URL that libpq and django-environ can read."""
     query = urlencode({"host": str(socket_dir(data_dir)), "port": "5432"}, quote_via=quote)
     return f"postgresql://{DATABASE_USER}@/{database}?{query}"
 
 
 def valkey_url(data_dir: Path) -> str:
-    """The embedded Valkey as a URL for redis-py; starts nothing."""
+    """The embedded Valkey as a URL for redis-py."""
     return f"unix://{quote(str(socket_dir(data_dir) / VALKEY_SOCKET))}?db=0"
 
 
 def celery_broker_url(redis_url: str) -> str:
-    """A redis-py URL as Celery wants it: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
+    """A redis-py URL in the form of Celery: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url

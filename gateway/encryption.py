@@ -18,11 +18,10 @@ from django.conf import settings
 from django.db import connection, models
 from django.db.models.query_utils import DeferredAttribute
 
-# --- Encryption of what must be read back: upstream tokens and PINs (Fernet keys in `ENCRYPTION_KEYS`).
+# --- Encryption of secrets that must be readable again: Meta's tokens, and PINs (Fernet keys in `ENCRYPTION_KEYS`).
 #
-# The first key encrypts, all decrypt; `manage.py rotate_encryption` re-encrypts with the
-# first. Each purpose has its own key derived by HKDF, so a ciphertext copied into another column does not
-# open there.
+# The first key encrypts, all keys decrypt; `manage.py rotate_encryption` re-encrypts with the first. Each purpose has
+# its own key, derived by HKDF, so a ciphertext copied into another column cannot be decrypted there.
 
 
 @cache
@@ -36,23 +35,25 @@ def _cipher(purpose: str, keys: tuple[str, ...]) -> MultiFernet:
 
 
 def encrypt(text: str, *, purpose: str) -> str:
-    """The ciphertext of a secret, for a text column."""
+    """Encrypt a secret for a text column."""
     return _cipher(purpose, tuple(settings.ENCRYPTION_KEYS)).encrypt(text.encode()).decode()
 
 
 def decrypt(ciphertext: str, *, purpose: str) -> str:
-    """The secret behind a ciphertext. Raises `cryptography.fernet.InvalidToken` when no key opens it."""
+    """Decrypt a secret. Raises `cryptography.fernet.InvalidToken` when no key can."""
     return _decrypted(ciphertext, purpose, tuple(settings.ENCRYPTION_KEYS))
 
 
-# Every send and every delivery needs the same few secrets again.
+# Cached: every send and every delivery needs the same few secrets.
 @lru_cache(maxsize=4096)
 def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
     return _cipher(purpose, keys).decrypt(ciphertext.encode()).decode()
 
 
 def rotated(ciphertext: str, *, purpose: str) -> str | None:
-    """The ciphertext under the first key, or None when it is already. Raises InvalidToken when no key opens it."""
+    """The ciphertext re-encrypted with the first key. None when it already is. Raises InvalidToken when no key can
+    decrypt it.
+    """
     keys = tuple(settings.ENCRYPTION_KEYS)
     try:
         _cipher(purpose, keys[:1]).decrypt(ciphertext.encode())
@@ -63,13 +64,15 @@ def rotated(ciphertext: str, *, purpose: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """A value that no key opens, as it was read from the database."""
+    """A value that no key can decrypt, as read from the database."""
 
     ciphertext: str = field(repr=False)
 
 
 class _Secret(DeferredAttribute):
-    """The attribute of an encrypted column: raises for a value that no key opens, which its row does not."""
+    """The attribute of an encrypted column. Reading a value that no key can decrypt raises; loading its row does
+    not.
+    """
 
     field: "EncryptedTextField"
 
@@ -88,9 +91,9 @@ _NONCE_BYTES = 12
 
 
 class FileCipher:
-    """AES-GCM for the parts of one short-lived file, under a key of its own: much cheaper than Fernet.
+    """AES-GCM for the parts of one short-lived file, with its own key: much cheaper than Fernet.
 
-    The file's salt and each of `ENCRYPTION_KEYS` give a key; the first encrypts, all decrypt.
+    A key is derived from the file's salt and each of `ENCRYPTION_KEYS`. The first encrypts, all decrypt.
     """
 
     def __init__(self, salt: bytes, *, purpose: str) -> None:
@@ -106,16 +109,16 @@ class FileCipher:
 
     @classmethod
     def new(cls, *, purpose: str) -> Self:
-        """For a new file."""
+        """A cipher for a new file."""
         return cls(os.urandom(SALT_BYTES), purpose=purpose)
 
     def encrypt(self, content: bytes) -> bytes:
-        """A part of the file."""
+        """Encrypt a part of the file."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._ciphers[0].encrypt(nonce, content, None)
 
     def decrypt(self, part: bytes) -> bytes:
-        """The content of a part. Raises `cryptography.exceptions.InvalidTag` when no key opens it."""
+        """Decrypt a part. Raises `cryptography.exceptions.InvalidTag` when no key can."""
         nonce, ciphertext = part[:_NONCE_BYTES], part[_NONCE_BYTES:]
         for cipher in self._ciphers:
             try:
@@ -126,9 +129,9 @@ class FileCipher:
 
 
 class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
-    """A text column that holds ciphertext and reads as the secret. Empty and NULL stay as they are.
+    """A text column that stores ciphertext and reads as the secret. Empty and NULL are unchanged.
 
-    A row whose secret no key opens can be listed, changed and deleted like any other: only its secret's attribute
+    A row whose secret no key can decrypt can still be listed, changed and deleted. Only reading the secret's attribute
     raises `cryptography.fernet.InvalidToken`. Saving the row keeps the ciphertext.
     """
 
@@ -157,12 +160,10 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
         return encrypt(value, purpose=self.purpose) if value else value
 
 
-# --- Rotation of the encryption keys: everything stored under an older key is encrypted anew under the first
-# one.
+# --- Rotation of the encryption keys: re-encrypt everything that is stored under an older key with the first one.
 #
-# To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then
-# take the old key out. Safe while the service runs and when run twice: a row that changes meanwhile keeps its
-# newer value.
+# To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then remove
+# the old key. Safe while the service runs, and when run twice: a row that changes meanwhile keeps its newer value.
 
 log = structlog.get_logger(__name__)
 
@@ -173,7 +174,7 @@ _rotations: list[Rotation] = []
 
 
 def register(rotation: Rotation) -> Rotation:
-    """Add a function that rotates ciphertext kept elsewhere than in an EncryptedTextField; it returns how many."""
+    """Add a function that rotates ciphertext outside of EncryptedTextField columns. It returns how many it changed."""
     _rotations.append(rotation)
     return rotation
 
@@ -181,7 +182,7 @@ def register(rotation: Rotation) -> Rotation:
 def rotate_all() -> int:
     """Re-encrypt every secret of every model. Returns how many changed.
 
-    A secret that no key opens is logged and left as it is. Raises InvalidToken at the end when there was one: the
+    A secret that no key can decrypt is logged and left unchanged. Raises InvalidToken at the end if there was one: the
     older keys must stay until it is repaired.
     """
     columns = [rotate_column(field) for field in encrypted_fields()]
@@ -194,7 +195,7 @@ def rotate_all() -> int:
 
 
 def encrypted_fields() -> Iterator[EncryptedTextField]:
-    """Every encrypted column of every model."""
+    """All encrypted columns of all models."""
     for model in apps.get_models():
         for column in model._meta.local_fields:
             if isinstance(column, EncryptedTextField):
@@ -202,9 +203,10 @@ def encrypted_fields() -> Iterator[EncryptedTextField]:
 
 
 def rotate_column(field: EncryptedTextField) -> tuple[int, int]:
-    """Re-encrypt one column, in batches along the primary key, each row only if it is still as it was read.
+    """Re-encrypt one column, in batches along the primary key. A row is written only if it has not changed since it was
+    read.
 
-    Returns how many changed, and how many no key opens.
+    Returns how many changed, and how many no key can decrypt.
     """
     quote = connection.ops.quote_name
     meta = field.model._meta

@@ -1,7 +1,7 @@
-"""The environment that settings are read from: values in files, and the values that production must be given.
+"""The environment of the settings: values in files, and the values that production requires.
 
-A variable `NAME_FILE` names the file that holds the value of `NAME`. The defaults of development are published with the
-source, so a production process refuses to start on them.
+A variable `NAME_FILE` names the file with the value of `NAME`. Development defaults are published with the source, so a
+production process rejects them at its start.
 """
 
 from collections.abc import MutableMapping
@@ -28,11 +28,11 @@ _PUBLISHED = frozenset(
     }
 )
 _PLACEHOLDER = "replace-me"
-"""How the values of documented examples begin."""
+"""The prefix of values in documented examples."""
 
 
 class FilesOrVariables(environ.FileAwareMapping):  # type: ignore[misc] # django-environ has no types
-    """The environment, read through `NAME_FILE` first. A line break at the end of a file is not part of its value."""
+    """The environment, with `NAME_FILE` first. A line break at the end of a file is not part of its value."""
 
     def __getitem__(self, key: str) -> str:
         value: str = super().__getitem__(key)
@@ -48,9 +48,9 @@ class Env(environ.Env):  # type: ignore[misc]
 class _Secret(NamedTuple):
     name: str
     how: str
-    """How to make one, or where to find it."""
+    """How to create one, or where to find it."""
     used_by: str = "service"
-    """The part of the service that needs it; nobody needs a former secret."""
+    """The part of the service that needs it. A secret that replaces another one is always optional."""
 
 
 _RANDOM = "make one: python -c 'import secrets; print(secrets.token_urlsafe(48))'"
@@ -77,9 +77,9 @@ _SECRETS = (
 
 
 def require_production_values(env: Env) -> None:
-    """Refuse a production environment in which a secret is missing or published, or no proxies are counted.
+    """Reject a production environment in which a secret is missing or published, or the count of proxies is not set.
 
-    Raises ImproperlyConfigured, which names every such value and how to make it, and shows none.
+    Raises ImproperlyConfigured, which names every such value and how to create it, but shows no value.
     """
     parts = {"service"}
     if env.str("SANDBOX_GRAPH_URL", ""):

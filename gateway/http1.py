@@ -1,7 +1,7 @@
-"""HTTP/1.1 of the two busiest flows: a request in one piece, and the answer to it, parsed by llhttp (httptools).
+"""HTTP/1.1 for the two busiest flows: a request in one piece, and its response, parsed by llhttp (httptools).
 
-`gateway.outbound.connection` speaks it on event loops, to customers' receivers and to the Graph API: a general client
-takes several times the CPU of a call.
+`gateway.outbound.connection` uses it on event loops, for tenants' receivers and the Graph API. A general client takes
+several times the CPU of a call.
 """
 
 import ssl
@@ -19,7 +19,7 @@ CHUNK_BYTES = 32
 
 
 class Origin(NamedTuple):
-    """What a connection can be used again for."""
+    """The key under which a connection can be reused."""
 
     host: str
     port: int
@@ -28,17 +28,17 @@ class Origin(NamedTuple):
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """The TLS settings of this process's calls: making them takes tens of milliseconds."""
+    """The TLS settings of this process's calls. Cached, because creating them takes tens of milliseconds."""
     return new_tls_context()
 
 
 def new_tls_context(trusted: str | None = None) -> ssl.SSLContext:
-    """Verification against the system's certificates (SSL_CERT_FILE counts) and certifi's; or against `trusted` alone.
+    """Verify against the system's certificates (SSL_CERT_FILE applies) and certifi's, or against `trusted` only.
 
-    That is PEM: CAs, or the certificate itself. Raises SSLError and ValueError when it is not.
+    `trusted` is PEM: CAs, or the certificate itself. Raises SSLError and ValueError when it is not.
     """
     context = ssl.create_default_context(cadata=trusted)
-    # A certificate's names are its subject alternative names (RFC 9525, 2): the common name may be any text.
+    # The names of a certificate are its subject alternative names (RFC 9525, 2). The common name may be any text.
     context.hostname_checks_common_name = False
     if trusted is None:
         context.load_verify_locations(certifi.where())
@@ -51,7 +51,7 @@ def new_tls_context(trusted: str | None = None) -> ssl.SSLContext:
 def request_head(
     method: str, path: str, host: str, headers: Mapping[str, str], *, body_bytes: int | None
 ) -> bytes:
-    """A request up to its body. Raises ValueError for a header that would end before its line does."""
+    """A request without its body. Raises ValueError for a header with a line break."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
         raise ValueError("A header has a line break or a NUL in it.")
@@ -60,38 +60,38 @@ def request_head(
 
 
 def headers_of(fields: Sequence[tuple[bytes, bytes]]) -> CaseInsensitiveDict[str]:
-    """Header fields by their names; of equal ones the first counts."""
+    """Header fields by name. Of repeated ones the first counts."""
     return CaseInsensitiveDict(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(fields)
     )
 
 
 class AnswerTooLargeError(Exception):
-    """A status line, headers, chunk extensions or trailers beyond the bounds."""
+    """A status line, headers, chunk extensions or trailers exceed the limits."""
 
 
 class BrokenOffError(Exception):
-    """The connection ended, or something else than HTTP came, before the answer was complete."""
+    """The connection ended, or sent something that is not HTTP, before the response was complete."""
 
 
 class AnswerReader:
-    """The answers that come over one connection, one at a time.
+    """Reads the responses of one connection, one at a time.
 
-    `expect` begins one; `feed` takes what comes; then `status`, `fields` and `body` are what has come of it.
-    `is_complete` when its body was read to the end, `can_keep` when the connection may then serve another request.
-    Every byte that is not body counts against one bound, whatever part of the answer it belongs to.
+    Call `expect` to begin a response and `feed` for received bytes; `status`, `fields` and `body` are the result so
+    far. `is_complete` means that the body was read to its end, `can_keep` that the connection may serve another
+    request. All bytes except the body count against one limit.
     """
 
     def __init__(self, *, most_head_bytes: int) -> None:
         self._most_head_bytes = most_head_bytes
         self._parser = HttpResponseParser(self)
-        # Servers are of every make: what other clients forgive is forgiven.
+        # Servers vary widely, so accept what other clients accept.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
 
     def expect(self, *, most_body_bytes: int) -> None:
-        """Reset to the next answer; of its body no more than this is stored."""
+        """Reset for the next response. No more than this is stored of its body."""
         self.status: int | None = None
         self.fields: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
@@ -103,16 +103,16 @@ class AnswerReader:
 
     @property
     def is_enough(self) -> bool:
-        """Whether nothing more is wanted: the answer is complete, or its body has reached the limit."""
+        """Whether the response is complete, or its body has reached the limit."""
         return self.is_complete or self._room <= 0
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the end of the connection is the answer's: its body announced neither a length nor chunks."""
+        """Whether the end of the connection ends the response, because its body has neither a length nor chunks."""
         return self.status is not None and not self._is_framed
 
     def headers(self) -> CaseInsensitiveDict[str]:
-        """What `fields` are by their names."""
+        """`fields` by name."""
         return headers_of(self.fields)
 
     def feed(self, data: bytes) -> None:
@@ -130,9 +130,9 @@ class AnswerReader:
                 raise AnswerTooLargeError from None
             if not self.is_complete:
                 raise BrokenOffError from error
-        # The parser does not tell the size of a chunk. One that other bytes than its data follow was the last one.
+        # The parser does not report the size of a chunk. A chunk that is not followed by its data was the last one.
         if self._is_chunk_open and (was_chunk_open or self._has_trailer or not data.endswith(b"\n")):
-            # Nobody needs the trailers, and a receiver may send them without end: the connection is not kept.
+            # Nobody needs the trailers, and a receiver may send them endlessly, so the connection is not kept.
             self.is_complete = True
         if not self.is_enough and self._other_bytes > self._most_head_bytes:
             raise AnswerTooLargeError
@@ -140,16 +140,16 @@ class AnswerReader:
     # --- Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """An answer begins, an interim one or the answer."""
+        """A response begins, possibly an interim one."""
         if self.is_complete:
-            raise BrokenOffError  # another one that nobody asked for
+            raise BrokenOffError  # a second response to one request
 
     def on_status(self, reason: bytes) -> None:
-        """The words behind the status, or a part of them."""
+        """The reason phrase, or a part of it."""
         self._count(len(reason))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field. Those that mark the end of the body matter here; a trailer is dropped."""
+        """A field. Those that mark the end of the body are evaluated; a trailer is dropped."""
         if self.status is not None:
             self._has_trailer = True
             return
@@ -162,19 +162,19 @@ class AnswerReader:
                 self._is_framed = b"chunked" in value.lower()
 
     def on_headers_complete(self) -> None:
-        """The head has ended."""
+        """The head is complete."""
         status = self._parser.get_status_code()
         if status == 101 or not 100 <= status < 200:
             self.status = status
 
     def on_chunk_header(self) -> None:
-        """A chunk's size has come; the last chunk has none of the data that follows others."""
+        """A chunk begins. Unlike others, the last chunk is not followed by data."""
         if self.status is not None:
             self._is_chunk_open = True
             self._other_bytes -= CHUNK_BYTES
 
     def on_body(self, data: bytes) -> None:
-        """A part of the body. An interim answer has none (RFC 9110, 15.2): what it sends as one is dropped."""
+        """A part of the body. An interim response has none (RFC 9110, 15.2), so its bytes are dropped."""
         if self.status is None:
             return
         self._is_chunk_open = False
@@ -184,7 +184,7 @@ class AnswerReader:
             self._room -= len(data)
 
     def on_message_complete(self) -> None:
-        """An answer has ended; after an interim one the next is awaited."""
+        """A response is complete. After an interim one the next is awaited."""
         self._is_chunk_open = False
         if self.status is not None:
             self.is_complete = True

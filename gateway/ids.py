@@ -1,7 +1,8 @@
-"""Identifiers: UUIDv7 everywhere, shown as a prefix and 26 characters of Crockford base32 where the spec has one.
+"""Identifiers: UUIDv7 everywhere. The public form is a prefix and 26 characters of Crockford base32 where the spec has
+one.
 
-A UUIDv7 begins with its millisecond timestamp, so ids sort by creation and the time-partitioned tables can be
-partitioned by their primary key (docs/architecture.md).
+A UUIDv7 begins with its timestamp in milliseconds, so ids sort by creation, and tables can be partitioned by time by
+their primary key (docs/architecture.md).
 """
 
 import re
@@ -19,7 +20,7 @@ _VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _END = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) << 80
-"""An id that says it was made later is nobody's: Python's moments end with the year 9999, and time is added to some."""
+"""Ids from this time on are invalid: Python's moments end with the year 9999, and time is added to some."""
 
 EVENT = "evt_"
 DELIVERY = "dlv_"
@@ -30,23 +31,23 @@ REQUEST = "req_"
 
 
 def uuid7() -> UUID:
-    """A new UUIDv7: time-ordered and unique across processes."""
+    """A new UUIDv7, time-ordered and unique across processes."""
     return uuid_utils.compat.uuid7()
 
 
 def uuid7_at(millisecond: int) -> UUID:
-    """A new UUIDv7 of what happened at a millisecond since 1970."""
+    """A new UUIDv7 with the time of `millisecond`, counted since 1970."""
     return UUID(int=millisecond << 80 | uuid7().int & ((1 << 80) - 1))
 
 
 def encode(prefix: str, value: UUID) -> str:
-    """The public form of an id, e.g. `evt_01JD…`."""
+    """The public form of an id, such as `evt_01JD…`."""
     number = value.int
     return prefix + "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def decode(prefix: str, text: str) -> UUID | None:
-    """The id behind a public form, or None when the text is not one (callers answer 404, or 400 in a query)."""
+    """The id of a public form, or None when the text is not one (callers answer 404, or 400 in a query)."""
     if not text.startswith(prefix) or not _BODY.fullmatch(body := text[len(prefix) :]):
         return None
     number = 0
@@ -56,34 +57,34 @@ def decode(prefix: str, text: str) -> UUID | None:
 
 
 def typed(text: str) -> str:
-    """A public id as it is written, when it was typed in small or capital letters."""
+    """A public id in its canonical form, from upper or lower case."""
     prefix, mark, rest = text.partition("_")
     return f"{prefix.lower()}{mark}{rest.upper()}"
 
 
 def milliseconds(value: UUID) -> int:
-    """When a UUIDv7 was made, in milliseconds since 1970."""
+    """The time of a UUIDv7 in milliseconds since 1970."""
     return value.int >> 80
 
 
 def created_at(value: UUID) -> datetime:
-    """The millisecond at which a UUIDv7 was made, UTC."""
+    """The time of a UUIDv7, UTC, exact to the millisecond."""
     return _EPOCH + timedelta(milliseconds=milliseconds(value))
 
 
 class MadeById:
-    """A row whose id says when it was created."""
+    """A row whose id contains its creation time."""
 
     id: Any
 
     @property
     def created_at(self) -> datetime:
-        """The creation time, exact to the millisecond, from the id."""
+        """The creation time from the id, exact to the millisecond."""
         return created_at(self.id)
 
 
 class PublicId:
-    """A row that callers know by the public form of its id."""
+    """A row whose id callers know in its public form."""
 
     id: Any
     id_prefix: ClassVar[str]
@@ -94,7 +95,7 @@ class PublicId:
 
 
 def month_of(value: UUID) -> date:
-    """The first day of the month in which a UUIDv7 was made."""
+    """The first day of the month of a UUIDv7."""
     return _month_of_day(milliseconds(value) // 86_400_000)
 
 

@@ -1,8 +1,8 @@
-"""Positions of the values in a JSON text, so that bytes are replaced in place while all others stay.
+"""Positions of the values in a JSON text, so that some bytes can be replaced while all others stay.
 
-Cuts a notification by tenant and rewrites the links of a template library's page. Whole messages are taken apart by
-msgspec (`messaging/sending/outbound.py`), much faster; it gives no positions, so blanks and repeated
-members would be lost here. For texts that a parser has accepted already; there is no recursion.
+It splits a notification by tenant and rewrites the links of a template library's page. Whole messages are parsed by
+msgspec (`messaging/sending/outbound.py`), which is much faster but gives no positions: blanks and repeated members
+would be lost here. For texts that a parser has already accepted. It uses no recursion.
 """
 
 import json
@@ -34,12 +34,12 @@ def cut(body: bytes, span: ByteSpan | Member) -> bytes:
 
 
 def root_members(body: bytes) -> dict[str, Member]:
-    """The members of the object that the whole text is."""
+    """The members of the object that is the whole text."""
     return members_at(body, _after_space(body, 0))
 
 
 def members_at(body: bytes, at: int) -> dict[str, Member]:
-    """The members of the object that begins at `at`, the last one of each name."""
+    """The members of the object at `at`. Of repeated names, the last one."""
     members: dict[str, Member] = {}
     at = _after_space(body, at + 1)
     while body[at] != ord("}"):
@@ -53,7 +53,7 @@ def members_at(body: bytes, at: int) -> dict[str, Member]:
 
 
 def items_at(body: bytes, at: int) -> list[ByteSpan]:
-    """The items of the array that begins at `at`."""
+    """The items of the array at `at`."""
     items: list[ByteSpan] = []
     at = _after_space(body, at + 1)
     while body[at] != ord("]"):
@@ -63,7 +63,7 @@ def items_at(body: bytes, at: int) -> list[ByteSpan]:
 
 
 def _end(body: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends; however deep it is, there is no recursion."""
+    """The end of the value at `at`. Without recursion, so any depth works."""
     if body[at] not in b'"[{':
         scalar = _SCALAR.match(body, at)
         if scalar is None:

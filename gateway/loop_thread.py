@@ -1,6 +1,6 @@
-"""The loop of a role: it runs from the process's start to its end, again whenever it ends by itself.
+"""The loop of a role: it runs as long as the process, and is started again whenever it ends by itself.
 
-On an event loop that it shares with the web role (`keep_running`), or in a thread of its own (`LoopThread`).
+It runs on the event loop of the web role (`keep_running`), or in its own thread (`LoopThread`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""After a loop that failed, or that another thread of the process runs."""
+"""Pause after a loop that failed, or that another thread of the process runs."""
 
 
 class Loop(Protocol):
@@ -22,17 +22,17 @@ class Loop(Protocol):
     __name__: str
 
     async def work(self) -> bool:
-        """Run it until it has had nothing to do for long; returns whether it ran and may run again."""
+        """Run until idle for long. Returns whether it ran and may run again."""
 
     def stop(self) -> None:
-        """Have it end soon, for good."""
+        """Stop the loop soon, for good."""
 
 
 async def keep_running(loop: Loop, ending: asyncio.Event) -> None:
-    """Run a loop until `ending` is set, which its `stop` precedes.
+    """Run a loop again and again until `ending` is set. Call its `stop` after setting it.
 
-    An error ends nothing: it is logged, and the loop begins again after a pause. Otherwise rows would be left waiting
-    that no other process of this host may look for.
+    An error is logged and the loop starts again after a pause. Otherwise rows would wait that no other process of this
+    host may poll.
     """
     while not ending.is_set():
         try:

@@ -1,7 +1,7 @@
-"""Meta's error codes in words: what went wrong, what repairs it, and whether the call may be made again.
+"""Explanations of Meta's error codes: cause, repair, and whether the call may be repeated.
 
-The data is `meta_errors.yaml`. It is shown at `/errors/131047` and in the guides, beside `source` in answers of `/v1`,
-in the look-up of a message, in the console and to agents. Bodies of the Cloud API's own paths never carry it.
+The data is `meta_errors.yaml`. It is shown at `/errors/131047` and in the guides, beside `source` in responses of
+`/v1`, in the look-up of a message, in the console, and to agents. Bodies on the Cloud API's own paths never contain it.
 """
 
 import re
@@ -23,17 +23,17 @@ RETRY: Mapping[Retry, str] = {
     "never": "no",
 }
 MARK = b'"source":"meta"'
-"""The member that `/v1` puts first into an error of Meta (`gateway/upstream/calls.py`)."""
+"""The member that `/v1` inserts as the first into an error of Meta (`gateway/upstream/calls.py`)."""
 _WORDS = re.compile(rb'(?:,"hint":"(?:[^"\\]|\\.)*","doc_url":"[^"]*")?,"request_id":(?:"[^"]*"|null)')
-"""The members that `explained` appends."""
+"""The members that `explained` adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """A code of Meta, or the codes of a range under one name."""
+    """A code of Meta, or a range of codes with one name."""
 
     name: str
-    """As a person would look for it: `131047`, `200-299`."""
+    """The name to search for: `131047`, `200-299`."""
     first: int
     last: int
     title: str
@@ -41,28 +41,28 @@ class ErrorCode:
     repair: str
     retry: Retry
     page: str
-    """Meta's own page."""
+    """The page in Meta's documentation."""
 
     @property
     def hint(self) -> str:
-        """Cause and repair."""
+        """Cause and repair in one text."""
         return f"{self.cause} {self.repair}"
 
     @property
     def again(self) -> str:
-        """Whether the same call may be made again."""
+        """Whether the same call may be repeated."""
         return RETRY[self.retry]
 
     @property
     def doc_url(self) -> str:
-        """The service's page about it."""
+        """The service's page about the code."""
         return f"{settings.BASE_URL}/errors/{self.name}"
 
 
 @cache
 def catalogue() -> tuple[ErrorCode, ...]:
-    """Every known code, by its number."""
-    # The loader in C, where there is one: the first error of a process waits for it.
+    """All known codes by number."""
+    # The parser in C, if available, because the first error of a process waits for it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(__file__).with_name("meta_errors.yaml").read_text()
     source: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
@@ -80,7 +80,7 @@ def _by_number() -> dict[int, ErrorCode]:
 
 
 def error_code(code: object, subcode: object = None) -> ErrorCode | None:
-    """Return the entry of a code, or of its subcode where there is one. None for an unknown code."""
+    """The entry of a code, or of its subcode if that has one. None for an unknown code."""
     known = _by_number()
     for number in (subcode, code):
         if type(number) is int and number in known:
@@ -89,9 +89,9 @@ def error_code(code: object, subcode: object = None) -> ErrorCode | None:
 
 
 def explained(body: bytes, request_id: str | None) -> bytes:
-    """An error of Meta as `/v1` answers it, with `hint` and `doc_url` where its code is known, and the `request_id`.
+    """An error of Meta in the form of `/v1`: with `hint` and `doc_url` if its code is known, and the `request_id`.
 
-    They stand beside `source`; every byte that Meta wrote stays as it is.
+    They stand beside `source`. Meta's own bytes are unchanged.
     """
     start = _after_mark(body)
     if start is None:
@@ -104,7 +104,7 @@ def explained(body: bytes, request_id: str | None) -> bytes:
 
 
 def in_metas_form(body: bytes) -> bytes:
-    """The bytes of Meta's error alone, without `source` and the words beside it."""
+    """Meta's error alone, without `source` and the explanation."""
     start = _after_mark(body)
     if start is None:
         return body
@@ -114,6 +114,6 @@ def in_metas_form(body: bytes) -> bytes:
 
 
 def _after_mark(body: bytes) -> int | None:
-    """Where an error that the service marked as Meta's goes on after the mark, its first member."""
+    """The position after the mark in an error that the service marked as Meta's."""
     start = body.find(b"{") + 1
     return start + len(MARK) if body.startswith(MARK, start) else None

@@ -1,4 +1,4 @@
-"""Limits of a process of the service: open files, and how seldom the garbage collector runs."""
+"""Limits of a service process: open files, and the frequency of garbage collection."""
 
 import gc
 import resource
@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 FILE_DESCRIPTORS = 65_536
 YOUNG_OBJECTS = 50_000
-"""New objects before the collector looks for cycles. A batch of 10,000 messages is 80,000 that all stay in use, and
-a delivery makes hundreds of short-lived ones: at Python's default of 700 a third of the time goes to the collector."""
+"""New objects between two garbage collections. A batch of 10,000 messages has 80,000 objects that all stay in use, and
+a delivery creates hundreds of short-lived ones. With Python's default of 700 the collector takes a third of the time.
+"""
 
 
 def raise_open_files() -> None:
@@ -20,7 +21,7 @@ def raise_open_files() -> None:
 
 
 def calm_collector() -> None:
-    """Look for cycles seldom, and never among what the process has loaded at its start."""
+    """Run the garbage collector rarely, and never over objects from the process's start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
@@ -28,7 +29,7 @@ def calm_collector() -> None:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Turn the collector off while modules are loaded: next to nothing of them becomes garbage."""
+    """Turn the garbage collector off while modules are loaded, which produces hardly any garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

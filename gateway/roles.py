@@ -1,8 +1,8 @@
-"""Permissions: the roles of a team's members (specification 5.8), and the scopes of API keys.
+"""Permissions: the roles of members (specification 5.8), and the scopes of API keys.
 
-A role opens areas to the console's pages (`console/urls.py`) and to console tokens; a scope opens
-operations to a key. Each operation names its scope beside its view, and each scope belongs to one area, so both are
-asked by `gateway.api.authentication.check_scope`.
+A role opens areas to the console's pages (`console/urls.py`) and to console tokens. A scope opens operations to a key.
+Each operation names its scope beside its view, and each scope belongs to one area, so
+`gateway.api.authentication.check_scope` can check both.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from django.db.models import TextChoices
 
 
 class Role(TextChoices):
-    """Role of a member in a business."""
+    """The role of a member of a tenant."""
 
     OWNER = "owner", "Owner"
     DEVELOPER = "developer", "Developer"
@@ -25,18 +25,18 @@ class Area(StrEnum):
     """A part of the account that roles open or close."""
 
     OWN = "own"
-    """What each person has: the home page, environment and time zone."""
+    """What each member has: the home page, environment and time zone."""
     INTEGRATION = "integration"
     """Numbers, messages, templates, webhooks, events, logs and API keys."""
     CONVERSATIONS = "conversations"
-    """What customers write, and the answers to them."""
+    """Messages of customers, and replies to them."""
     BILLING = "billing"
     SETTINGS = "settings"
-    """Settings, people, the audit log and the application."""
+    """Settings, members, the audit log and the application."""
 
 
 class KeyScope(StrEnum):
-    """A part of the API that an API key opens or does not, for reads and changes alike."""
+    """A part of the API that an API key can open, for reads and changes alike."""
 
     MESSAGES = "messages"
     """Sending, read marks, media, batches and the message log."""
@@ -47,7 +47,7 @@ class KeyScope(StrEnum):
     WEBHOOKS = "webhooks"
     """Endpoints and deliveries."""
     EVENTS = "events"
-    """What happened: events, the event stream, analytics, the ledger and the request log."""
+    """Events, the event stream, analytics, the ledger and the request log."""
     BILLING = "billing"
     SETTINGS = "settings"
     """The tenant's name, billing e-mail and retention."""
@@ -56,15 +56,15 @@ class KeyScope(StrEnum):
 
     @property
     def area(self) -> Area:
-        """The area that a member's role is asked for."""
+        """The area that a member's role must open."""
         return _AREAS.get(self, Area.INTEGRATION)
 
 
 ALL_SCOPES = frozenset(KeyScope)
 LIVE_SCOPES = frozenset({KeyScope.BILLING, KeyScope.SETTINGS})
-"""Scopes of what both environments share: a test key has no use of them, except for a sandbox tenant."""
+"""Scopes of what both environments share. A test key cannot use them, except for a sandbox tenant."""
 NUMBER_SCOPES = frozenset({KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.EVENTS})
-"""Scopes of what belongs to one number: a key that is limited to numbers can have these alone."""
+"""Scopes of what belongs to one number. A key that is limited to numbers can have only these."""
 _AREAS = {KeyScope.BILLING: Area.BILLING, KeyScope.SETTINGS: Area.SETTINGS}
 
 _CHANGES: dict[Role, set[Area]] = {
@@ -85,25 +85,25 @@ _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 
 
 def may_read(role: str, area: Area) -> bool:
-    """Whether a role opens an area; a role that is not known opens nothing."""
+    """Whether a role opens an area. An unknown role opens nothing."""
     return role in _READS and area in _READS[Role(role)]
 
 
 def may_change(role: str, area: Area) -> bool:
-    """Whether a role changes an area; a role that is not known changes nothing."""
+    """Whether a role may change an area. An unknown role changes nothing."""
     return role in _CHANGES and area in _CHANGES[Role(role)]
 
 
 def allows(role: str, area: Area, method: str) -> bool:
-    """Whether a role may call an HTTP method in an area: safe methods read, every other one changes."""
+    """Whether a role allows an HTTP method in an area. Safe methods read; all others change."""
     return may_read(role, area) if method in _SAFE_METHODS else may_change(role, area)
 
 
 def scopes_of_role(role: str) -> frozenset[KeyScope]:
-    """The scopes that a member may give to a key: those of the areas that the role changes."""
+    """The scopes that a member may give to a key: those of the areas that the role may change."""
     return frozenset(scope for scope in KeyScope if may_change(role, scope.area))
 
 
 def known_scopes(names: Iterable[str]) -> frozenset[KeyScope]:
-    """Stored names as scopes. One that a later version stored is left out: it opens nothing here."""
+    """Stored names as scopes. Skips a name that a later version stored, so it opens nothing here."""
     return frozenset(KeyScope(name) for name in names if name in ALL_SCOPES)

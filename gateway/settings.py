@@ -1,9 +1,9 @@
 """Settings of every process, read from the environment (`.env.example` documents each with its default).
 
-A variable set by the caller always wins; then a `.env` file beside `manage.py`; then the defaults, which are
-those of the embedded run: `make run` needs none of them. `NAME_FILE` names a file that holds the value of `NAME`.
-In production they do not load while a secret is missing or published (`gateway/environment.py`); `gateway/checks.py`
-finds the other bad values.
+A variable of the caller takes precedence, then a `.env` file beside `manage.py`, then the default. The defaults are
+those of the embedded run, so `make run` needs no variables. `NAME_FILE` names a file with the value of `NAME`. In
+production the settings do not load while a secret is missing or published (`gateway/environment.py`).
+`gateway/checks.py` finds other bad values.
 """
 
 from pathlib import Path
@@ -30,9 +30,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
 Env.read_env(BASE_DIR / ".env", overwrite=False)
 
-# --- What kind of run this is -------------------------------------------------------------------------
+# --- The kind of run ----------------------------------------------------------------------------------
 ENVIRONMENT: str = env.str("ENVIRONMENT", "development")
-"""`development` or `production`: production turns the safe defaults on and the bad ones into errors."""
+"""`development` or `production`. Production uses safe defaults and makes unsafe values errors."""
 if ENVIRONMENT not in {"development", "production"}:
     raise ImproperlyConfigured("ENVIRONMENT must be development or production.")
 PRODUCTION: bool = ENVIRONMENT == "production"
@@ -62,11 +62,11 @@ SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])
 ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[DEVELOPMENT_ENCRYPTION_KEY])
 """Fernet keys for tokens and PINs: the first encrypts, all decrypt."""
 
-# --- The upstream: the live one, and the simulator that serves test keys and sandbox tenants -----------
+# --- Meta, and the simulator that serves test keys and sandbox tenants --------------------------------
 META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
 META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
 META_APP_SECRET_FALLBACKS: list[str] = env.list("META_APP_SECRET_FALLBACKS", default=[])
-"""Former app secrets: notifications signed with one are taken too. Nothing is signed with them."""
+"""Former app secrets. Notifications signed with one are accepted; nothing is signed with them."""
 META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", DEVELOPMENT_VERIFY_TOKEN)
 META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
 META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
@@ -76,9 +76,9 @@ SANDBOX_GRAPH_URL: str = env.str(
 SANDBOX_APP_ID: str = env.str("SANDBOX_APP_ID", SIMULATOR_APP_ID)
 SANDBOX_APP_SECRET: str = env.str("SANDBOX_APP_SECRET", "" if PRODUCTION else SIMULATOR_APP_SECRET)
 SANDBOX_CONTROL_TOKEN: str = env.str("SANDBOX_CONTROL_TOKEN", "")
-"""Token of the simulator's own routes, `Authorization: Bearer …`; the simulator's SIMULATOR_CONTROL_TOKEN."""
+"""Token of the simulator's own routes, `Authorization: Bearer …`. Equals the simulator's SIMULATOR_CONTROL_TOKEN."""
 SANDBOX_SIGNUP_SDK_URL: str = env.str("SANDBOX_SIGNUP_SDK_URL", f"{SANDBOX_GRAPH_URL}/sdk.js")
-"""The simulator's sign-up SDK, as the tenant's browser reaches it."""
+"""The simulator's sign-up SDK, at the address that the tenant's browser can reach."""
 META_CONFIG_ID: str = env.str("META_CONFIG_ID", "")
 """The login configuration of the embedded sign-up (Facebook Login for Business)."""
 UPSTREAM_TIMEOUT_MS = 15_000
@@ -88,7 +88,7 @@ UPSTREAM_TIMEOUT_MS = 15_000
 WEBHOOK_ALLOW_HTTP: bool = env.bool("WEBHOOK_ALLOW_HTTP", not PRODUCTION)
 WEBHOOK_ALLOW_PRIVATE_NETWORKS: bool = env.bool("WEBHOOK_ALLOW_PRIVATE_NETWORKS", not PRODUCTION)
 WEBHOOK_PROXY_URL: str = env.str("WEBHOOK_PROXY_URL", "")
-"""The HTTP proxy, `http://[user:password@]host:port`, that requests to tenants' endpoints go through (CONNECT)."""
+"""The HTTP proxy, `http://[user:password@]host:port`, for requests to tenants' endpoints (CONNECT)."""
 WEBHOOK_RETRY_SCHEDULE: list[float] = [
     float(step)
     for step in env.list(
@@ -96,20 +96,20 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
         default=["5", "30", "120", "600", "1800", "7200", "18000", "36000", "50400", "72000", "86400"],
     )
 ]
-"""Seconds between one attempt and the next; after the last step a delivery is dead."""
+"""Seconds between one attempt and the next. After the last step a delivery is dead."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
-"""Requests in flight in one worker process; those that wait longer than a second are counted apart."""
+"""Requests in flight in one worker process. Those that take longer than a second are counted separately."""
 DELIVERY_LEASE_SECONDS = 60
-"""Lease of a claimed delivery. A worker that dies loses its leases earlier (`database/registration.py`)."""
+"""Lease of a claimed delivery. The leases of a dead worker end earlier (`database/registration.py`)."""
 
 # --- Batches --------------------------------------------------------------------------------------------
 BATCH_LEASE_SECONDS = 15.0
-"""Lease of a running batch. A worker that dies loses its leases earlier (`database/registration.py`)."""
+"""Lease of a running batch. The leases of a dead worker end earlier (`database/registration.py`)."""
 
 # --- Retention ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
 REQUEST_LOG_DAYS: int = env.int("REQUEST_LOG_DAYS", 7)
-"""How long the lines of the request log are kept; 0: there is no request log."""
+"""Days for which the request log is stored. 0 turns it off."""
 
 # --- The service's own API ------------------------------------------------------------------------------
 API_RATE_PER_SECOND: float = env.float("API_RATE_PER_SECOND", 200.0)
@@ -118,7 +118,7 @@ API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
 # --- Tenants --------------------------------------------------------------------------------------------
 TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
 EMAIL_MODE: str = env.str("EMAIL_MODE", "log")
-"""`smtp`, `console` or `log` (kept in the database for `/v1/admin/mail/last`)."""
+"""`smtp`, `console` or `log` (stored in the database for `/v1/admin/mail/last`)."""
 _MAIL_SERVER = env.email_url_config(env.str("EMAIL_URL", "smtp://localhost:25"))
 EMAIL_HOST: str = _MAIL_SERVER["EMAIL_HOST"]
 EMAIL_PORT: int = _MAIL_SERVER["EMAIL_PORT"] or 25
@@ -128,49 +128,51 @@ EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
 TEXTS_DIR: str = env.str("TEXTS_DIR", "")
-"""Folder with the operator's own `terms.md` and `privacy.md`; what it does not hold has a default."""
+"""Folder with the operator's own `terms.md` and `privacy.md`. A missing file has a default."""
 SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
-"""Reply-To of mails, and the contact for questions on pages and in mails."""
+"""Reply-To of mails, and the contact on pages and in mails."""
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")
 WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
-"""Whether a new business's website is fetched once, for the reviewer's flags."""
+"""Whether to fetch a new tenant's website once, for the reviewer's flags."""
 STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
 """Whether staff need a second factor for the admin and for console tokens."""
 
 # --- Billing ----------------------------------------------------------------------------------------------
 BILLING_INSTALLED: bool = env.bool("BILLING_INSTALLED", True)
-"""Whether the deployment has billing at all: without it there are none of its tables, routes, pages and tasks."""
+"""Whether the deployment has billing: its tables, routes, pages and tasks."""
 BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False) and BILLING_INSTALLED
 BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
-"""The first month that is billed, e.g. `2026-12`; nothing before it ever is. Empty: only the month just past."""
+"""The first month that is billed, such as `2026-12`. Earlier ones never are. Empty bills only the previous month."""
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
-"""The service accounting code on invoices; which one fits is for an accountant to say."""
+"""The service accounting code on invoices. An accountant has to choose it."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
 """Description of the service on invoices."""
 BILLING_LUT_NUMBERS: dict[str, str] = env.dict("BILLING_LUT_NUMBERS", default={})
-"""The letter of undertaking of each financial year; in one without, special zones and exports are charged IGST."""
+"""The letter of undertaking of each financial year. In a year without one, special zones and exports are charged
+IGST.
+"""
 BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
 BILLING_CREDIT_NOTE_PREFIX: str = env.str("BILLING_CREDIT_NOTE_PREFIX", "WGCN")
 BILLING_SELLER_NAME: str = env.str("BILLING_SELLER_NAME", "Example Messaging Private Limited")
 BILLING_SELLER_ADDRESS: str = env.str("BILLING_SELLER_ADDRESS", "1 Example Road, Mumbai 400001")
 BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
-"""The seller's state is that of its GSTIN."""
+"""The GSTIN of the seller, which also gives the seller's State."""
 BILLING_SELLER_CITY: str = env.str("BILLING_SELLER_CITY", "Mumbai")
 BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
 BILLING_LOGO_FILE: str = env.str("BILLING_LOGO_FILE", "")
-"""Path of the seller's logo, an SVG, which invoices print; empty: there is none."""
+"""Path of the seller's logo, an SVG, for invoices. Empty for none."""
 BILLING_SELLER_CONTACT: str = env.str("BILLING_SELLER_CONTACT", "")
-"""Contact for questions about an invoice: a mail address, a phone number."""
+"""Contact for questions about an invoice: a mail address or a phone number."""
 BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
-"""The account for transfers as invoices print it: name of the bank, number, IFSC."""
+"""The bank account for transfers, as printed on invoices: name of the bank, number, IFSC."""
 BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
-"""The address of UPI that the QR codes on invoices and pay pages lead to; empty: there are none."""
+"""The UPI address in the QR codes on invoices and pay pages. Empty for no QR codes."""
 BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
-"""Whether invoices must be registered at the portal (IRN): those to registered buyers are mailed after it."""
+"""Whether invoices must be registered at the portal (IRN). Those to registered buyers are then mailed after it."""
 BILLING_SECOND_PERSON_RUPEES: int = env.int("BILLING_SECOND_PERSON_RUPEES", 100_000)
-"""What one of the staff may do with a business's money in a day; beyond it a second person approves. 0: anything."""
+"""The amount that one staff member may move for a tenant in a day. Beyond it a second one approves. 0 for no limit."""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
-"""Provider of new mandates and payment links. Existing ones stay with the provider that made them."""
+"""Provider of new mandates and payment links. Existing ones stay with their provider."""
 RAZORPAY_BASE_URL: str = env.str(
     "RAZORPAY_BASE_URL",
     "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",
@@ -180,7 +182,7 @@ RAZORPAY_KEY_SECRET: str = env.str("RAZORPAY_KEY_SECRET", SIMULATOR_RAZORPAY_SEC
 RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
     "RAZORPAY_WEBHOOK_SECRETS", default=[] if PRODUCTION else [SIMULATOR_RAZORPAY_SECRET]
 )
-"""The webhook's secret and, while it is being changed, the former one. Without one no notice is believed."""
+"""The webhook's secret and, during a change, the former one. Without one, no notice is accepted."""
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -211,7 +213,7 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # Outside of whatever may refuse a request with a page of its own.
+    # First, so that it also covers middleware that rejects a request with its own page.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.api.middleware.ContentSecurityPolicy",
     "gateway.api.middleware.Sessions",
@@ -247,22 +249,24 @@ _LOST_HOST = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
-"""Bounds, in seconds, after which a connection to a database host that is gone ends, and its call is answered 503.
+"""Time limits, in seconds, after which a connection to a lost database host ends, and its call is answered 503.
 
-A host that lost its power or its network sends nothing. Without bounds a statement waits for the kernel to give up:
-a quarter of an hour after the last bytes were sent, for ever when they had arrived.
+A host without power or network sends nothing. Without time limits a statement waits for the kernel: a quarter of an
+hour after the last bytes were sent, or without end if those had arrived.
 """
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
-DATABASES["default"]["CONN_MAX_AGE"] = 600  # at rest a new connection costs a worker more than its tasks
+DATABASES["default"]["CONN_MAX_AGE"] = 600  # while idle, a new connection costs a worker more than its tasks
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
-"""Whether the statements of publishing and of the dispatchers are prepared, and long lists read by server-side cursors.
+"""Whether to prepare the statements of publishing and of the dispatchers, and to read long lists with server-side
+cursors.
 
-Off for a pooler in transaction mode, which can keep neither: each transaction may run on another connection.
+Turn it off for a pooler in transaction mode, which supports neither, because each transaction may use another
+connection.
 """
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
 DATABASE_REPLICA_URL: str = env.str("DATABASE_REPLICA_URL", "")
-"""A read replica for lists and analytics, which may then be a few seconds old; empty: the primary serves them."""
+"""A read replica for lists and analytics, which may then be a few seconds old. Empty to use the primary."""
 if DATABASE_REPLICA_URL:
     _REPLICA = env.db_url_config(DATABASE_REPLICA_URL)
     DATABASES["replica"] = {
@@ -273,7 +277,9 @@ if DATABASE_REPLICA_URL:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL: str = env.str("REDIS_URL", embedded_addresses.valkey_url(DATA_DIR))
-"""One server, or `sentinel://[:password@]host:port,host:port/0?master=NAME` (`gateway/valkey/connection.py`)."""
+"""The address of one server, or `sentinel://[:password@]host:port,host:port/0?master=NAME`
+(`gateway/valkey/connection.py`).
+"""
 CACHES = {
     "default": {
         "BACKEND": "gateway.valkey.cache.ValkeyCache",
@@ -286,13 +292,13 @@ CACHES = {
 AUTH_USER_MODEL = "tenants.User"
 PASSWORD_HASHERS = [
     "tenants.credentials.log_in.Argon2idHasher",
-    # Of accounts that have not logged in since Argon2id.
+    # Of accounts that have not logged in since the change to Argon2id.
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {
         "NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
-        # A sign-up's form sets `company`, which is no field of a person.
+        # The form of a sign-up sets `company`, which is not a field of the user.
         "OPTIONS": {"user_attributes": ("company", "first_name", "last_name", "email")},
     },
     {
@@ -317,7 +323,7 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = (
-    "none"  # a person exists only once the address is confirmed (tenants/signup/registration.py)
+    "none"  # a user exists only once the address is confirmed (tenants/signup/registration.py)
 )
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_NOTIFICATIONS = True
@@ -331,10 +337,10 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
-    # A program redeems 20 times a minute: of an office behind one address, thirty colleagues may log in at once.
+    # A program redeems 20 times a minute: thirty colleagues behind one office address can log in at once.
     "device_login": "30/10m/ip",
     "device_redeem": "600/m/ip,30/m/key",
-    # An assistant's own servers register and redeem for all of its users, from few addresses.
+    # The servers of an assistant register and redeem for all of its users, from few addresses.
     "app_registration": "100/h/ip",
     "app_token": "600/m/ip",
     "call_while_waiting": "60/h/key",
@@ -350,7 +356,7 @@ MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 ALLAUTH_TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", 0)
-"""Trusted proxies that append to X-Forwarded-For; 0: the caller is the connection's own address."""
+"""Trusted proxies that append to X-Forwarded-For. 0: the caller is the address of the connection."""
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -381,13 +387,14 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not PRODUCTION
 WHITENOISE_ROOT: Path | None = documentation.PUBLIC if documentation.PUBLIC.is_dir() else None
-"""The built documentation; None where `make guides` has not run."""
+"""The built documentation. None before `make guides`."""
 WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = documentation.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
-"""The second net under the limits that views declare (`gateway/api/limits.py`): the largest of them, that of
-a batch. Files do not count."""
+"""A second limit behind those that views declare (`gateway/api/limits.py`): the largest of them, that of a batch. Files
+do not count.
+"""
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True
@@ -396,7 +403,7 @@ SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTI
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
 SECURE_REDIRECT_EXEMPT = [r"^metrics$"]
-"""Asked for by address inside the network."""
+"""Paths that are called by address inside the network."""
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY_HEADERS", False) else None
 )
@@ -431,8 +438,8 @@ SPECTACULAR_SETTINGS = {
     "CONTACT": {"name": "Support"},
     "LICENSE": {"name": "Proprietary", "identifier": "LicenseRef-Proprietary"},
     "SERVERS": [{"url": "/", "description": "The host that serves this document."}],
-    # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so that no generator
-    # makes two constants of one name. Those that deserve a name get it in gateway.api.openapi.names.
+    # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so no generator makes
+    # two constants with one name. gateway.api.openapi.names names some of them.
     "POSTPROCESSING_HOOKS": [
         "gateway.api.openapi.schema.any_json",
         "gateway.api.openapi.schema.closed_bodies",
@@ -453,12 +460,12 @@ SPECTACULAR_SETTINGS = {
 CELERY_BROKER_URL, _BROKER_OPTIONS = connection.celery_broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey however long it is away
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # workers wait for Valkey without limit
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_DB_REUSE_MAX = (
-    1_000_000_000  # Celery closes no connection: `gateway/celery.py` does, as Django between requests
+    1_000_000_000  # Celery closes no connection: `gateway/celery.py` does, like Django between requests
 )
 CELERY_TASK_ROUTES = {
     "webhooks.tasks.deliver_due": {"queue": "deliveries"},
@@ -469,16 +476,16 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_timeout": 5,
     "retry_on_timeout": True,
-    # How often each worker looks for tasks whose worker died more than an hour ago; ten seconds if it is not said.
+    # How often each worker searches for tasks whose worker died more than an hour ago. The default is ten seconds.
     "unacked_restore_interval": 60,
     **_BROKER_OPTIONS,
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# None is asked for less often than every hour: beat forgets when each ran last if its host is replaced, and would begin
-# to wait anew at each roll-out.
+# No interval exceeds an hour: on a replaced host, beat does not know when each task last ran, and waits again at each
+# roll-out.
 CELERY_BEAT_SCHEDULE = {
-    # Spares: dispatchers and runners look by themselves and begin again by themselves (`gateway/loop_thread.py`), and
-    # each release of a replay queues the next one.
+    # Fallbacks: dispatchers and runners poll and restart by themselves (`gateway/loop_thread.py`), and each release of
+    # a replay queues the next one.
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},
     "release-replays": {
@@ -589,13 +596,14 @@ UNFOLD = {
 # --- Logs and metrics -----------------------------------------------------------------------------------
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
-"""Token of the scraper of `/metrics`, `Authorization: Bearer …`; empty: there is no such page."""
+"""Token of the scraper of `/metrics`, `Authorization: Bearer …`. Empty to disable the page."""
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
-"""Sentry's address for error reports; empty: none are sent."""
+"""Sentry's address for error reports. Empty to send none."""
 OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
-"""The collector that traces are exported to (OTLP over HTTP); empty: there are none. See `monitoring/tracing.py`.
+"""The collector to which traces are exported (OTLP over HTTP). Empty for no traces. See `monitoring/tracing.py`.
 
-OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's."""
+OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's.
+"""
 OTEL_EXPORTER_OTLP_HEADERS: str = env.str("OTEL_EXPORTER_OTLP_HEADERS", "")
 """Headers for the collector, as `name=value,name=value`."""
 LOGGING_CONFIG = "gateway.monitoring.logs.configure"

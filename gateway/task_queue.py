@@ -1,6 +1,6 @@
-"""The Celery queue as its producers see it: a task is named, never imported, so a flow does not import its callers.
+"""The Celery queue for its producers: a task is named, never imported, so a flow does not import its callers.
 
-Losing the broker loses nothing: what every task works on is a row in Postgres, and beat finds it again.
+Losing the broker loses nothing, because every task works on a row in Postgres, and beat finds it again.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ log = structlog.get_logger(__name__)
 def enqueue(
     task: str, *, expires: float | None = None, countdown: float | None = None, **arguments: Any
 ) -> bool:
-    """Queue a task by its full name, for example `tenants.tasks.send_mail`. Call it after the commit, never before.
+    """Enqueue a task by its full name, such as `tenants.tasks.send_mail`. Call it after the commit, never before.
 
-    `expires` is in seconds: a worker that gets the task later drops it. `countdown` is how many seconds it waits first:
-    one or two, for what is lost with the broker and found again by beat. Returns False when the broker is away; the
-    caller's rows then wait for the periodic task that looks for them.
+    `expires` is in seconds; a worker that receives the task later drops it. `countdown` is the delay in seconds. Keep
+    it to one or two, because beat must find again what the broker loses. Returns False when the broker is unavailable.
+    The caller's rows then wait for the periodic task that polls them.
     """
     try:
         app.send_task(task, kwargs=arguments, expires=expires, countdown=countdown)

@@ -1,4 +1,4 @@
-"""Celery entry points of what all apps build on."""
+"""Celery entry points of the common parts."""
 
 from typing import Any
 
@@ -9,5 +9,5 @@ from gateway.database import partitions
 
 @shared_task
 def maintain_partitions(**_: Any) -> None:
-    """Hourly: make the coming partitions, drop the expired ones."""
+    """Hourly: create coming partitions, drop those past retention."""
     partitions.maintain()

@@ -1,4 +1,4 @@
-"""Every URL of the service in one place: the API under /v1, the upstream's webhook, docs, admin."""
+"""All URLs of the service: the API under /v1, Meta's webhook, docs, admin."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -20,7 +20,7 @@ from gateway.api.openapi.document import DocumentView, YamlDocumentView
 from gateway.guides import well_known
 from gateway.monitoring.metrics import metrics_page
 
-# Only a process that serves pages needs the staff's pages.
+# Only a process that serves pages needs the staff pages.
 autodiscover_modules("admin", register_to=admin.site)
 
 _API = (
@@ -38,9 +38,9 @@ def _of_apps(*names: str) -> Iterator[URLPattern]:
 
 
 _BILLING = ["billing"] if apps.is_installed("billing") else []
-"""The add-on, where the deployment has it."""
+"""The URLs of billing, if the deployment has it."""
 
-# Tried one after another: the busiest first.
+# Tried in order, so the busiest come first.
 urlpatterns = [
     path(
         "v1/",
@@ -57,7 +57,7 @@ urlpatterns = [
     path("", include("tenants.connected_apps.urls")),
     path("", include("messaging.cloud_api.urls")),
     path("", include("messaging.agents.urls")),
-    # WhiteNoise answers what is below /docs/ and /packages/ (gateway/guides/documentation.py).
+    # WhiteNoise serves /docs/ and /packages/ (gateway/guides/documentation.py).
     path("docs", RedirectView.as_view(url="/docs/"), name="docs"),
     path("llms.txt", RedirectView.as_view(url="/docs/llms.txt")),
     path("llms-full.txt", RedirectView.as_view(url="/docs/llms-full.txt")),
@@ -96,7 +96,9 @@ handler404 = _json_or_page(unknown_paths.answer, defaults.page_not_found)
 
 
 def handler500(request: HttpRequest) -> HttpResponse:
-    """A crash: JSON for the API, Django's page elsewhere; an unreachable database says so."""
+    """The response to a crash: JSON for the API, Django's page elsewhere. It says so when the database is
+    unavailable.
+    """
     import sys
 
     if request.path.startswith(API_PATHS):

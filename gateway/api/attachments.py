@@ -1,6 +1,6 @@
-"""Answers that carry a stranger's file: a browser saves it, or shows it in a sandbox, and runs nothing of it.
+"""Responses with a file from a customer: a browser saves it, or shows it in a sandbox, and runs none of its code.
 
-The file's type is its sender's word. Without these headers a HTML document would run at the console's own address.
+The sender declares the type of the file. Without these headers an HTML document would run at the console's own address.
 """
 
 import re
@@ -12,12 +12,12 @@ from django.utils.http import content_disposition_header
 _NO_NAME = re.compile(
     r'[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"\\/:*?<>|]+'
 )
-"""Characters that a file system rejects, or that show a name otherwise than it is."""
+"""Characters that a file system rejects, or that make a name look different."""
 _LONGEST_NAME = 200
 
 
 def attach(response: HttpResponseBase, disposition: str | None) -> None:
-    """Make a file an attachment, named as the `Content-Disposition` that it came with says."""
+    """Make a response an attachment with the name in the `Content-Disposition` that the file came with."""
     isolate(response)
     response["Content-Disposition"] = (
         content_disposition_header(True, _file_name(disposition)) or "attachment"
@@ -25,7 +25,7 @@ def attach(response: HttpResponseBase, disposition: str | None) -> None:
 
 
 def isolate(response: HttpResponseBase) -> None:
-    """Let a browser run nothing of a file, and take it for nothing but the type that is said."""
+    """Forbid a browser to run code of a file or to guess its type."""
     response["Content-Security-Policy"] = "sandbox"
     response["X-Content-Type-Options"] = "nosniff"
 

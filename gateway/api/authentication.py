@@ -1,12 +1,12 @@
-"""Authentication for REST framework: who calls, and what that caller may use (specification 5).
+"""Authentication for REST framework: the caller, and what the caller may use (specification 5).
 
-`tenants.credentials.authentication` finds the caller of a bearer token; here are its shape and the permissions that
-views name. The order of refusals: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
-tenant's status.
+`tenants.credentials.authentication` finds the caller of a bearer token. This module has the caller's shape and the
+permissions of views. Rejections come in this order: 401; 403 for the kind of caller; 400 and 404 for the chosen tenant;
+403 for the tenant's status.
 
-Known credentials are those that this process verified lately: their callers wait behind no strangers. They open
-nothing here. A key, a console token or a session is remembered when it was found good. It is dropped when it was
-found bad, and when another process signals its end; without a signal it is found bad at its next use.
+Known credentials are those that this process verified recently. Their callers are served before unknown ones. Being
+known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
+is found invalid, or when another process signals its end. Without a signal, its next use finds it invalid.
 """
 
 import hashlib
@@ -34,22 +34,22 @@ from gateway.api.errors import (
 from gateway.roles import LIVE_SCOPES, Area, KeyScope, allows
 
 KNOWN_SECONDS = 900.0
-"""How long a credential that is not used stays known."""
+"""How long an unused credential stays known."""
 MOST_KNOWN = 10_000
-"""Beyond it the one goes that was verified longest ago."""
+"""Most known credentials. Beyond it, the one that was verified longest ago is dropped."""
 
 _known: dict[str, float] = {}
-"""Expiry of each known credential, by digest, in the order in which they were verified."""
+"""Expiry of each known credential by digest, in the order of verification."""
 _lock = Lock()
 
 
 def credential_digest(credential: str) -> str:
-    """The SHA-256 of a credential, hex: what is stored of keys and console tokens as well."""
+    """The SHA-256 of a credential, hex, in the form that is stored for keys and console tokens."""
     return hashlib.sha256(credential.encode()).hexdigest()
 
 
 def remember_credential(digest: str) -> None:
-    """Note that a credential was verified now."""
+    """Record that a credential was verified now."""
     with _lock:
         _known.pop(digest, None)
         if len(_known) >= MOST_KNOWN:
@@ -58,13 +58,13 @@ def remember_credential(digest: str) -> None:
 
 
 def drop_credential(digest: str) -> None:
-    """Drop a credential that ended, or that may have."""
+    """Drop a credential that has ended or may have ended."""
     with _lock:
         _known.pop(digest, None)
 
 
 def is_known(digest: str) -> bool:
-    """Whether a credential was verified lately. Whether it still opens anything is decided at each call."""
+    """Whether a credential was verified recently. Its access is still decided at each call."""
     return _known.get(digest, 0.0) > time.monotonic()
 
 
@@ -75,7 +75,7 @@ Environment = Literal["live", "test"]
 
 @dataclass(frozen=True, slots=True)
 class TenantFacts:
-    """Facts of a tenant that the hot path needs, without a query."""
+    """Facts of a tenant that the hot path needs without a query."""
 
     id: UUID
     status: str
@@ -85,49 +85,51 @@ class TenantFacts:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller. `tenant` is the business it acts on, chosen by the key or by X-Service-Tenant."""
+    """An authenticated caller. `tenant` is the tenant that it acts on, chosen by the key or by X-Service-Tenant."""
 
     kind: Literal["tenant_key", "app_key", "console_user", "connected_app", "staff"]
-    """A connected app acts for a member at `/mcp`: the member's role and the scopes of the connection bound it."""
+    """The kind of credential. A connected app acts for a member at `/mcp`, limited by the member's role and the
+    connection's scopes.
+    """
     environment: Environment
     tenant: TenantFacts | None = None
     app_id: UUID | None = None
     key_id: UUID | None = None
     key_prefix: str | None = None
-    """The key's first characters, as lists of keys show them."""
+    """The first characters of the key, as lists of keys show them."""
     scopes: frozenset[KeyScope] = frozenset()
-    """The scopes of a key or a connected app; a member's console token has a role in their place."""
+    """The scopes of a key or a connected app. A member's console token has a role instead."""
     phone_number_ids: frozenset[str] | None = None
-    """The numbers that a key is limited to; None is all of the tenant's."""
+    """The numbers that a key is limited to. None for all numbers of the tenant."""
     expires_at: datetime | None = None
-    """When the key ends; None is never."""
+    """When the key expires. None for never."""
     user_id: int | None = None
     role: str | None = None
-    """The role of the member who calls, or for whom an app does (`gateway.roles`); keys and staff have none."""
+    """The role of the member who calls, or for whom an app calls (`gateway.roles`). Keys and staff have none."""
     is_authenticated: bool = True
 
     @property
     def rate_key(self) -> str:
-        """The owner of the token bucket that a call is taken from: the tenant's, else the app's or the person's."""
+        """The owner of the token bucket for this call: the tenant, else the app or the user."""
         return str(self.tenant.id if self.tenant else self.app_id or f"user:{self.user_id}")
 
     @property
     def effective_environment(self) -> Environment:
-        """The environment of the caller's calls: a sandbox tenant is wholly on the simulator, whatever its keys."""
+        """The environment of the caller's calls. A sandbox tenant always uses the simulator, whatever its keys."""
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
     def reaches(self, phone_number_id: str | None) -> bool:
-        """Whether what belongs to a number (None: to none) is within the numbers that the key is limited to."""
+        """Whether the key's numbers include this one. With None, which is no number, whether the key is not limited."""
         return self.phone_number_ids is None or phone_number_id in self.phone_number_ids
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller of a request that passed its permission."""
+    """The caller of a request, after its permission check."""
     return cast("Caller", request.user)
 
 
 def tenant_of(request: Request) -> TenantFacts:
-    """The tenant that a request acts on, after `TenantCaller` let it pass."""
+    """The tenant of a request, after `TenantCaller` has admitted it."""
     tenant = caller_of(request).tenant
     assert tenant is not None  # noqa: S101 - TenantCaller guarantees it
     return tenant
@@ -137,7 +139,7 @@ BEARER = "bearer"
 UPSTREAM_TOKEN_PREFIX = "EAA"
 LONGEST_TOKEN = 200
 ON_A_MOVE = frozenset({"moving", "arriving", "moved"})
-"""Statuses of a tenant that is not served by this cell, now or any more."""
+"""Statuses of a tenant that this cell does not serve yet, or no longer serves."""
 NOT_A_KEY = "This is not an API key: keys begin with wb_live_ or wb_test_ and have 48 characters."
 
 
@@ -162,14 +164,14 @@ def bearer_token(authorization: str) -> str:
 
 
 class Scope(TypedDict):
-    """The rows that a caller reaches: those of one tenant in one environment."""
+    """The rows that a caller can reach: those of one tenant in one environment."""
 
     tenant_id: UUID
     environment: Environment
 
 
 def scope_of(request: Request) -> Scope:
-    """The scope of a request, after `TenantCaller` let it pass: pass it on with `**`."""
+    """The scope of a request, after `TenantCaller` has admitted it. Pass it on with `**`."""
     return {"tenant_id": tenant_of(request).id, "environment": caller_of(request).effective_environment}
 
 
@@ -180,7 +182,7 @@ class Reach(Scope):
 
 
 def reach_of(caller: Caller) -> Reach:
-    """The reach of an admitted caller: pass it on with `**`."""
+    """The reach of an admitted caller. Pass it on with `**`."""
     assert caller.tenant is not None  # noqa: S101 - an admitted caller acts on a tenant
     return {
         "tenant_id": caller.tenant.id,
@@ -190,16 +192,16 @@ def reach_of(caller: Caller) -> Reach:
 
 
 def limited_scope_of(request: Request) -> dict[str, Any]:
-    """The scope of a request, and `within`, the numbers that its key is limited to: pass it on with `**`."""
+    """The scope of a request, and as `within` the numbers that its key is limited to. Pass it on with `**`."""
     return {**scope_of(request), "within": caller_of(request).phone_number_ids}
 
 
 class BearerTokens(BaseAuthentication):
-    """`Authorization: Bearer <token>`; subclasses find the caller behind a token."""
+    """`Authorization: Bearer <token>`. Subclasses find the caller of a token."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         credentials = request.headers.get("Authorization", ""), request.headers.get(TENANT_HEADER)
-        # The Cloud API front judges a call before the view of /v1 that it hands the call to.
+        # The Cloud API front authenticates a call before it passes the call to a view of /v1.
         admitted: tuple[Any, Caller] | None = getattr(request._request, "admitted_caller", None)
         if admitted is not None and admitted[0] == credentials:
             return admitted[1], None
@@ -220,9 +222,9 @@ class BearerTokens(BaseAuthentication):
         return Unauthorized()
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
-        """The caller behind a token, or None when the token is unknown, expired or revoked.
+        """The caller of a token, or None when the token is unknown, expired or revoked.
 
-        `chosen_tenant` is what X-Service-Tenant says.
+        `chosen_tenant` is the value of X-Service-Tenant.
         """
         raise NotImplementedError
 
@@ -234,10 +236,11 @@ def _caller(request: Request) -> Caller:
 
 
 def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
-    """Require that a caller may call a method of an operation of this scope; None is an operation without one.
+    """Require that a caller may call a method of an operation with this scope. None is an operation without a scope.
 
-    A member's role must open the scope's area. A key must have the scope, and be a live key where the operation
-    changes what both environments share. A connected app needs both. Raises Forbidden; `details` name what is missing.
+    A member's role must include the scope's area. A key must have the scope, and must be a live key for operations that
+    change what both environments share. A connected app needs both. Raises Forbidden, whose `details` name what is
+    missing.
     """
     if scope is None:
         return
@@ -266,19 +269,19 @@ def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
 
 
 _MEMBERS = {"console_user", "connected_app"}
-"""Callers behind whom a member stands, whose role bounds them."""
+"""Kinds of callers with a member, whose role limits them."""
 
 
 def check_role(caller: Caller, area: Area, *, method: str) -> None:
-    """Require that a member's role allows a method in an area; keys have no role. Raises Forbidden."""
+    """Require that a member's role allows a method in an area. Keys have no role. Raises Forbidden."""
     if caller.kind in _MEMBERS and not allows(caller.role or "", area, method):
         raise Forbidden("Your role in this business does not allow this operation.")
 
 
 def check_numbers(caller: Caller, view: Any) -> None:
-    """Require that a key which is limited to numbers asks for one of them, or calls an action that keeps to them.
+    """Require that a limited key asks for one of its numbers, or calls an action that filters by them.
 
-    A view names such actions in `limited_actions`. Raises NotFound for another number, otherwise Forbidden.
+    A view lists such actions in `limited_actions`. Raises NotFound for another number, otherwise Forbidden.
     """
     if caller.phone_number_ids is None:
         return
@@ -295,9 +298,9 @@ def check_numbers(caller: Caller, view: Any) -> None:
 
 
 def filtered_number(caller: Caller, asked: str | None) -> str | None:
-    """The number that a list is filtered by: the one asked for, within those that the key is limited to.
+    """The number to filter a list by: `asked`, which must be one of the numbers that the key is limited to.
 
-    Raises InvalidRequest for another one, and for none where the key has several.
+    Raises InvalidRequest for another number, and for none when the key has several.
     """
     if caller.phone_number_ids is None:
         return asked
@@ -310,9 +313,9 @@ def filtered_number(caller: Caller, asked: str | None) -> str | None:
 
 
 def declared_scope(view: Any) -> KeyScope | None:
-    """The scope that a view names for the action that is called: `action_scopes`, else `scope`.
+    """The scope that a view declares for the called action: `action_scopes`, else `scope`.
 
-    A view without either raises AttributeError: an operation that nobody placed is closed.
+    A view without either raises AttributeError, so an operation without a declared scope is closed.
     """
     exceptions: dict[str, KeyScope | None] = getattr(view, "action_scopes", {})
     action = getattr(view, "action", None)
@@ -330,10 +333,10 @@ def check_tenant_caller(
     scope: KeyScope | None,
     open_to_any_status: bool = False,
 ) -> None:
-    """Let a caller pass that acts on one tenant in good standing, and that may use operations of this scope.
+    """Admit a caller that acts on one tenant in good standing and may use operations with this scope.
 
-    `chosen` is what X-Service-Tenant says.
-    Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving or TenantNotApproved.
+    `chosen` is the value of X-Service-Tenant. Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving
+    or TenantNotApproved.
     """
     if caller.kind == "staff":
         raise Forbidden
@@ -366,9 +369,9 @@ def check_tenant_caller(
 
 
 class TenantCaller(BasePermission):
-    """A caller that acts on one tenant in good standing, and that may use the view's scope (`declared_scope`).
+    """A caller that acts on one tenant in good standing and may use the view's scope (`declared_scope`).
 
-    A view with `open_to_any_status` skips the check of the status.
+    A view with `open_to_any_status` skips the check of the tenant's status.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -395,7 +398,7 @@ class AppCaller(BasePermission):
 
 
 class ConsoleCaller(BasePermission):
-    """A console session token, of staff or of a tenant's user in any standing."""
+    """A console session token, of staff or of a member of a tenant in any status."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _caller(request).kind not in {"staff", "console_user"}:

@@ -1,7 +1,7 @@
 """The record of every answered call: headers, access log line, metrics, span, request log.
 
-The client of the upstream adds what each call took: the `meta` part of `Server-Timing`. `refusal_bytes` is the whole
-answer to what never became a request.
+The Graph API client adds the duration of each call: the `meta` part of `Server-Timing`. `refusal_bytes` is the complete
+response to a connection that never became a request.
 """
 
 import re
@@ -29,29 +29,31 @@ _waited_ms: ContextVar[float] = ContextVar("upstream_waited_ms", default=0.0)
 
 
 def start_timing() -> None:
-    """Begin counting for a new request."""
+    """Start counting for a new request."""
     _waited_ms.set(0.0)
 
 
 def add_upstream_ms(milliseconds: float) -> None:
-    """Count a call of that many milliseconds."""
+    """Add the duration of a Graph API call in milliseconds."""
     _waited_ms.set(_waited_ms.get() + milliseconds)
 
 
 def upstream_ms() -> float:
-    """Milliseconds waited for the upstream so far."""
+    """Milliseconds waited for the Graph API so far."""
     return _waited_ms.get()
 
 
 def split_ms(total_ms: float) -> tuple[float, float]:
-    """A request's milliseconds as its own and those of waiting, each rounded once: all headers show one figure."""
+    """A request's own milliseconds and those of waiting, each rounded once, so that all headers show the same
+    figures.
+    """
     waited = min(upstream_ms(), total_ms)
     return round(total_ms - waited, 1), round(waited, 1)
 
 
-# --- Metrics of answers: how many of which status, by kind of route, and the service's own time for them.
+# --- Metrics of responses: counts by status and kind of route, and the service's own time.
 #
-# Counted in memory; a thread of each web process adds the counts to everybody's every few seconds.
+# Counted in memory. A thread of each web process adds the counts to the shared ones every few seconds.
 FLUSH_SECONDS = 5.0
 
 ANSWERS = Counter(
@@ -69,7 +71,7 @@ _stopped = threading.Event()
 
 
 def count(method: str, route: str | None, path: str, status: int, own_ms: float) -> None:
-    """Count an answer by the route that it matched. Health checks are not counted."""
+    """Count a response by the route that it matched. Health checks are not counted."""
     kind = _kind(method, route, path)
     if kind is None:
         return
@@ -83,7 +85,7 @@ _API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/"
 
 
 def _kind(method: str, route: str | None, path: str) -> str | None:
-    """The kind of a route; of a path that no route has, what it looks like."""
+    """The kind of a route. For a path without a route, the kind that it resembles."""
     if route is None:
         return "api" if path.startswith("/v") else "pages"
     if route == "/upstream/webhook":
@@ -96,7 +98,7 @@ def _kind(method: str, route: str | None, path: str) -> str | None:
 
 
 def start_flushing() -> None:
-    """Start the thread that hands the counts over; for web processes."""
+    """Start the thread that flushes the counts. For web processes."""
     threading.Thread(target=_flush_now_and_then, name="answers", daemon=True).start()
 
 
@@ -105,17 +107,16 @@ def _flush_now_and_then() -> None:
         metrics.flush()
 
 
-# --- Finished calls: each answered call that acted on a tenant is announced here, and the request log
-# listens.
+# --- Finished calls: each answered call on a tenant is passed to listeners, such as the request log.
 #
-# Bodies, paths and query strings are no part of the facts.
+# The facts contain no bodies, paths or query strings.
 MOST_PARSED_BYTES = 64 * 1024
 _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class FinishedCall(NamedTuple):
-    """A call of the API that has its answer. `route` is the pattern, None for a path that no route has."""
+    """An API call with its response. `route` is the pattern; None for a path without a route."""
 
     request_id: UUID
     caller: Caller
@@ -132,7 +133,7 @@ _listeners: list[CallListener] = []
 
 
 def register(listener: CallListener) -> CallListener:
-    """Add a listener. It receives each finished call on the call's own thread or event loop, and must not wait."""
+    """Add a listener. It receives each finished call on the thread or event loop of the call, and must not block."""
     _listeners.append(listener)
     return listener
 
@@ -150,14 +151,14 @@ def notify_listeners(call: FinishedCall) -> None:
 
 @cache
 def template_of(route: str) -> str:
-    """A Django route as the API's document writes it: `/v1/numbers/{phone_number_id}`."""
+    """A Django route in the form of the OpenAPI document: `/v1/numbers/{phone_number_id}`."""
     return "/" + _PARAMETER.sub(r"{\1}", route)
 
 
 def error_code_of(status: int, body: bytes) -> str | None:
-    """The code in an error's body: a word of the service, or the upstream's number. None for a success.
+    """The code in the body of an error: a word of the service, or Meta's number. None for a success.
 
-    An error in the form of the Graph API names the service's word in `error_data.gateway_code`.
+    An error in the form of the Graph API has the service's word in `error_data.gateway_code`.
     """
     if status < 400 or len(body) > MOST_PARSED_BYTES:
         return None
@@ -170,17 +171,16 @@ def error_code_of(status: int, body: bytes) -> str | None:
     if isinstance(data, dict) and "gateway_code" in data:
         code = data["gateway_code"]
     text = str(code)
-    # An upstream's answer may hold anything.
+    # Meta's response may contain anything.
     return text if isinstance(code, str | int) and _CODE.fullmatch(text) else None
 
 
-# --- What every answered request leaves behind: the service's headers, its line in the access log, metrics,
-# span.
+# --- The trace of every answered request: the service's headers, its line in the access log, metrics, span.
 #
-# Called by the listener for the routes that it answers itself (`web/application.py`), and by Django's
-# outermost middleware for all others.
+# Called by the listener for the routes that it answers itself (`web/application.py`), and by Django's outermost
+# middleware for all others.
 class Answering:
-    """A request that is being answered, from its beginning on."""
+    """A request that is being answered."""
 
     __slots__ = ("method", "path", "request_id", "request_uuid", "started")
 
@@ -194,7 +194,7 @@ class Answering:
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
 
     def note_span(self, span: Span, *, caller: Caller | None, status: int, route: str | None) -> None:
-        """Set the answer and the caller's tenant on the request's span."""
+        """Set the response and the caller's tenant on the request's span."""
         if span is OFF:
             return
         span.answered(status, route)
@@ -206,10 +206,10 @@ class Answering:
     def finish(
         self, *, status: int, route: str | None, caller: Caller | None = None, body: bytes = b""
     ) -> dict[str, str]:
-        """Log and count the answer; returns the headers that every answer carries (specification 1 and 9).
+        """Log and count the response. Returns the headers that every response has (specification 1 and 9).
 
-        `route` is the pattern of the path, `/v1/numbers/{phone_number_id}`; None for a path that no route has. `body`
-        is looked into for the code of an error.
+        `route` is the pattern of the path, such as `/v1/numbers/{phone_number_id}`; None for a path without a route.
+        `body` is searched for the code of an error.
         """
         own_ms, meta_ms = split_ms((perf_counter() - self.started) * 1000)
         count(self.method, route, self.path, status, own_ms)
@@ -240,7 +240,7 @@ class Answering:
 
 
 def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[str, str]:
-    """The headers of every answer: times, request id, version, and that its type is not to be guessed."""
+    """The headers of every response: times, request id, API version, and `nosniff`."""
     return {
         "Server-Timing": f"wb;dur={own_ms:.1f}, meta;dur={meta_ms:.1f}",
         "X-Service-Processing-Ms": str(round(own_ms)),
@@ -251,7 +251,7 @@ def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[s
 
 
 def check_version(version: str | None) -> None:
-    """Refuse a request that pins another version of the API. Raises InvalidRequest."""
+    """Reject a request that pins another version of the API. Raises InvalidRequest."""
     if version is not None and version != settings.API_VERSION:
         raise InvalidRequest(
             f"X-Service-Version: the only version is {settings.API_VERSION}.",
@@ -260,7 +260,7 @@ def check_version(version: str | None) -> None:
 
 
 def refusal_bytes(error: ServiceError, status_line: bytes) -> bytes:
-    """The bytes of a whole answer that closes the connection. `status_line` ends with a line break."""
+    """The bytes of a complete response that closes the connection. `status_line` ends with a line break."""
     request_id = ids.encode(ids.REQUEST, ids.uuid7())
     reply = error_reply(error, request_id)
     headers = {

@@ -1,6 +1,6 @@
-"""Pages of WhatsApp's error codes, such as `/errors/131047`. The service's own are a guide, at `/docs/errors/`.
+"""Pages of WhatsApp's error codes, such as `/errors/131047`. The service's own codes are a guide at `/docs/errors/`.
 
-`doc_url` of every error leads to `/errors/131047` or `/errors#invalid_request`.
+The `doc_url` of every error is `/errors/131047` or `/errors#invalid_request`.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -10,12 +10,12 @@ from django.views.decorators.http import require_safe
 from gateway.meta_errors import error_code
 
 ALL_CODES = "/docs/whatsapp-errors/"
-"""The guide that lists them."""
+"""The guide that lists all codes."""
 
 
 @require_safe
 def meta_error_page(request: HttpRequest, name: str) -> HttpResponse:
-    """One code of Meta, or a range of them; an unknown one leads to all."""
+    """The page of one code of Meta, or of a range. An unknown code redirects to the list."""
     number = name.partition("-")[0]
     found = error_code(int(number)) if number.isascii() and number.isdecimal() and len(number) < 12 else None
     if found is None:

@@ -1,8 +1,8 @@
-"""Errors that the service itself raises, and the one place that turns any exception into an answer.
+"""Errors that the service itself raises, and the only code that turns an exception into a response.
 
-A `Reply` is a finished answer apart from any framework: what is stored, replayed, or sent. Every error names its
-source in the body and in `X-Service-Error-Source` (specification 7). Errors of the upstream are not built here: their
-bytes pass through (`gateway/upstream/calls.py`).
+A `Reply` is a finished response, independent of any framework: it can be stored, replayed or sent. Every error names
+its source in the body and in `X-Service-Error-Source` (specification 7). Errors of Meta are not built here: their bytes
+pass through (`gateway/upstream/calls.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class Reply:
     body: bytes = field(repr=False)
 
     def as_response(self) -> HttpResponse:
-        """The same answer as Django's."""
+        """The same response as Django's class."""
         return HttpResponse(self.body, status=self.status, headers=dict(self.headers))
 
 
@@ -39,9 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 class ServiceError(Exception):
-    """An answer of the service that is not a success: HTTP status, code, and sentences for the caller.
+    """An error response of the service: HTTP status, code, and sentences for the caller.
 
-    `message` says what is wrong, `hint` what to do. `repeat` is for the error page: may the request be sent again?
+    `message` says what is wrong, `hint` what to do. `repeat` says on the error page whether the request may be sent
+    again.
     """
 
     status: ClassVar[int] = 500
@@ -68,9 +69,9 @@ class ServiceError(Exception):
 
 
 class InvalidRequest(ServiceError):
-    """The request fails validation; `details.fields` names each field and what is wrong with it.
+    """The request fails validation. `details.fields` names each field and what is wrong with it.
 
-    Unless a message is given, it is the first field's sentence.
+    The default message is the sentence of the first field.
     """
 
     status = 400
@@ -152,7 +153,7 @@ class MethodNotAllowed(ServiceError):
 
     @classmethod
     def of(cls, *methods: str) -> "MethodNotAllowed":
-        """The error of a resource that takes these methods alone."""
+        """The error of a resource that supports only these methods."""
         named = ", ".join(method for method in methods if method != "OPTIONS")
         return cls(
             f"This resource does not take that method, only {named}.", headers={"Allow": ", ".join(methods)}
@@ -160,7 +161,7 @@ class MethodNotAllowed(ServiceError):
 
 
 class RequestTimeout(ServiceError):
-    """The request arrived more slowly than a caller may send."""
+    """The request arrived more slowly than allowed."""
 
     status = 408
     code = "request_timeout"
@@ -212,7 +213,7 @@ class RateLimited(ServiceError):
 
 
 class TooManyInFlight(ServiceError):
-    """The tenant or the number has as many calls waiting for others as one process grants (`limits.py`)."""
+    """The tenant or the number has the most waiting calls that one process allows (`limits.py`)."""
 
     status = 429
     code = "too_many_in_flight"
@@ -233,7 +234,7 @@ class HeadersTooLarge(ServiceError):
 
 
 class MetaUnreachable(ServiceError):
-    """No usable answer of the upstream: the outcome of a command is unknown (send rule 7)."""
+    """The Graph API returned no usable answer. The outcome of a command is unknown (send rule 7)."""
 
     status = 502
     code = "meta_unreachable"
@@ -258,12 +259,12 @@ class TenantMoving(ServiceUnavailable):
 
 
 def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
-    """Every error class of the service that is loaded, with those that narrow it."""
+    """All loaded error classes of the service with this base."""
     return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]
 
 
 def error_reply(error: ServiceError, request_id: str | None) -> Reply:
-    """The service error body with its headers (specification 7)."""
+    """The body and headers of a service error (specification 7)."""
     body = {
         "source": settings.SERVICE_NAME,
         "error": {
@@ -284,12 +285,12 @@ def error_reply(error: ServiceError, request_id: str | None) -> Reply:
 
 
 def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResponse:
-    """The same as Django's answer to a request."""
+    """The service error as a Django response."""
     return error_reply(error, getattr(request, "request_id", None)).as_response()
 
 
 def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """REST framework's hook: every exception of a view becomes an answer in the service's form."""
+    """REST framework's hook: turn every exception of a view into a response in the service's form."""
     request = context.get("request")
     error = as_service_error(exception, view=context.get("view"))
     if request is not None and error.advice == NotFound.hint:
@@ -306,11 +307,11 @@ _PLACES = {
     ids.CONNECT_SESSION: "/v1/connect-sessions/",
     ids.REQUEST: "/v1/requests/",
 }
-"""How ids begin, and the path before them."""
+"""Prefixes of ids, with the path of their objects."""
 
 
 def _place_of_id(path: str) -> str | None:
-    """What to call instead, where an id in a path is one of another kind of object."""
+    """The path to call instead, when an id in a path belongs to another kind of object."""
     for part in path.split("/"):
         for beginning, place in _PLACES.items():
             if part.startswith(beginning) and path.partition(part)[0] != place:
@@ -319,9 +320,9 @@ def _place_of_id(path: str) -> str | None:
 
 
 def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
-    """The service error for any exception; an unexpected one is logged and becomes a 500.
+    """The service error for any exception. An unexpected one is logged and becomes a 500.
 
-    `view` is REST framework's: it names the methods and content types that it takes.
+    `view` is REST framework's. It knows the supported methods and content types.
     """
     match exception:
         case ServiceError():
@@ -382,7 +383,7 @@ def _unsupported_media_type(view: Any) -> UnsupportedMediaType:
 
 
 def _fields(detail: Any) -> dict[str, list[str]]:
-    """REST framework's nested error detail, flattened to dotted field names with lists of sentences."""
+    """Flatten REST framework's nested error detail to dotted field names with lists of sentences."""
     flat: dict[str, list[str]] = {}
 
     def walk(path: str, node: Any) -> None:
@@ -402,7 +403,7 @@ def _fields(detail: Any) -> dict[str, list[str]]:
 
 
 def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A plain Django view whose exceptions become answers in the service's form."""
+    """Wrap a plain Django view so that its exceptions become responses in the service's form."""
 
     @wraps(view)
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -415,7 +416,7 @@ def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpRes
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Django's handler400 for the API paths."""
+    """Django's `handler400` for API paths."""
     if isinstance(exception, DisallowedHost):
         wrong_host = "The Host header names neither the host of BASE_URL nor that of APP_URL."
         return error_response(InvalidRequest(wrong_host), request)
@@ -423,7 +424,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def server_error(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
-    """Django's handler500 for the API paths: a crash outside of a REST framework view."""
+    """Django's `handler500` for API paths: an error outside of a REST framework view."""
     return error_response(
         ServiceUnavailable() if exception is not None and is_outage(exception) else ServiceError(), request
     )

@@ -1,7 +1,7 @@
-"""The event loop of a web process and the threads beside it: each hands the other what only it can do.
+"""The event loop of a web process and its threads, which pass work to each other.
 
-The loop gives blocking work to a `ThreadPool`, bounded in number and in how much may wait. Django's threads `run` on
-the loop what only it does.
+The loop passes blocking work to a `ThreadPool`, with limits on threads and on waiting work. Django's threads call `run`
+for work that needs the loop.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 
 
 class ThreadPool:
-    """A few threads for one kind of work, so that no kind can take the threads of another.
+    """A few threads for one kind of work, so that no kind can occupy the threads of another.
 
-    A thread's database connection goes back to its pool after each piece of work. `begin` is called by each thread
-    at its start.
+    A thread's database connection returns to its pool after each piece of work. Each thread calls `begin` when it
+    starts.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class ThreadPool:
     async def run(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        """Do the work in a thread, in the caller's context. Raises ServiceUnavailable when too much waits."""
+        """Run work in a thread, in the caller's context. Raises ServiceUnavailable when too much waits."""
         if self._free <= 0:
             raise ServiceUnavailable("Too much is waiting for this process. Try again.")
         self._free -= 1
         in_context = partial(contextvars.copy_context().run, _with_connection, partial(work, *args, **kwargs))
         future = asyncio.get_running_loop().run_in_executor(self._executor, in_context)
-        # Counted until the thread is free again, whatever becomes of the request that waits.
+        # Counted until the thread is free, even if the waiting request ends earlier.
         future.add_done_callback(self._on_done)
         return await asyncio.shield(future)
 
     def close(self) -> None:
-        """Finish what has begun and end the threads."""
+        """Finish running work and end the threads."""
         self._executor.shutdown()
 
     def _on_done(self, future: "asyncio.Future[Result]") -> None:
@@ -68,15 +68,15 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def attach(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Name the loop of this process; None when it ends."""
+    """Set the loop of this process. None when it ends."""
     global _loop
     _loop = loop
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of work on the process's loop, awaited by this thread, with its upstream time counted here.
+    """Run work on the process's loop and wait for its result in this thread. Counts its Graph API time here.
 
-    Never inside a transaction. Raises RuntimeError in a process without a loop.
+    Never call it inside a transaction. Raises RuntimeError in a process without a loop.
     """
     leave_database()
     if _loop is None:

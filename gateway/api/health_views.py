@@ -1,4 +1,4 @@
-"""`GET /v1/health*`: the running build, and whether it and its database are well. No credentials, any Host."""
+"""`GET /v1/health*`: the running build, and whether it and its database work. No credentials, any Host."""
 
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -21,7 +21,7 @@ from gateway.api.viewsets import AnsweredByListener
 from gateway.clock import now
 from gateway.database import partitions
 
-# --- Probes behind the health routes: does the database answer, and is it prepared for this build.
+# --- Probes of the health routes: whether the database answers, and whether it is prepared for this build.
 
 DATABASE_DEADLINE_SECONDS = 1.0
 READINESS_DEADLINE_SECONDS = 3.0
@@ -31,7 +31,7 @@ _migrated = False
 
 
 def database_answers() -> bool:
-    """Whether the database answers a query within a second, however it fails: refused, hanging, exhausted."""
+    """Whether the database answers a query within a second. Covers refused, hanging and exhausted connections."""
     future = _prober.submit(_query)
     try:
         return future.result(DATABASE_DEADLINE_SECONDS)
@@ -41,7 +41,7 @@ def database_answers() -> bool:
 
 
 def readiness() -> dict[str, bool]:
-    """Checks before a process may take requests: the database, every migration, partitions for today."""
+    """Check whether a process may receive requests: the database, every migration, partitions for today."""
     future = _prober.submit(_readiness)
     try:
         return future.result(READINESS_DEADLINE_SECONDS)
@@ -71,7 +71,7 @@ def _readiness() -> dict[str, bool]:
 
 
 def _is_migrated() -> bool:
-    """Whether no migration of this build is missing; remembered once it is true, because it takes long to find out."""
+    """Whether all migrations of this build are applied. Cached once true, because the check is slow."""
     global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)
@@ -79,10 +79,9 @@ def _is_migrated() -> bool:
     return _migrated
 
 
-# --- `GET /v1/health*`: which build this is, and whether it and its database are well. No credentials, any
-# Host.
+# --- `GET /v1/health*`: no credentials, any Host.
 #
-# The listener answers them (`web/routes.py`); the views are for the OpenAPI document.
+# The listener answers these (`web/routes.py`). The views exist only for the OpenAPI document.
 
 
 def health() -> Reply:
@@ -91,12 +90,12 @@ def health() -> Reply:
 
 
 def live() -> Reply:
-    """200 from a process that answers at all; asks nothing of the database."""
+    """200 from any process that can answer. Does not query the database."""
     return _report()
 
 
 def ready() -> Reply:
-    """200 while the database answers, is migrated for this build and has the partitions of today; else 503."""
+    """200 while the database answers, has all migrations of this build and the partitions of today; else 503."""
     return _report(**readiness())
 
 
@@ -124,7 +123,7 @@ class ReadyOut(HealthOut):
 
 
 class OpenView(APIView):
-    """A view that asks nobody who they are."""
+    """A view without authentication."""
 
     tag = "Health"
     authentication_classes: list[Any] = []

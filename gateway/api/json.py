@@ -1,6 +1,6 @@
-"""JSON in and out by orjson: REST framework's renderer, parser and negotiation.
+"""JSON in and out with orjson: REST framework's renderer, parser and negotiation.
 
-The API speaks JSON alone, so an `Accept` header never refuses; bodies must be JSON objects.
+The API supports only JSON, so an `Accept` header never causes an error. Bodies must be JSON objects.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def _default(value: Any) -> str:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON bytes: moments as `isoformat`, UUIDs as text."""
+    """JSON bytes. Times are written by `isoformat`, UUIDs as text."""
     return orjson.dumps(value, default=_default, option=orjson.OPT_PASSTHROUGH_DATETIME)
 
 
@@ -43,7 +43,7 @@ class JSONRenderer(BaseRenderer):
 
 
 PARSED = "parsed_body"
-"""The attribute of Django's request that has its body as an object, where a view before this one has read it."""
+"""Attribute of Django's request with the parsed body, set when an earlier view has read it."""
 
 
 class JSONParser(BaseParser):
@@ -61,7 +61,7 @@ class JSONParser(BaseParser):
         if parsed is not None:
             return parsed
         body = stream.read()
-        # Nothing, sent in chunks: as with a Content-Length of 0.
+        # An empty body in chunks counts like a Content-Length of 0.
         return parse_object(body) if body else {}
 
 
@@ -80,16 +80,16 @@ class UnreadJSON(BaseParser):
 
 
 MOST_VALUES = 20_000
-"""Values in all. A mebibyte can hold 100,000 members, which take long to hash."""
+"""Most values in a body. A mebibyte can hold 100,000 members, which take long to hash."""
 MOST_NESTED = 200
-"""Arrays and objects inside each other: more are refused, since what holds a body nests it deeper still."""
+"""Most nested arrays and objects. The limit is lower than orjson's, because responses nest the body deeper."""
 _GZIP = b"\x1f\x8b"
 _ENCODER_NESTS = 254
-"""How deep orjson writes: beyond, it raises."""
+"""orjson raises when it writes anything nested deeper."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """A request body as a JSON object; anything else is 400 `invalid_request`."""
+    """Parse a request body as a JSON object. Anything else is 400 `invalid_request`."""
     if values_in(body) > MOST_VALUES:
         raise ParseError(f"The body must not hold more than {MOST_VALUES:,} values.")
     try:
@@ -106,12 +106,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def values_in(body: bytes) -> int:
-    """The most values that a JSON text can hold: its commas and opening brackets, also those inside of texts."""
+    """An upper bound of the values in a JSON text: its commas and opening brackets, including those inside of texts."""
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def _is_nested_too_deep(data: dict[str, Any]) -> bool:
-    """Asks orjson's own limit, lowered to MOST_NESTED. Nearly every body has too few brackets to be asked about."""
+    """Check with orjson's own limit, lowered to MOST_NESTED. Most bodies have too few brackets to need the check."""
     value: Any = data
     for _ in range(_ENCODER_NESTS - MOST_NESTED):
         value = [value]
@@ -123,12 +123,12 @@ def _is_nested_too_deep(data: dict[str, Any]) -> bool:
 
 
 def object_of(request: Request) -> dict[str, Any]:
-    """The parsed body of a request: a JSON object, as the parser promises; empty when there is no body."""
+    """The parsed body of a request: always a JSON object, and empty without a body."""
     return dict(request.data)
 
 
 class AlwaysJSON(DefaultContentNegotiation):
-    """The one renderer serves whatever `Accept` says: a client's odd header is not refused."""
+    """Uses the only renderer whatever `Accept` says, so that an unusual header is no error."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None

@@ -1,17 +1,17 @@
-"""Limits of one call: the size of its body, calls at once, calls and bytes a minute.
+"""Limits of a call: the size of its body, simultaneous calls, calls and bytes a minute.
 
-Body limits: 64 KiB of a page, 1 MiB of an operation of the API, or what the view declares. A body of declared length
-is refused by its headers before a byte is read, in the API after the caller has been admitted. One sent in chunks is
-read when the view asks for it, and refused as soon as it is too large. How slowly a body may come is the listener's
-part (`web/request.py`). Flows with larger bodies keep their own limits: notifications
+Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the view declares. A body with a declared
+length is rejected by its headers before a byte is read, in the API after the caller has been admitted. A body in chunks
+is read when the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may
+arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
 `messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/form_files.py`.
 
-Bulkheads: the upstream or a customer's endpoint may take seconds to answer. What waits for it holds a thread or
-memory, so it is bounded per number, per tenant and in all; a call beyond a bound is refused at once with
+Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for it occupies a thread
+or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once with
 `too_many_in_flight`, and all other callers are served.
 
-Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey everything
-is allowed.
+Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey everything is
+allowed.
 """
 
 import io
@@ -48,13 +48,13 @@ MOST_CHUNKED_BYTES = 128 * 1024 * 1024
 View = TypeVar("View")
 
 DEFAULT_BODY_BYTES = 64 * 1024
-"""The largest body of a view that declares none: of a page."""
+"""The largest body of a view that declares no limit, such as a page."""
 API_BODY_BYTES = 1024 * 1024
-"""The largest body of an operation of the API, and the largest message, template or profile that the upstream reads."""
+"""The largest body of an operation of the API. Also the largest message, template or profile that Meta reads."""
 
 
 def limited_by(limit: int) -> Callable[[View], View]:
-    """Decorates a view, class or function, with the largest body in bytes that it takes."""
+    """Decorate a view, class or function, with its largest body in bytes."""
 
     def decorate(view: View) -> View:
         view.body_limit = limit  # type: ignore[attr-defined]
@@ -64,18 +64,18 @@ def limited_by(limit: int) -> Callable[[View], View]:
 
 
 def limit_of(view: Callable[..., Any]) -> int:
-    """The largest body in bytes that a view takes."""
+    """The largest body of a view, in bytes."""
     declaring = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
     return int(getattr(declaring, "body_limit", DEFAULT_BODY_BYTES))
 
 
 def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
-    """Raise PayloadTooLarge for a declared length over the view's limit; bound the reading of a chunked body."""
+    """Raise PayloadTooLarge for a declared length over the view's limit. Limit the reading of a chunked body."""
     limit = limit_of(view)
     chunked: ChunkedBody | None = request.META.get(CHUNKED)
     if chunked is not None:
         chunked.limit = limit
-        # Some readers check whether there is a body at all.
+        # Some readers only check whether there is a body.
         request.META["CONTENT_LENGTH"] = str(limit)
         return
     try:
@@ -87,7 +87,7 @@ def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
 
 
 class ChunkedBody(io.IOBase):
-    """A chunked body; reading more than its limit raises RequestDataTooBig."""
+    """A chunked body. Reading more than its limit raises RequestDataTooBig."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._read = stream, 0
@@ -98,7 +98,7 @@ class ChunkedBody(io.IOBase):
         data: bytes = self._stream.read(most if size < 0 else min(size, most))
         self._read += len(data)
         if self._read > self.limit:
-            # Django's own: what reads the body of a page knows it.
+            # Django's own exception, which the readers of a page's body handle.
             raise RequestDataTooBig(f"The body may hold at most {self.limit} bytes.")
         return data
 
@@ -109,27 +109,29 @@ LARGE_BODIES_BYTES = 128 * 1024 * 1024
 
 
 class LargeBodyMemory:
-    """The memory that large bodies share, from any thread: a stranger's megabytes must not exhaust the process."""
+    """The memory that large bodies share, usable from any thread. Large bodies of strangers must not exhaust the
+    process.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Take bytes for a large body. Raises ServiceUnavailable when they are not there."""
+        """Reserve bytes for a large body. Raises ServiceUnavailable when they are not free."""
         with self._lock:
             if self._taken + size > self._most:
                 raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
             self._taken += size
 
     def release(self, size: int) -> None:
-        """Give bytes back that were taken."""
+        """Release reserved bytes."""
         with self._lock:
             self._taken -= size
 
     @contextmanager
     def held_for(self, request: HttpRequest) -> Iterator[None]:
-        """Hold what the body of a request may take, for the time of the block. Raises ServiceUnavailable."""
+        """Reserve the memory that a request's body may need, for the time of the block. Raises ServiceUnavailable."""
         # `bound` has checked that this is a number within the view's limit.
         size = max(0, int(request.META.get("CONTENT_LENGTH") or 0) - SMALL_BODY_BYTES)
         self.take(size)
@@ -146,11 +148,11 @@ Counted = tuple[tuple[str, str], ...]
 
 
 class Bulkhead:
-    """Counts the waiting calls of a process, from any thread.
+    """Counts the waiting calls of a process, usable from any thread.
 
-    While fewer than `crowded` wait, a tenant may hold `per_tenant`. The last places, up to `in_all`, are shared: a
-    tenant may hold a third as many as are free, at last one. So a single tenant uses the room that is there, and while
-    the calls of a few tenants hang, a tenant that holds few places or none gets the next one.
+    While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. The remaining places, up to `in_all`,
+    are shared: a tenant may then have a third of the number of free places, but at least one. So a single tenant can
+    use free room, and while the calls of a few tenants hang, a tenant with few or no places gets the next one.
     """
 
     SHARED_AMONG = 3
@@ -163,7 +165,7 @@ class Bulkhead:
         self._lock = threading.Lock()
 
     def enter(self, tenant_id: UUID, number: str | None = None) -> Counted:
-        """Count a call in; returns what `leave` takes. Raises TooManyInFlight beyond a bound."""
+        """Count a call in. Returns the argument of `leave`. Raises TooManyInFlight beyond a limit."""
         tenant = ("tenant", str(tenant_id))
         counted: Counted = (tenant,) if number is None else (tenant, (str(tenant_id), number))
         with self._lock:
@@ -190,7 +192,7 @@ class Bulkhead:
 
     @contextmanager
     def held(self, tenant_id: UUID, number: str | None = None) -> Iterator[None]:
-        """Count a call in for the time of the block. Raises TooManyInFlight beyond a bound."""
+        """Count a call in for the time of the block. Raises TooManyInFlight beyond a limit."""
         counted = self.enter(tenant_id, number)
         try:
             yield
@@ -199,22 +201,22 @@ class Bulkhead:
 
 
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
-"""The threads, of a web process's 40, that may wait for the Graph API."""
+"""Of the 40 threads of a web process, how many may wait for the Graph API."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=2, in_all=4)
-"""Those that may wait for customers' endpoints: pings and single replays."""
+"""How many may wait for tenants' endpoints: pings and single replays."""
 large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
-"""Those that may read and store batches of more than 1 MiB, and up to 32 MiB."""
+"""How many may read and store batches of more than 1 MiB, up to 32 MiB."""
 
 SENDS_AT_ONCE = 1_000
-"""In one process: below the 1,024 files that a process may usually open, each with a slot of the send journal."""
+"""Most sends of one process: below the usual limit of 1,024 open files, each with a slot of the send journal."""
 sends = Bulkhead(per_number=200, per_tenant=400, crowded=800, in_all=SENDS_AT_ONCE)
-"""Sends on the event loop: what waits there holds memory and a connection to the upstream."""
+"""Sends on the event loop. Each waiting one needs memory and a connection to the Graph API."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class _UntilClosed:
-    """The content of a streamed answer. Django calls `close` once the answer was sent or its client has gone."""
+    """The content of a streamed response. Django calls `close` once the response was sent or its client has gone."""
 
     def __init__(self, content: Iterable[bytes], leave: Callable[[], None]) -> None:
         self._content = content
@@ -227,7 +229,7 @@ class _UntilClosed:
 def _bounded(
     bulkhead_of: Callable[[], Bulkhead], number_of: Callable[[Request, Mapping[str, Any]], str | None]
 ) -> Callable[[Method], Method]:
-    """A decorator for methods of views; a streamed answer counts until it has been sent."""
+    """A decorator for methods of views. A streamed response counts until it has been sent."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
@@ -252,13 +254,13 @@ def _bounded(
 
 
 def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
-    """The number that a call concerns: of the path, the query or a JSON body; as its caller writes it.
+    """The number that a call concerns, as written in the path, the query or a JSON body.
 
-    A node of the Graph API counts like a number, also when it is an account or a template.
+    A node of the Graph API counts like a number, even when it is an account or a template.
     """
     named = kwargs.get("phone_number_id") or kwargs.get("node") or request.query_params.get("from")
     if named is None and request.method == "POST" and "json" in (request.content_type or ""):
-        # Before REST framework reads it as a stream: some views want the bytes.
+        # Read before REST framework reads it as a stream, because some views need the bytes.
         _ = request._request.body
         body = request.data
         named = body.get("from") if isinstance(body, Mapping) else None
@@ -266,33 +268,36 @@ def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
 
 
 def waits_for_upstream(method: Method) -> Method:
-    """Decorates a method of a view that calls the upstream."""
+    """Decorate a method of a view that calls the Graph API."""
     return _bounded(lambda: upstream, _number)(method)
 
 
 def waits_for_endpoint(method: Method) -> Method:
-    """Decorates a method of a view that calls a customer's endpoint."""
+    """Decorate a method of a view that calls a tenant's endpoint."""
     return _bounded(lambda: endpoints, lambda *_: None)(method)
 
 
 log = structlog.get_logger(__name__)
 
 MOST_OWED = 10
-"""Calls of a bucket that a process has allowed and not yet written, at most."""
+"""Most calls of a bucket that a process has allowed and not yet written to Valkey."""
 KNOWN_SECONDS = 5.0
-"""How old Valkey's answer may be for a call that does not ask. Its age costs no accuracy: what one process allows too
-much is bounded by `MOST_OWED`."""
+"""Maximum age of Valkey's answer for a call that is allowed without asking. Its age costs no accuracy, because
+`MOST_OWED` limits what one process allows too much.
+"""
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""Bytes of bodies over `SMALL_BODY_BYTES`. They fill a tenant's storage, and a rate of calls does not bound them."""
+"""Bytes a second of bodies over `SMALL_BODY_BYTES`. They fill a tenant's storage, and a rate of calls does not limit
+them.
+"""
 BYTES_AT_ONCE = 256 * 1024 * 1024
 MOST_DEBT_SECONDS = 2 * BYTES_AT_ONCE / BYTES_PER_SECOND
-"""Longest debt that bodies which began together may leave in the bucket."""
+"""Longest debt that simultaneous bodies may leave in the bucket."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """Valkey's last answer about a bucket, and what this process has allowed from it since."""
+    """Valkey's last answer about a bucket, and what this process has allowed since."""
 
     rate: float
     burst: int
@@ -303,11 +308,11 @@ class _Known:
 
 
 class RateAllowance:
-    """A process's view of the buckets, for any number of threads.
+    """A process's view of the buckets, usable from any thread.
 
-    While more than half of a bucket is left, calls are allowed without asking and written soon after (`owing` receives
-    how many), or by the next question. So no caller is rejected wrongly, and all processes
-    together exceed the limit by at most their unwritten calls.
+    While more than half of a bucket is left, calls are allowed without asking Valkey. They are written soon after
+    (`owing` receives how many), or with the next question. So no caller is rejected wrongly, and all processes together
+    exceed the limit at most by their unwritten calls.
     """
 
     def __init__(self, *, owing: Callable[[int], None] | None = None) -> None:
@@ -317,7 +322,7 @@ class RateAllowance:
         self._indebted: set[str] = set()
 
     def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
-        """A call allowed without asking Valkey, to be written later; None when Valkey must be asked."""
+        """Allow a call without asking Valkey, and write it later. None when Valkey must be asked."""
         with self._lock:
             known = self._known.get(key)
             if known is None:
@@ -333,7 +338,7 @@ class RateAllowance:
         return answer
 
     def take(self, key: str, *, rate: float, burst: int) -> BucketAnswer:
-        """As `token_bucket.take`."""
+        """Like `token_bucket.take`."""
         recalled = self.recall(key, burst=burst)
         if recalled is not None:
             return recalled
@@ -345,13 +350,13 @@ class RateAllowance:
         return answer
 
     def pending_writes(self) -> list[PendingWrite]:
-        """Return the pending tokens as calls that take them; from now on they count as taken."""
+        """Return the pending tokens as calls that take them. From now on they count as taken."""
         moment = monotonic()
         writes: list[PendingWrite] = []
         with self._lock:
             for key in list(self._indebted):
                 known = self._known[key]
-                # The script takes one more than it is told is owed.
+                # The script takes one more than the number owed.
                 owed = self._settle(key, moment) - 1
                 call = token_bucket.taking(key, rate=known.rate, burst=known.burst, owed=owed)
                 answered = partial(self._written, key, moment, rate=known.rate, burst=known.burst)
@@ -365,7 +370,7 @@ class RateAllowance:
             self._indebted.clear()
 
     def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
-        """Settle a bucket's pending tokens: the question that goes out now takes them, and `taken` more."""
+        """Settle a bucket's pending tokens: the question sent now takes them, and `taken` more."""
         self._indebted.discard(key)
         known = self._known.get(key)
         if known is None:
@@ -378,7 +383,7 @@ class RateAllowance:
         self._learn(key, token_bucket.answer_of(values), moment, rate=rate, burst=burst)
 
     def _learn(self, key: str, answer: BucketAnswer, moment: float, *, rate: float, burst: int) -> None:
-        """Keep an answer to a question of that moment."""
+        """Store the answer to a question of `moment`."""
         with self._lock:
             known = self._known.get(key)
             if known is None:
@@ -389,7 +394,7 @@ class RateAllowance:
             if moment >= known.asked_at:
                 known.remaining, known.asked_at = answer.remaining, moment
             else:
-                # A later question may have been answered sooner: this answer is outdated.
+                # A later question was answered earlier, so this answer is outdated.
                 known.remaining = min(known.remaining, answer.remaining)
             known.reset_after = answer.reset_after
 
@@ -400,11 +405,11 @@ write_behind.register(allowance.pending_writes)
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a call is within its caller's rate, and the headers that say so."""
+    """Whether a call is within its caller's rate, and the headers that report it."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     retry_after: int | None = None
-    """Seconds to wait; None for a call that is admitted."""
+    """Seconds to wait. None for an admitted call."""
 
     def check(self) -> None:
         """Raise RateLimited unless the call is admitted."""
@@ -413,7 +418,7 @@ class Admission:
 
 
 def admit(caller: Caller) -> Admission:
-    """Take a call from its caller's bucket; without Valkey every call is admitted."""
+    """Take a call from its caller's bucket. Without Valkey every call is admitted."""
     try:
         verdict = allowance.take(
             _bucket(caller), rate=settings.API_RATE_PER_SECOND, burst=settings.API_RATE_BURST
@@ -425,10 +430,10 @@ def admit(caller: Caller) -> Admission:
 
 
 def require_room_for_body(caller: Caller, size: int) -> None:
-    """Raise RateLimited while a caller has sent more bytes than it may; a small body never asks Valkey.
+    """Raise RateLimited while a caller has sent more bytes than allowed. A small body never asks Valkey.
 
-    `size` is in bytes. A body that begins while there is room is taken whole, and those after it wait for what it took:
-    so none is ever too large for the bucket, and a refusal takes nothing.
+    `size` is in bytes. A body that begins while there is room is taken whole, and later bodies wait for the debt. So no
+    body is ever too large for the bucket, and a rejection takes nothing.
     """
     if size <= SMALL_BODY_BYTES:
         return
@@ -451,7 +456,7 @@ def require_room_for_body(caller: Caller, size: int) -> None:
 
 
 def admit_at_once(caller: Caller) -> Admission | None:
-    """`admit` without a question to Valkey, or None where it takes one: for an event loop."""
+    """`admit` without asking Valkey, for an event loop. None when Valkey must be asked."""
     verdict = allowance.recall(_bucket(caller), burst=settings.API_RATE_BURST)
     return _admission(verdict) if verdict is not None else None
 
@@ -470,10 +475,10 @@ def _admission(verdict: BucketAnswer) -> Admission:
 
 
 class TenantRateThrottle(BaseThrottle):
-    """Answers 429 `rate_limited` with Retry-After; every answer carries RateLimit-Limit/-Remaining/-Reset."""
+    """Returns 429 `rate_limited` with Retry-After. Every response has RateLimit-Limit/-Remaining/-Reset."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        # One HTTP request is one call, also when a view hands it on to another.
+        # One HTTP request is one call, even when a view passes it to another.
         if isinstance(request.user, Caller) and not hasattr(request._request, "rate_limit_headers"):
             admission = admit(request.user)
             request._request.rate_limit_headers = admission.headers  # type: ignore[attr-defined]
@@ -483,7 +488,7 @@ class TenantRateThrottle(BaseThrottle):
 
 
 def _size(request: Request) -> int:
-    """The bytes of a body; of one that comes in chunks, those of the largest ordinary one."""
+    """The bytes of a body. A body in chunks counts as the largest ordinary one."""
     if CHUNKED in request.META:
         return API_BODY_BYTES
     length = request.META.get("CONTENT_LENGTH") or ""

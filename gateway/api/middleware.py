@@ -47,13 +47,13 @@ def service_response(get_response: GetResponse) -> GetResponse:
             response[name] = value
         return response
 
-    # Django calls it when it has found the view, before any other middleware looks at the body.
+    # Django calls this when it has found the view, before other middleware reads the body.
     middleware.process_view = _bound_body  # type: ignore[attr-defined]
     return middleware
 
 
 def _route_of(request: HttpRequest) -> str | None:
-    """The pattern of the request's path; a view whose URL is a regular expression names its own."""
+    """The pattern of the request's path. A view with a regular expression as URL names its own."""
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
     return own or (call_log.template_of(match.route) if match else None)
@@ -70,7 +70,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """Reject before any view is found: a U+0000, which no text of the database holds; an unknown version."""
+    """Reject before a view is found: a U+0000, which the database cannot store in texts, and an unknown API version."""
     if "\0" in request.path:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):
@@ -81,16 +81,15 @@ def _refuse_early(request: HttpRequest) -> None:
 
 
 API_PATHS = ("/v1/", "/upstream/", "/internal/", "/mcp", "/oauth/")
-"""Paths whose errors are JSON; all others are pages."""
+"""Paths whose errors are JSON. All others are pages."""
 GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
-"""How a path of the Cloud API front begins; no page has such a path."""
+"""Matches paths of the Cloud API front. No page has such a path."""
 
 
-# --- Django's middleware of pages. Calls of the API skip it: they carry no cookie, session or message.
+# --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
-# The policy of content is the exception: an answer that is HTML has it wherever it comes from. For every
-# other path each class does what its parent does. `process_view`, which Django calls by itself, is not
-# skipped.
+# The content security policy is the exception: every HTML response has it. For pages, each class does what its parent
+# does. `process_view`, which Django calls directly, is not skipped.
 
 
 class _PagesOnly:
@@ -110,18 +109,20 @@ def _is_page(request: HttpRequest) -> bool:
 
 
 ANY_HOST = ("/metrics",)
-"""Asked for by address, by scrapers. It builds no URL from Host."""
+"""Paths that scrapers call by IP address. They build no URL from Host."""
 
 
 class Common(CommonMiddleware):
-    """Checks the Host header, everywhere but on the paths of `ANY_HOST`."""
+    """Checks the Host header, except on the paths of `ANY_HOST`."""
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         return None if request.path_info.startswith(ANY_HOST) else super().process_request(request)
 
 
 class Sessions(_PagesOnly, SessionMiddleware):
-    """Sessions of the hosted pages and the admin. Their cookies are known callers' while somebody is logged in."""
+    """Sessions of the hosted pages and the admin. A session's cookie is a known credential while its user is logged
+    in.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         answered = super().process_response(request, response)
@@ -131,9 +132,11 @@ class Sessions(_PagesOnly, SessionMiddleware):
 
 
 def _note_verified(request: HttpRequest) -> None:
-    """Remember the session of a person that this request found or logged in. Drop a cookie that opens none."""
+    """Mark the session of a user whom this request found or logged in as known. Drop a cookie without a valid
+    session.
+    """
     session, cookie = request.session, request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-    person = getattr(request, "_cached_user", None)  # only where the view asked who is logged in
+    person = getattr(request, "_cached_user", None)  # only set when the view asked for the user
     is_new = session.session_key is not None and session.session_key != cookie
     if SESSION_KEY in session and (is_new or (person is not None and person.is_authenticated)):
         authentication.remember_credential(authentication.credential_digest(str(session.session_key)))
@@ -142,7 +145,7 @@ def _note_verified(request: HttpRequest) -> None:
 
 
 class Authentication(_PagesOnly, AuthenticationMiddleware):
-    """The person who is logged in."""
+    """The logged-in user."""
 
 
 class Messages(_PagesOnly, MessageMiddleware):
@@ -150,7 +153,7 @@ class Messages(_PagesOnly, MessageMiddleware):
 
 
 class ContentSecurityPolicy(CSPMiddleware):
-    """The policy that says what a page may load: on pages, and on whatever else is answered as HTML."""
+    """The policy of what a page may load, on every HTML response."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         is_html = response.get("Content-Type", "").lower().startswith("text/html")

@@ -1,4 +1,6 @@
-"""Keyset pagination of every list: newest first, opaque cursors that hold while rows are added, never OFFSET."""
+"""Keyset pagination of every list: newest first, with opaque cursors that stay valid while rows are added. Never
+OFFSET.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +31,7 @@ _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
 class NewestFirst(BasePagination):
-    """`limit` 1 to 200 (default 50) and `cursor`; the rows' ids are time-ordered, so the key is the id."""
+    """`limit` 1 to 200 (default 50) and `cursor`. The rows' ids are time-ordered, so the key is the id."""
 
     field: ClassVar[str] = "id"
     descending: ClassVar[bool] = True
@@ -78,7 +80,7 @@ class NewestFirst(BasePagination):
 
 
 def limit_of(request: Request) -> int:
-    """The `limit` of a list request; out of range or no number is 400."""
+    """The `limit` of a list request. 400 when it is out of range or not a number."""
     text = request.query_params.get("limit", str(DEFAULT_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_LIMIT):
         raise InvalidRequest.of(limit=f"Must be a whole number from 1 to {MAX_LIMIT}.")
@@ -86,16 +88,17 @@ def limit_of(request: Request) -> int:
 
 
 def before_of(request: Request, model: type[Model]) -> UUID | None:
-    """The id in the `cursor` of a request for a bounded list; None on its first page."""
+    """The id in the `cursor` of a request for a bounded list. None on the first page. 400 when it is unreadable."""
     cursor = request.query_params.get("cursor")
     return decode_cursor(request, cursor, model, "id") if cursor else None
 
 
 def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """The rows as `serializer(rows, many=True).data` shows them.
+    """Render rows like `serializer(rows, many=True).data`.
 
-    REST framework makes the fields of a serializer again for each object, which costs more than the rows of a page:
-    here they are made once a process. So the serializer has no context, and rows have every attribute that it shows.
+    REST framework creates a serializer's fields again for each object, which costs more than reading the rows of a
+    page. Here they are created once a process. So the serializer has no context, and rows must have every rendered
+    attribute.
     """
     members = _members(serializer)
     shown = []
@@ -107,7 +110,7 @@ def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[di
 
 @cache
 def _members(serializer: Any) -> Sequence[_Member]:
-    """For each member of the answer: its name, how to read it from a row, and how to render it."""
+    """For each member of the response: its name, a function that reads it from a row, and one that renders it."""
     fields: Mapping[str, Any] = serializer().fields
     return [
         (name, _reader(field), field.to_representation)
@@ -122,22 +125,22 @@ def _reader(field: SerializerField[Any, Any, Any, Any]) -> Callable[[Any], Any]:
 
 
 def whole_list(data: Any) -> Response:
-    """The answer of a list that has one page: short lists come whole."""
+    """The response for a list without pages."""
     return Response({"data": data, "next_cursor": None})
 
 
 def bounded_page(request: Request, data: list[dict[str, Any]], before: UUID | None) -> Response:
-    """The answer to a request for a bounded list: the rows, and the cursor of what comes before this id."""
+    """The response for a bounded list: the rows, and the cursor of the page before this id."""
     return Response({"data": data, "next_cursor": encode_cursor(request, before) if before else None})
 
 
 def encode_cursor(request: Request, key: object) -> str:
-    """The opaque cursor after the row with this key, of the list that is requested."""
+    """The opaque cursor of the requested list after the row with this key."""
     return urlsafe_b64encode(f"{_list_of(request)}.{key}".encode()).decode().rstrip("=")
 
 
 def decode_cursor(request: Request, cursor: str, model: type[Model], field: str) -> Any:
-    """The key in a cursor. One that cannot be read, or is of another list than the requested one, is 400."""
+    """The key in a cursor. 400 when the cursor is unreadable or belongs to another list."""
     column = model._meta.get_field(field)
     assert isinstance(column, Field)  # noqa: S101 - lists are ordered by a column of their own
     try:
@@ -156,5 +159,5 @@ def decode_cursor(request: Request, cursor: str, model: type[Model], field: str)
 
 
 def _list_of(request: Request) -> str:
-    """The list's name in its cursors: eight digits made of its path, since each batch has a list of its own."""
+    """The name of the list in its cursors: eight digits from its path, because each batch has its own list."""
     return f"{crc32(request.path.encode()):08x}"

@@ -6,7 +6,7 @@ from django.urls.converters import register_converter
 
 
 class AnyCaseUUID:
-    """A uuid in upper or lower case; Django's own converter knows lower case alone."""
+    """A uuid in upper or lower case. Django's own converter accepts only lower case."""
 
     regex = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 

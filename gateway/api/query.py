@@ -1,4 +1,4 @@
-"""Query parameters as values, or a 400 that names the parameter; and the row of an id in a path, or 404."""
+"""Query parameters as values, or a 400 that names the parameter; and the row for an id in a path, or 404."""
 
 import re
 from collections.abc import Collection
@@ -20,7 +20,7 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 def moment(request: Request, name: str) -> datetime | None:
-    """An ISO 8601 date-time; without an offset it is UTC."""
+    """An ISO 8601 date-time. Without an offset it is UTC."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -37,7 +37,7 @@ def moment(request: Request, name: str) -> datetime | None:
 
 
 def span(request: Request) -> tuple[datetime | None, datetime | None]:
-    """The range of a list: `from` (inclusive) and `to` (exclusive). Either may be absent; both may be the same."""
+    """The range of a list: `from` (inclusive) and `to` (exclusive). Either may be absent, and both may be equal."""
     begin, end = moment(request, "from"), moment(request, "to")
     if begin is not None and end is not None:
         check_span(begin, end)
@@ -45,13 +45,13 @@ def span(request: Request) -> tuple[datetime | None, datetime | None]:
 
 
 def check_span(begin: datetime, end: datetime) -> None:
-    """Refuse a range that is turned round. Raises InvalidRequest."""
+    """Reject a range that ends before it begins. Raises InvalidRequest."""
     if begin > end:
         raise InvalidRequest.of(**{"from": "Must not be after `to`."})
 
 
 def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
-    """One of a closed list of words."""
+    """One value of a closed list."""
     text = request.query_params.get(name)
     if text is not None and text not in allowed:
         raise InvalidRequest.of(
@@ -61,7 +61,7 @@ def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
 
 
 def choices(request: Request, name: str, allowed: Collection[str]) -> list[str] | None:
-    """A comma-separated list of words from a closed list."""
+    """A comma-separated list of values from a closed list."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -91,7 +91,7 @@ def integer(request: Request, name: str, *, least: int, most: int) -> int | None
 
 
 def uuid(request: Request, name: str) -> UUID | None:
-    """A uuid."""
+    """A UUID."""
     text = request.query_params.get(name)
     try:
         return UUID(text) if text is not None else None
@@ -100,7 +100,7 @@ def uuid(request: Request, name: str) -> UUID | None:
 
 
 def public_id(request: Request, name: str, prefix: str) -> UUID | None:
-    """An id in its public form, e.g. `evt_…`."""
+    """An id in its public form, such as `evt_…`."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -111,7 +111,7 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
 
 
 def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str) -> _Row:
-    """The one of these rows that has an id of a path. Raises NotFound, which names `what` there is not."""
+    """The row with the id in a path. Raises NotFound for `what`."""
     key = ids.decode(prefix, public_id)
     found = rows.filter(pk=key).first() if key is not None else None
     if found is None:
@@ -120,8 +120,9 @@ def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str)
 
 
 def wa_id(request: Request) -> str | None:
-    """A customer's number in digits, however it was written: `+91 98123 45678`, also with the `+` as the space that it
-    decodes to."""
+    """A customer's number in digits. Accepts any form, such as `+91 98123 45678`, also with the `+` decoded as a
+    space.
+    """
     value = text(request, "wa_id")
     if value is None:
         return None
@@ -135,7 +136,7 @@ def wa_id(request: Request) -> str | None:
 
 
 def phone_digits(text: str) -> str | None:
-    """The digits of a written phone number; None when it is none."""
+    """The digits of a written phone number. None when it is not one."""
     digits = _BETWEEN_DIGITS.sub("", text).removeprefix("+")
     return digits if _DIGITS.fullmatch(digits) else None
 

@@ -1,4 +1,4 @@
-"""The answer to a path that no route has: 401 without credentials under `/v1`, otherwise 404 with the likely path."""
+"""The response to a path without a route: 401 without credentials under `/v1`, otherwise 404 with the likely path."""
 
 import re
 from typing import Any
@@ -35,7 +35,7 @@ class _AnyCaller(BasePermission):
 
 
 class UnknownPath(APIView):
-    """A path under `/v1` that no route has: a caller without credentials learns nothing of the routes."""
+    """A path under `/v1` without a route. A caller without credentials learns nothing about routes."""
 
     permission_classes = [_AnyCaller]
 
@@ -54,7 +54,7 @@ def _not_found(path: str) -> NotFound:
 
 
 def _likely(path: str) -> str | None:
-    """The path that was probably meant, for the usual slips."""
+    """The path that the caller probably meant, for common mistakes."""
     if _GRAPH_MESSAGES.match(path):
         return "POST /v1/messages with the number as `from`"
     bare = path.rstrip("/")

@@ -1,6 +1,7 @@
-"""Request bodies and queries through their In serializers: the values, or a 400 that says what each field may be.
+"""Validation of request bodies and queries by their In serializers: the values, or a 400 that says what each field may
+be.
 
-A mistyped name gets a suggestion: the closest known word, so that callers fix it without the documentation.
+A mistyped name gets a suggestion, the closest known word, so that callers can fix it without the documentation.
 """
 
 import re
@@ -16,14 +17,14 @@ from rest_framework.serializers import BaseSerializer, Serializer
 
 SHORTEST_LIKENESS = 0.6
 LONGEST_COMPARED = 100
-"""Longer texts are no typing mistakes of a name, and comparing them would cost much."""
+"""Longer texts are no typing mistakes, and comparing them would be slow."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like a word, or None when none is like it.
+    """The known word that is most similar to `word`, or None.
 
-    In words of several parts such as `message.status` the last part decides where the others are known: what all
-    share makes none of them likely.
+    In names with several parts such as `message.status`, only the last part decides when the others are known, because
+    shared parts say nothing.
     """
     if len(word) > LONGEST_COMPARED:
         return None
@@ -39,7 +40,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` for the closest known word, else for those of its group (`message.…`), otherwise nothing."""
+    """` Did you mean …?` with the closest known word, else with those of its group (`message.…`), else empty."""
     names = list(known)
     if found := suggestion(word, names):
         return f" Did you mean {found}?"
@@ -49,18 +50,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 SHOWN_PROBLEMS = 20
-"""Most wrong items of a list that an answer names: it can have thousands, each with a sentence of its own."""
+"""Most wrong items of a list that a response names. A list can have thousands, each with its own sentence."""
 LONGEST_NAME = 100
-"""Characters of an unknown member's name that an answer repeats."""
+"""Most characters of an unknown member's name that a response repeats."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
 
 
 def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[str, Any]:
     """The validated values. Raises ValidationError, which becomes 400 `invalid_request`.
 
-    In JSON a member has the type that the contract says, and one that the contract does not name is refused: who writes
-    `events` for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms
-    hold nothing but texts, and the names of queries are validated before (`viewsets.py`).
+    A JSON member must have the type in the contract, and an unknown member is rejected: a caller who writes `events`
+    for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms contain
+    only texts, and `viewsets.py` has validated the names of queries before.
     """
     given = serializer.initial_data
     problems: dict[str, list[str]] = {}
@@ -73,13 +74,13 @@ def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[s
 
 
 def unknown_member(name: str, known: Iterable[str]) -> str:
-    """Return the error of a member that a body does not have: the likely name, and all of them."""
+    """The error for an unknown member of a body: the likely name, and all names."""
     names = sorted(known)
     return f"This member is unknown.{did_you_mean(name, names)} The known ones are: {', '.join(names)}."
 
 
 def _unknown(serializer: Any, given: Any, place: str = "") -> dict[str, list[str]]:
-    """The members that the serializer does not have, those of objects in it included."""
+    """The members that the serializer does not have, including those of nested objects."""
     if not isinstance(given, Mapping):
         return {}
     known = {name: field for name, field in serializer.fields.items() if not field.read_only}
@@ -92,7 +93,7 @@ def _unknown(serializer: Any, given: Any, place: str = "") -> dict[str, list[str
 
 
 def _mistyped(serializer: Any, given: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The members of another JSON type than their field, which REST framework would convert."""
+    """The members whose JSON type differs from their field's. REST framework would convert them."""
     problems = {name: _mistype(field, given.get(name)) for name, field in serializer.fields.items()}
     return {name: [problem] for name, problem in problems.items() if problem}
 
@@ -117,7 +118,7 @@ def _mistype(field: Any, value: Any) -> str | None:
 
 
 def _with_choices(field: Any, errors: Any) -> Any:
-    """The errors of a field, of a list the first. A wrong choice gets all choices and the closest one."""
+    """The errors of a field; for a list only the first. A wrong choice gets all choices and the closest one."""
     if isinstance(errors, dict):
         children = getattr(field, "fields", {})
         item = getattr(field, "child", None)

@@ -1,9 +1,8 @@
-"""The base class of the API's viewsets: a call passes by its caller first, then by its body's length and its query.
-
-An error of Meta that it answers with gets a hint beside it.
+"""The base class of the API's viewsets: a call is checked by its caller first, then by its body's length and its query.
 
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
-The same declaration is in the OpenAPI document, so a parameter that is documented is one that is accepted.
+The OpenAPI document has the same declaration, so a documented parameter is an accepted one. An error of Meta in a
+response gets a hint beside it.
 """
 
 from collections.abc import Hashable
@@ -29,11 +28,11 @@ Declared = dict[str, bool]
 
 
 class DeclaredQuery:
-    """Mixin: after the caller's permission, a body over the limit is 413, an undeclared query parameter is 400."""
+    """Mixin: after the caller's permission, a body over the limit is 413, and an undeclared query parameter 400."""
 
     body_limit = API_BODY_BYTES
     refuses_large_bodies = True
-    """The middleware leaves the refusal to the view, so that the request log knows the caller."""
+    """The middleware leaves this rejection to the view, so that the request log knows the caller."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
@@ -45,7 +44,7 @@ class DeclaredQuery:
             _refuse_undeclared(request, declared_query(cast("Hashable", type(self)), action))
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """An error of Meta gets words of the service beside its own."""
+        """Add the service's explanation to an error of Meta."""
         answer = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
         if answer.get("X-Service-Error-Source") == "meta" and isinstance(answer, HttpResponse):
             answer.content = explained(answer.content, getattr(request, "request_id", None))
@@ -53,14 +52,14 @@ class DeclaredQuery:
 
 
 class AnsweredByListener(RuntimeError):
-    """An operation that the listener answers (`web/application.py`): its view is for the OpenAPI document alone."""
+    """An operation that the listener answers (`web/application.py`). Its view exists only for the OpenAPI document."""
 
 
 class ResourceViewSet(DeclaredQuery, ViewSet):
-    """A viewset of `/v1`; `is_paged` says whether its list has a cursor."""
+    """A viewset of `/v1`. `is_paged` says whether its list has a cursor."""
 
     tag: ClassVar[str]
-    """The part of the document that has its operations."""
+    """The part of the document with its operations."""
     is_paged: ClassVar[bool] = True
 
 
@@ -86,7 +85,7 @@ def _refuse_undeclared(request: Request, declared: Declared) -> None:
 
 @cache
 def declared_query(view_class: Any, action: str) -> Declared:
-    """The query parameters that an action of a viewset takes."""
+    """The query parameters of an action of a viewset."""
     schema_class = getattr(getattr(view_class, action), "kwargs", {}).get("schema", ServiceSchema)
     view = view_class(action=action, request=None, kwargs={})
     schema = schema_class()

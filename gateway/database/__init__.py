@@ -1,1 +1,1 @@
-"""The database as all apps use it: connections, bulk statements, partitions, pruning, bounded lists, outages."""
+"""Database access of all apps: connections, bulk statements, partitions, pruning, bounded lists, outages."""

@@ -1,15 +1,15 @@
-"""Bounded lists: a page walks an index from the newest row on, past at most `MOST_WALKED` rows, to those that match.
+"""Bounded lists: a page reads at most `MOST_WALKED` rows of an index, from the newest on, and returns those that match.
 
-Conditions without an index of their own could be met by none of millions of rows. So a page ends where its walk ends,
-even if it holds few rows or none, and the next page goes on from there.
+A filter without an index of its own may match none of millions of rows. So a page ends where its walk ends, even if it
+has few rows or none, and the next page continues there.
 
-The rows of the last `RECENT` fill most pages, so those are looked at first: two years of a table are a hundred
-partitions, and to plan for all of them takes many times as long as to read the page. Where they do not, partitions
-older than the tenant's oldest row are left out: a new tenant of an old installation has rows in few of them.
+The rows of the last `RECENT` fill most pages, so they are read first: two years of a table are a hundred partitions,
+and planning for all of them takes much longer than reading the page. If they are not enough, partitions older than the
+tenant's oldest row are left out, because a new tenant of an old installation has rows in few of them.
 
-A walk through all recent rows of a tenant is prepared and planned once. The others are planned for their parameters:
-one plan for all values could take the index by tenant for a filter that many rows meet on average, and with a value
-that none meets it would read them all.
+A walk through all recent rows of a tenant is prepared and planned once. Other walks are planned for their parameters.
+One plan for all values could use the index by tenant, because many rows match the filter on average, and then read all
+rows for a value without matches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,27 +26,28 @@ from gateway.clock import now
 from gateway.database.statements import Instance, StoredRows, bulk_cursor
 
 MOST_WALKED = 10_000
-"""Rows that one page reads of an index."""
+"""Most rows that one page reads from an index."""
 FIRST_WALK = 2
-"""The first walk of a page reads this many times the rows of a full page: in most lists few rows do not match."""
+"""The first walk reads this many times the rows of a full page, because in most lists few rows do not match."""
 RECENT = timedelta(days=7)
-"""How far before the end of a page its rows are looked for first."""
+"""How far before the end of a page its rows are searched first."""
 Row = TypeVar("Row")
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
 CLOCKS_DIFFER = timedelta(days=1)
-"""How far the clocks of processes may differ at most."""
+"""Maximum difference between the clocks of processes."""
 
 _ALL = """
     SELECT {columns} FROM {table} WHERE {scope} {equal} AND id >= %(first)s AND id < %(before)s
     ORDER BY {order} LIMIT %(walked)s
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
-# One plan for all tenants must not take the primary key, past the rows of all others, because most rows are of one
-# tenant. In the order by tenant only the index by tenant serves; with a plain comparison that order would be dropped.
+# One plan serves all tenants. It must not use the primary key, which passes the rows of all tenants, only because one
+# tenant has most rows. Ordered by tenant, only the index by tenant serves; with a plain comparison Postgres would drop
+# that order.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
-# Of each value a walk of its own: one walk through all of them could pass millions on the way to a rare one.
+# One walk for each value, because a common walk could pass millions of rows on the way to a rare value.
 _EACH = """
     SELECT walk.* FROM unnest(%(values)s::text[]) AS each (value) CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
@@ -55,16 +56,16 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
-# Prepared: planned once for all tenants. In this order no index but (tenant_id, -id) serves; if the tenant were a
-# constant the primary key could as well, past the rows of all others.
+# Prepared: planned once for all tenants. In this order only the index (tenant_id, -id) serves. With a constant tenant
+# the primary key would serve too, and pass the rows of all tenants.
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """
-# Its rows fill a page, or it tells nothing: where the walk ends is not asked.
+# The result counts only when it fills a page, so the end of the walk is not selected.
 _RECENT = """
 SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
 """
-# Where several walks end early, nothing older than the nearest end is complete.
+# When several walks end early, the result is complete only down to the nearest end.
 _PAGE = """
 WITH walked AS MATERIALIZED ({rows}), ended AS (
     SELECT min(id::text) AS id FROM walked {grouped} HAVING count(*) >= %(walked)s
@@ -80,7 +81,7 @@ ORDER BY found.id DESC
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An index that ends in the id: of all rows within `scope`, or of those whose `column` has one of `values`."""
+    """An index that ends in the id: all rows within `scope`, or those whose `column` has one of `values`."""
 
     scope: str
     column: str | None = None
@@ -91,7 +92,7 @@ class Walk:
 class Page(Generic[Row]):
     """Rows, newest first, and the id before which the next page begins.
 
-    A page can hold fewer rows than were asked for, even none, and still have a next one: then its walk ended first.
+    A page can have fewer rows than requested, even none, and still a next page: its walk ended first.
     """
 
     rows: Sequence[Row]
@@ -101,7 +102,7 @@ class Page(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The bounds of a page: rows from `first` to before `before`, at most `limit`, that meet the conditions."""
+    """What a page needs: rows from `first` to before `before`, at most `limit`, that match the conditions."""
 
     conditions: str
     parameters: Mapping[str, Any]
@@ -113,15 +114,15 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class BoundedList(Generic[Instance]):
-    """A table whose rows are listed by their time-ordered `id`, which is one of the columns."""
+    """A table whose rows are listed by their time-ordered `id`."""
 
     stored: StoredRows[Instance]
     by_month: bool = False
-    """Whether the table is partitioned by a column `month`, the month of the id, and not by the id itself."""
+    """Whether the table is partitioned by a column `month`, the month of the id, rather than by the id."""
     plans_once: bool = True
-    """Whether one plan for the recent rows of all tenants takes the index by tenant, also in a small table."""
+    """Whether one plan for the recent rows of all tenants uses the index by tenant, even in a small table."""
     finds_oldest: bool = False
-    """Whether an index (tenant_id, -id) over all rows finds a tenant's oldest one."""
+    """Whether an index (tenant_id, -id) over all rows finds a tenant's oldest row."""
 
     def page(
         self,
@@ -134,10 +135,10 @@ class BoundedList(Generic[Instance]):
         limit: int,
         using: str = DEFAULT_DB_ALIAS,
     ) -> Page[Instance]:
-        """The newest rows from `first` to before `before` that meet all conditions, at most `limit`.
+        """The newest rows from `first` to before `before` that match all conditions, at most `limit`.
 
-        Each of the walks could serve alone. The page is read by the first that fills it or reaches the oldest row,
-        else by the one that reaches the farthest.
+        Each of the walks alone would be correct. The page comes from the first that fills it or reaches the oldest row,
+        else from the one that reaches farthest.
         """
         before = min(before, id_after_all())
         wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
@@ -161,7 +162,7 @@ class BoundedList(Generic[Instance]):
         return farthest
 
     def _recent(self, walk: Walk, wanted: _Wanted) -> Page[Instance] | None:
-        """The page, if the recent rows that are wanted fill it and one is left for the next."""
+        """The page from the recent rows, if they fill it and leave one for the next page."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)
@@ -180,7 +181,7 @@ class BoundedList(Generic[Instance]):
 
     @staticmethod
     def _attempts(walks: Sequence[Walk], full: int) -> Iterator[tuple[Walk, int]]:
-        """Each walk with the rows that it may read of each of its values."""
+        """Each walk with the number of rows that it may read for each of its values."""
         most = [MOST_WALKED // max(1, len(walk.values)) for walk in walks]
         short = min(FIRST_WALK * full, most[0])
         yield walks[0], short
@@ -195,7 +196,7 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit, ended=answered[0][0])
 
     def _page(self, rows: Sequence[tuple[Any, ...]], limit: int, ended: UUID | None = None) -> Page[Instance]:
-        """At most `limit` of the rows; before the last of them, or where the walk `ended`, the next page begins."""
+        """At most `limit` of the rows. The next page begins before the last of them, or where the walk `ended`."""
         is_full = len(rows) > limit
         before = rows[limit - 1][self.stored.columns.index("id")] if is_full else ended
         return Page([self.stored.instance(row) for row in rows[:limit]], before)
@@ -239,6 +240,5 @@ class BoundedList(Generic[Instance]):
 
 
 def id_after_all() -> UUID:
-    """An id after those of all rows made until now, whatever the clock of their process. It leaves later partitions
-    out."""
+    """An id after all existing rows, whatever the clock of their process. It excludes later partitions."""
     return ids.first_at(now() + CLOCKS_DIFFER)

@@ -1,11 +1,11 @@
 """Retention of rows: time-partitioned tables, and old rows of plain tables (docs/architecture.md).
 
-Partitions are made ahead of time and dropped when their time is over. Each app registers its tables; `maintain` is
-called after every `migrate` and hourly by beat, and is safe to run twice at once. A default partition catches rows
-should maintenance ever fail; when the missing partition is made later, such rows move into it.
+Partitions are created ahead of time and dropped after their retention. Each app registers its tables. `maintain` is
+called after every `migrate` and hourly by beat, and is safe to run twice at once. If maintenance ever fails, a default
+partition catches the rows. When the missing partition is created later, these rows move into it.
 
-Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held
-long and a crash loses nothing.
+Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held long
+and a crash loses nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -24,11 +24,10 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health, metrics
 
-# --- Indexes of partitioned tables, built beside the traffic: `CREATE INDEX` on the parent would lock all
-# writes out.
+# --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block them.
 #
-# For migrations with `atomic = False`. Each partition's index is built concurrently and then attached.
-# Partitions that are made meanwhile get the index from their parent.
+# For migrations with `atomic = False`. The index of each partition is built concurrently and then attached. Partitions
+# that are created meanwhile get the index from their parent.
 _PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
 _HAS_INDEX = """
 SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
@@ -37,7 +36,7 @@ SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inh
 
 
 def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) -> None:
-    """Build an index on every partition of a table. `on` is its columns and condition. Safe to run again."""
+    """Build an index on every partition of a table. `on` is its columns and condition. Safe to repeat."""
     with editor.connection.cursor() as cursor:
         cursor.execute(f"CREATE INDEX IF NOT EXISTS {index} ON ONLY {table} {on}")
         cursor.execute(_PARTITIONS, [table])
@@ -46,7 +45,7 @@ def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) 
             if cursor.fetchone()[0]:
                 continue
             own = f"{partition}_{index.partition('_')[2]}"
-            # An interrupted run leaves an invalid index behind.
+            # An interrupted run leaves an invalid index.
             cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {own}")
             cursor.execute(f"CREATE INDEX CONCURRENTLY {own} ON {partition} {on}")
             cursor.execute(f"ALTER INDEX {index} ATTACH PARTITION {own}")
@@ -61,9 +60,9 @@ ADVISORY_LOCK = 0x7061_7274
 class PartitionedTable:
     """A table partitioned by range: of a UUIDv7 id, or of a date.
 
-    `ahead_days` of partitions exist beyond today, and `behind_days` before it. A partition is dropped when all its
-    time lies more than `keep_days()` days back. `date_column` is the key of one that is partitioned by date; a
-    `fillfactor` below 100 leaves room on each page for new versions of rows that are updated.
+    Partitions exist for `ahead_days` after today and `behind_days` before it. A partition is dropped when all its time
+    is more than `keep_days()` days ago. `date_column` is the key of a table partitioned by date. A `fillfactor` below
+    100 leaves room on each page for new versions of updated rows.
     """
 
     name: str
@@ -76,7 +75,7 @@ class PartitionedTable:
     behind_days: int = 0
 
     def start_of(self, day: date) -> date:
-        """The first day of the partition that holds a day."""
+        """The first day of the partition of a day."""
         match self.interval:
             case "month":
                 return day.replace(day=1)
@@ -85,7 +84,7 @@ class PartitionedTable:
         return day
 
     def after(self, start: date) -> date:
-        """The first day of the following partition."""
+        """The first day of the next partition."""
         match self.interval:
             case "month":
                 return self.start_of(start + timedelta(days=32))
@@ -94,7 +93,7 @@ class PartitionedTable:
         return start + timedelta(days=1)
 
     def bound(self, day: date) -> str:
-        """The partition bound for the beginning of a day, as text."""
+        """The partition bound at the beginning of a day, as text."""
         if self.key == "date":
             return day.isoformat()
         return str(ids.first_at(datetime(day.year, day.month, day.day, tzinfo=UTC)))
@@ -103,7 +102,7 @@ class PartitionedTable:
         return f"{self.name}_p{start:%Y_%m}" if self.interval == "month" else f"{self.name}_p{start:%Y_%m_%d}"
 
     def start_from_name(self, partition: str) -> date | None:
-        """The first day of a partition by its name; None for the default partition."""
+        """The first day of a partition, from its name. None for the default partition."""
         suffix = partition.removeprefix(f"{self.name}_p")
         try:
             parts = [int(part) for part in suffix.split("_")]
@@ -122,9 +121,9 @@ def register(table: PartitionedTable) -> PartitionedTable:
 
 
 def maintain(today: date | None = None) -> None:
-    """Make the partitions from today on and drop those whose time is over.
+    """Create the partitions from today on, and drop those past retention.
 
-    A table that fails does not stop the others: its error is raised when they are done.
+    A table that fails does not stop the others. Its error is raised at the end.
     """
     today = today or now().date()
     failures: list[Exception] = []
@@ -147,25 +146,25 @@ def _maintain_one(table: PartitionedTable, today: date) -> None:
 
 
 def make_from(table_name: str, first_day: date) -> None:
-    """Make the partitions from a past day on, for bulk loads and tests."""
+    """Create the partitions from a past day on, for bulk loads and tests."""
     _make(_tables[table_name], first_day)
 
 
 def make_all_from(first_day: date) -> None:
-    """Make the partitions of every table from a past day on, for rows that come from elsewhere."""
+    """Create the partitions of every table from a past day on, for rows of another installation."""
     for table in _tables.values():
         _make(table, first_day)
 
 
 def drop(partition: str) -> None:
-    """Drop one partition: a short exclusive lock that gives up after two seconds, so traffic never queues behind."""
+    """Drop one partition. The short exclusive lock gives up after two seconds, so traffic never queues behind it."""
     with _ddl() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(partition)))
 
 
 def through() -> dict[str, str | None]:
-    """The moment up to which each table has partitions."""
+    """The end of the last partition of each table."""
     moments: dict[str, str | None] = {}
     for name, starts in _attached(_tables.values()).items():
         end = _tables[name].after(max(starts.values())) if starts else None
@@ -174,14 +173,14 @@ def through() -> dict[str, str | None]:
 
 
 def covers(day: date) -> bool:
-    """Whether every table has the partition of a day. Reads the catalogue alone, never a table."""
+    """Whether every table has the partition of a day. Reads only the catalogue."""
     return all(
         _tables[name].start_of(day) in starts.values() for name, starts in _attached(_tables.values()).items()
     )
 
 
 def missing() -> dict[str, int]:
-    """How many of the partitions that the maintenance makes ahead are not there, by table."""
+    """How many of the partitions to create ahead are missing, by table."""
     today = now().date()
     return {
         name: sum(start not in starts.values() for start in _starts(_tables[name], today))
@@ -190,7 +189,7 @@ def missing() -> dict[str, int]:
 
 
 def rows_in_default() -> dict[str, int]:
-    """Rows that no partition took, by table: anything but 0 wants a look (a metric, and an alarm in the docs)."""
+    """Rows in the default partitions, by table. Anything but 0 needs attention (a metric, and an alarm in the docs)."""
     counts = {}
     with connection.cursor() as cursor:
         for table in _tables.values():
@@ -211,7 +210,7 @@ metrics.labelled_gauge(
 
 
 class PartitionsThroughOut(serializers.Serializer[Any]):
-    """The day to which each partitioned table has partitions."""
+    """The last day with a partition, for each partitioned table."""
 
     def get_fields(self) -> dict[str, Any]:
         return {name: serializers.DateTimeField(allow_null=True) for name in _tables}
@@ -249,7 +248,7 @@ def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]
 
 
 def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
-    """The first days of the partitions from a day on, as far ahead as the table wants them."""
+    """The first days of the partitions from a day on, as far ahead as the table needs."""
     last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
     while start <= last:
@@ -265,9 +264,9 @@ def _make(table: PartitionedTable, first_day: date) -> None:
 
 
 def _make_one(table: PartitionedTable, start: date) -> None:
-    """One partition: built aside, filled with what the default partition caught, then attached.
+    """Create one partition: build it detached, move the rows of the default partition into it, then attach it.
 
-    One that was detached by hand keeps its rows and is attached again.
+    A partition that was detached by hand is attached again with its rows.
     """
     name, end = table.partition_name(start), table.after(start)
     parent, child = sql.Identifier(table.name), sql.Identifier(name)
@@ -297,7 +296,7 @@ def _make_one(table: PartitionedTable, start: date) -> None:
 
 @contextmanager
 def _ddl() -> Iterator[Any]:
-    """A transaction that only one process at a time enters."""
+    """A transaction that only one process at a time can enter."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
         yield cursor
@@ -307,7 +306,7 @@ BATCH_ROWS = 5_000
 
 
 def delete_free(rows: models.QuerySet[Any]) -> int:
-    """Delete rows with what hangs on them, but for those that another transaction holds. Returns how many.
+    """Delete rows and what depends on them, except those that another transaction has locked. Returns how many.
 
     For tables of which few rows are deleted at a time.
     """
@@ -321,8 +320,8 @@ def delete_free(rows: models.QuerySet[Any]) -> int:
 def delete_before(
     model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
 ) -> int:
-    """Delete a table's rows whose `column` is before a moment or number; the column has an index. Returns how many."""
-    # Rows that another run is deleting are passed over.
+    """Delete a table's rows whose `column` is before a moment or number. The column has an index. Returns how many."""
+    # Rows that another run is deleting are skipped.
     statement = sql.SQL(
         "DELETE FROM {table} WHERE ctid = ANY(ARRAY("
         "SELECT ctid FROM {table} WHERE {column} < %s ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))"

@@ -1,8 +1,8 @@
 """Connections to Postgres: the pool of a web process, and the read replica (`DATABASE_REPLICA_URL`).
 
-Long lists and analytics are read from the replica, everything else from the primary. What is read there may be a few
-seconds old. A replica that does not answer, fails while it reads, is further behind than that, or has been promoted
-is left alone until it keeps up again: its reads go to the primary.
+Long lists and analytics are read from the replica, everything else from the primary. Reads from the replica may be a
+few seconds old. While a replica does not answer, fails during a read, is further behind, or has been promoted, its
+reads go to the primary.
 """
 
 import threading
@@ -24,10 +24,10 @@ log = structlog.get_logger(__name__)
 REPLICA = "replica"
 MOST_LAG_SECONDS = 5.0
 LOOK_SECONDS = 2.0
-"""How long one look at the replica's lag counts."""
+"""How long one check of the replica's lag is valid."""
 
-# A replica that receives and has replayed all of it is up to date, however long ago the last transaction was. One that
-# lost its primary receives nothing, and is as old as its last transaction. One that was promoted follows nobody.
+# A replica that receives and has replayed everything is up to date, however old the last transaction is. One that lost
+# its primary receives nothing, and is as old as its last transaction. A promoted one follows no primary.
 _LAG = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN 1e9
     WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0
@@ -41,15 +41,15 @@ _is_fit = False
 
 
 def read(query: Callable[[str], _Result]) -> _Result:
-    """The result of a read that may be a few seconds old; `query` gets the alias of the database to ask.
+    """Run a read that may be a few seconds old. `query` receives the alias of the database.
 
-    Reads that the replica breaks off, because it ends or must replay what they look at, are repeated on the primary.
+    A read that the replica cancels, because it ends or must replay changes, is repeated on the primary.
     """
     chosen = _alias()
     try:
         return query(chosen)
     except (DatabaseError, PoolTimeout) as error:
-        # What is too slow there would be too slow here, and hold up the primary as well.
+        # A read that is too slow there would be too slow here, and delay the primary as well.
         if chosen == DEFAULT_DB_ALIAS or not is_outage(error) or isinstance(error.__cause__, QueryCanceled):
             raise
         _leave(error)
@@ -57,11 +57,11 @@ def read(query: Callable[[str], _Result]) -> _Result:
 
 
 def _alias() -> str:
-    """The database to read from now: the replica if there is one and it keeps up."""
+    """The database for reads now: the replica if there is one and it keeps up."""
     global _looked_at, _is_fit
     if REPLICA not in settings.DATABASES:
         return DEFAULT_DB_ALIAS
-    # One thread looks; the others go by what was seen before.
+    # One thread refreshes; the others use the cached value.
     if time.monotonic() - _looked_at > LOOK_SECONDS and _lock.acquire(blocking=False):
         try:
             _is_fit = _keeps_up()
@@ -72,7 +72,7 @@ def _alias() -> str:
 
 
 def _leave(error: Exception) -> None:
-    """Read nothing from the replica until the next look."""
+    """Stop reading from the replica until the next check."""
     global _looked_at, _is_fit
     connections[REPLICA].close()
     log.warning("replica_away", error=type(error).__name__)
@@ -95,34 +95,34 @@ def _keeps_up() -> bool:
 
 
 POOL_SIZE = 4
-"""Connections of a web process for the threads of its callers."""
+"""Connections of a web process for the threads of known callers."""
 STRANGERS_CONNECTIONS = 2
 """Connections of a web process for all threads that serve strangers."""
 
 _strangers_pools: dict[str, Any] = {}
-"""By alias, as Django has those of all other threads."""
+"""By alias, like Django's own pools of all other threads."""
 
 
 def begin(*, beside_web: int = 0) -> None:
     """Configure the connections that this process opens from now on: borrowed from a pool, statements planned once.
 
-    `beside_web` is how many roles besides `web` borrow from the pool.
+    `beside_web` is the number of roles besides `web` that borrow from the pool.
     """
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
         if settings.DATABASE_PREPARED_STATEMENTS:
             _plan_once(database)
-        # The primary serves what the replica cannot: nobody waits long for one that is away.
+        # The primary can serve the replica's reads, so nobody waits long for a replica that is unavailable.
         _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
 
 
 def _plan_once(database: dict[str, Any]) -> None:
     """Let each prepared statement have one plan for all parameters.
 
-    Postgres would plan a statement on a partitioned table again at every execution, because a plan for known parameters
-    leaves partitions out and so looks cheaper; the planning takes far longer than the run. The one plan leaves them out
-    when it runs, by ranges of the partitions' key. Statements of Django's own cursors are not prepared, so nothing
-    changes for them.
+    Postgres would plan a statement on a partitioned table at every execution, because a plan for known parameters
+    excludes partitions and so looks cheaper. The planning takes much longer than the execution. The generic plan
+    excludes partitions during execution, by ranges of the partition key. Django's own cursors do not prepare
+    statements, so nothing changes for them.
     """
     options = database["OPTIONS"]
     options["options"] = f"{options.get('options', '')} -c plan_cache_mode=force_generic_plan".strip()
@@ -134,7 +134,7 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
         "max_size": POOL_SIZE + 2 * beside_web,
         "timeout": seconds,
         "max_lifetime": 1800,
-        # Its waits between attempts to connect double: it gives up instead, and the next request begins anew.
+        # The pool doubles the wait between attempts to connect. Give up instead, and let the next request start again.
         "reconnect_timeout": 1,
     }
     database["CONN_MAX_AGE"] = 0
@@ -142,11 +142,11 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
 
 
 def use_strangers_pool() -> None:
-    """Called by a thread at its start: borrow connections from a pool that no thread of callers waits for."""
+    """Called by a thread at its start: borrow connections from a pool that no thread of known callers uses."""
     for database in connections.all():
         options = database.settings_dict["OPTIONS"]
         if own := options.get("pool"):
             own = {**own, "min_size": 0, "max_size": STRANGERS_CONNECTIONS}
             database.settings_dict = {**database.settings_dict, "OPTIONS": {**options, "pool": own}}
-        # Django keeps its pools on the class, one for each alias.
+        # Django stores its pools on the class, one for each alias.
         database._connection_pools = _strangers_pools  # type: ignore[attr-defined]

@@ -1,14 +1,14 @@
-"""Registration of a worker: a database session that lives as long as its process, to which its leases are bound.
+"""Registration of a worker: a database session that lives as long as its process and validates its leases.
 
-The worker holds an advisory lock in a transaction that stays open. When the process is killed, the kernel closes its
-connection, Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free: the worker's leases
-need not run out. A process that is slow or stopped keeps its connection, and with it its leases. The open transaction
-has no snapshot and no transaction id, so it holds back no vacuum.
+The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection,
+Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free. So the worker's leases can end
+early. A slow or stopped process keeps its connection, and with it its leases. The open transaction has no snapshot and
+no transaction id, so it does not delay vacuum.
 
-A free lock alone is no proof: Postgres has restarted, or a connection was cut. So a worker is dead only when its lock
-was free twice, `GRACE_SECONDS` apart, seen by a worker whose own registration lasted all that time. A worker that
-comes back gets its lock again within a fraction of it. One that wrongly counts as dead is overtaken like one whose
-lease ran out: the fences of deliveries and batch items hold all the same.
+A free lock alone proves nothing: Postgres may have restarted, or a connection was cut. So a worker counts as dead only
+when its lock was free twice, `GRACE_SECONDS` apart, as seen by a worker whose own registration lasted all that time. A
+worker that reconnects gets its lock again within a fraction of it. A worker that wrongly counts as dead is like one
+whose lease expired: the fences of deliveries and batch items still hold.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from gateway.database.statements import Statements
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 1.0
-"""Longer than a worker that lost its connection needs to open the next one."""
+"""Longer than a worker that lost its connection needs to open another."""
 SWEEP_SECONDS = 5.0
-"""How often a worker asks whether another one has died."""
+"""Interval at which a worker checks for dead ones."""
 RETRY_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""How long a worker that starts waits for its registration. Without one it works all the same."""
+"""How long a starting worker waits for its registration. Without one it works anyway."""
 
-# No time-out ends this transaction, and a host that vanished without a word is noticed within 25 seconds.
+# No time-out ends this transaction. A host that vanished is detected within 25 seconds.
 _LAST = """
 SELECT set_config(name, CASE WHEN name LIKE 'tcp%' THEN '5' ELSE '0' END, true) FROM pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout',
                'tcp_keepalives_idle', 'tcp_keepalives_interval')
 """
 _KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 4}
-"""Of this side: a connection that was cut on the way is noticed too, and none is cut for being silent."""
+"""Client side: detects a connection that was cut on the way, and prevents one from being cut for being idle."""
 # Without parameters: the extended protocol would leave a portal open, and with it a snapshot.
 _HOLD = "SELECT pg_advisory_xact_lock({})"
 
-# The lock is shared among those that ask, until their transaction ends: until then the worker does not come back.
+# A shared lock, so several workers can check at once. Until their transactions end, the worker cannot register again.
 _FREE = """
 WITH holder (id) AS MATERIALIZED ({holders})
 SELECT id FROM holder WHERE id IS DISTINCT FROM %(own)s::bigint AND pg_try_advisory_xact_lock_shared(id)
@@ -64,16 +64,18 @@ class Registration:
 
     @property
     def holder(self) -> int | None:
-        """What a lease names as its holder; None while the lock is not held: such a lease ends by its time alone."""
+        """The holder to name in a lease. None while the lock is not held; such a lease ends only by its time."""
         return None if self._held_since is None else self.id
 
     @property
     def held_seconds(self) -> float:
-        """How long the lock has been held without a break."""
+        """How long the lock has been held without interruption."""
         return 0.0 if self._held_since is None else time.monotonic() - self._held_since
 
     async def start(self) -> None:
-        """Begin to register, again and again while the database is away; returns when it holds, or takes long."""
+        """Start to register, with retries while the database is unavailable. Returns when the lock is held, or after
+        PATIENCE_SECONDS.
+        """
         self._task = asyncio.create_task(self._keep())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -116,7 +118,7 @@ class Registration:
 
 
 async def _readable(socket: int) -> None:
-    """Wait until a socket has something to read, or has ended."""
+    """Wait until a socket is readable or closed."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(socket, readable.set)
     try:
@@ -126,10 +128,10 @@ async def _readable(socket: int) -> None:
 
 
 class DeadWorkers:
-    """Finds the workers that died with leases. One for each registered worker that takes such leases over."""
+    """Finds workers that died with leases. Each registered worker that can take over such leases has one."""
 
     def __init__(self, registration: Registration, holders: str) -> None:
-        """`holders` is the SELECT, with named parameters, of the distinct holders of leases that run."""
+        """`holders` is the SELECT, with named parameters, of the distinct holders of valid leases."""
         self._registration = registration
         self._free = _FREE.format(holders=holders)
         self._suspects: frozenset[int] = frozenset()
@@ -138,16 +140,16 @@ class DeadWorkers:
 
     @property
     def is_due(self) -> bool:
-        """Whether to ask now."""
+        """Whether a check is due."""
         return self._registration.holder is not None and time.monotonic() >= self._next_at
 
     @property
     def has_suspects(self) -> bool:
-        """Whether to ask again after `GRACE_SECONDS`."""
+        """Whether to check again after `GRACE_SECONDS`."""
         return bool(self._suspects)
 
     def finding(self, values: Mapping[str, Any]) -> Statements[list[int]]:
-        """The statements that find the workers that are dead, for a transaction in which their leases are ended."""
+        """The statements that find dead workers, for the transaction that ends their leases."""
         moment = time.monotonic()
         self._next_at = moment + SWEEP_SECONDS
         rows = yield self._free, {**values, "own": self._registration.id}

@@ -1,11 +1,11 @@
-"""Statements that carry hundreds of ids and bodies: parameters and results travel in binary.
+"""Statements with hundreds of ids and bodies: parameters and results travel in binary.
 
-Django's own cursors write each parameter into the statement's text and read results as text: at thousands of
-deliveries a second that is most of the engine's time with the database.
+Django's own cursors write each parameter into the statement's text and read results as text. At thousands of deliveries
+a second, that is most of the engine's time with the database.
 
 A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on an
-event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop: one that arrives while little happens
-is written at once; under load many share a statement, its commit and its way to the disk.
+event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop. An item that arrives at low load is
+written at once; under load many items share a statement, its commit and its write to disk.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from gateway.database.transactions import concerns_all
 Instance = TypeVar("Instance", bound=Model)
 Result = TypeVar("Result")
 Statements = Generator[tuple[str, Any], list[tuple[Any, ...]], Result]
-"""Yields a statement with its parameters, is sent its rows, and returns what came of it all."""
+"""A generator that yields statements with their parameters, receives their rows, and returns the result of the flow."""
 
 ONLY_WHEN_ASKED = 2**31
-"""A count of executions that no statement reaches: psycopg prepares only what asks for it."""
+"""A count of executions that no statement reaches, so psycopg prepares only on request."""
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
-    """A statement with its parameters as Postgres numbers them, and their names; None where they have none.
+    """A statement with its parameters numbered for Postgres, and their names; None without parameters.
 
-    psycopg looks for the placeholders of a statement of more than 4,096 bytes at each execution.
+    psycopg parses the placeholders of a statement of more than 4,096 bytes again at each execution.
     """
     names: dict[str, int] = {}
 
@@ -64,14 +64,14 @@ def _raw(query: str, params: Any) -> tuple[str | bytes, Any]:
 
 
 class _PreparingCursor(psycopg.RawCursor[Any]):
-    """Prepares each statement at its first execution on a connection: the next ones are parsed and planned already."""
+    """Prepares each statement at its first execution on a connection, so later ones are already parsed and planned."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         return super().execute(*_raw(query, params), **{**options, "prepare": True})
 
 
 class _LiteralCursor(psycopg.Cursor[Any]):
-    """Writes the parameters into the statement's text; psycopg's own cursor that does so has no binary results."""
+    """Writes the parameters into the statement's text. psycopg's own cursor of that kind has no binary results."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         text = psycopg.ClientCursor(self.connection).mogrify(query, params) if params is not None else query
@@ -82,15 +82,15 @@ class _LiteralCursor(psycopg.Cursor[Any]):
 def bulk_cursor(
     *, prepared: bool = False, literal: bool = False, using: str = DEFAULT_DB_ALIAS
 ) -> Iterator[CursorWrapper]:
-    """A cursor on Django's connection, inside its transaction; raises Django's database errors.
+    """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
-    While this thread has no connection, one of the pool is borrowed for the cursor: it becomes Django's own at a cost
-    that is as high as a small statement's. `prepared` is for the few statements that every event takes, in which
-    parsing and planning cost more than the work, and whose plan does not depend on the parameters.
-    `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into the statement, whose plan
-    depends on them: a web process lets Postgres plan once for all parameters wherever it can (`database/pool.py`).
+    If this thread has no connection, one of the pool is borrowed for the cursor alone, because making it Django's own
+    costs as much as a small statement. `prepared` is for the few statements that every event needs, in which parsing
+    and planning cost more than the work, and whose plan does not depend on the parameters;
+    `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into a statement whose plan depends
+    on them, because a web process lets Postgres plan once for all parameters wherever it can (`database/pool.py`).
     """
-    # `connection` would look for it anew at each attribute.
+    # `connection` would look it up again at each attribute.
     database: Any = connections[using]
     is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
     kind = _LiteralCursor if literal else _PreparingCursor if is_prepared else psycopg.Cursor
@@ -104,13 +104,13 @@ def bulk_cursor(
             connected = pool.getconn()
         try:
             if pool is not None and not connected.autocommit:
-                # Left so by a transaction that was closed in the middle: what is written would be rolled back.
+                # Left by a transaction that was closed in the middle. What is written would be rolled back.
                 connected.autocommit = True
             with kind(connected) as binary:
                 if is_prepared:
                     connected.prepare_threshold = ONLY_WHEN_ASKED
                 binary.format = psycopg.pq.Format.BINARY
-                # Typed as Django's wrapper, which costs more than it does where nobody looks at statements.
+                # Typed like Django's wrapper, which is only useful to log statements and slower.
                 cursor: Any = binary
                 if database.queries_logged:
                     cursor = database.make_debug_cursor(binary)
@@ -123,9 +123,9 @@ def bulk_cursor(
 
 
 class StoredRows(Generic[Instance]):
-    """The columns of a model in the order in which a statement selects them, but for those `without`.
+    """The columns of a model in the order in which a statement selects them, except those in `without`.
 
-    A column that is left out is read when it is asked for, as after `defer`.
+    An excluded column is read when it is accessed, as after `defer`.
     """
 
     def __init__(self, model: type[Instance], *, without: Collection[str] = ()) -> None:
@@ -136,24 +136,24 @@ class StoredRows(Generic[Instance]):
         self._model = model
 
     def __str__(self) -> str:
-        """The columns as a statement lists them."""
+        """The columns, as a statement lists them."""
         return ", ".join(self.columns)
 
     def instance(self, row: Sequence[Any]) -> Instance:
-        """The model's instance of a row."""
+        """A model instance from a row."""
         return self._model.from_db(DEFAULT_DB_ALIAS, self.columns, row)
 
 
 def id_range(values: Collection[UUID]) -> dict[str, UUID]:
     """The parameters `first` and `last` of `id BETWEEN %(first)s AND %(last)s`.
 
-    A prepared statement on a table partitioned by id finds its partitions by such a range, not by an array.
+    With such a range, but not with an array, a prepared statement on a table partitioned by id finds its partitions.
     """
     return {"first": min(values), "last": max(values)}
 
 
 def uuids(values: Iterable[UUID]) -> str:
-    """A uuid[] parameter, for `%s::uuid[]`; psycopg would take each element through Python's adaptation."""
+    """A uuid[] parameter, for `%s::uuid[]`. psycopg would adapt each element in Python."""
     return f"{{{','.join([value.hex for value in values])}}}"
 
 
@@ -171,21 +171,22 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
 
 
 class LoopConnection:
-    """A database connection of an event loop, for one caller at a time: opened when needed, reopened after an error.
+    """A database connection of an event loop, for one caller at a time. Opened when needed, reopened after an error.
 
-    Beside a busy loop, a thread with a connection of its own would fight with it for the interpreter at every row.
+    On a busy process, a thread with its own connection would compete with the loop for the interpreter at every row.
     Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). A connection that is not
-    `durable` commits without waiting for the disk: for writes that may be lost when Postgres crashes, such as leases.
+    `durable` commits without waiting for the disk. It is for writes that may be lost when Postgres crashes, such as
+    leases.
     """
 
     def __init__(self, *, durable: bool = True) -> None:
         self._durable = durable
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        # Kept: in an event loop each task would make a connection object of Django's to ask for it.
+        # Stored, because on an event loop each task would create a connection object of Django to read it.
         self._errors = connection.wrap_database_errors
 
     async def run(self, statements: Statements[Result]) -> Result:
-        """Run statements in a transaction of their own. Raises Django's database errors."""
+        """Run statements in one transaction. Raises Django's database errors."""
         with self._errors:
             try:
                 connected = await self._open()
@@ -196,7 +197,7 @@ class LoopConnection:
                 raise
 
     async def run_each(self, statements: Statements[Result]) -> Result:
-        """Run statements, each in a transaction of its own: two round trips less for a single one.
+        """Run statements, each in its own transaction, which saves two round trips for a single one.
 
         Raises Django's database errors.
         """
@@ -208,7 +209,7 @@ class LoopConnection:
                 raise
 
     async def close(self) -> None:
-        """Close the connection; the next flow opens another."""
+        """Close the connection. The next flow opens another."""
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
@@ -243,19 +244,21 @@ class LoopConnection:
 Item = TypeVar("Item")
 
 WRITE_SECONDS = 10.0
-"""How long one statement may take, the connection included, before its items fail."""
+"""How long one statement may take, including the connection, before its items fail."""
 LEAST_SHARED = 16
-"""So few items are not shared among idle connections: a statement of its own would cost more than it saves."""
+"""Fewer items than this are not split among idle connections, because a second statement would cost more than it
+saves.
+"""
 
 
 class LoopGroupCommit(Generic[Item, Result]):
-    """Writes items in groups, a group at a time on each connection.
+    """Writes items in groups, one group at a time on each connection.
 
-    Idle connections share what has arrived at once. In one group, all callers would be answered together and come
-    again together: the process and the database would wait for each other in turns.
+    Idle connections split what has arrived at once. With a single group, all callers would be answered together and
+    return together, and the process and the database would take turns waiting for each other.
 
-    `write` makes the statements of a group and returns a result for each item, in their order. A database that cannot
-    be reached fails everyone waiting. Any other exception: each item of the group is retried alone.
+    `write` creates the statements of a group and returns a result for each item, in order. If the database is
+    unreachable, all waiting items fail. After any other exception, each item of the group is retried alone.
     """
 
     def __init__(
@@ -274,7 +277,7 @@ class LoopGroupCommit(Generic[Item, Result]):
         """Writers that will take their first group in this round of the loop."""
 
     async def do(self, item: Item) -> Result:
-        """The result of an item, after its commit. Raises what its own writing raised."""
+        """Write an item and return its result after the commit. Raises the error of its own write."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._idle:
@@ -285,7 +288,7 @@ class LoopGroupCommit(Generic[Item, Result]):
         return await done
 
     async def close(self) -> None:
-        """Finish what has begun and close the connections."""
+        """Finish running writes and close the connections."""
         await asyncio.gather(*self._writers)
         for idle in self._idle:
             await idle.close()
@@ -293,7 +296,7 @@ class LoopGroupCommit(Generic[Item, Result]):
     async def _write_all(self, connection: LoopConnection) -> None:
         """Write groups until nothing waits."""
         try:
-            # What the loop has received in this round joins the first group.
+            # Items that the loop has received in this round join the first group.
             await asyncio.sleep(0)
             self._starting -= 1
             while self._waiting:
@@ -302,7 +305,7 @@ class LoopGroupCommit(Generic[Item, Result]):
             self._idle.append(connection)
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        """The first of what waits: a share of it, up to `most` by size, at least one."""
+        """The next group: a share of the waiting items, at least one, up to `most` by size."""
         share = max(LEAST_SHARED, math.ceil(len(self._waiting) / (1 + self._starting)))
         group = [self._waiting.popleft()]
         size = self._size(group[0][0])
@@ -321,12 +324,12 @@ class LoopGroupCommit(Generic[Item, Result]):
             async with asyncio.timeout(WRITE_SECONDS):
                 results = await connection.run_each(self._write([item for item, _ in group]))
         except TimeoutError:
-            # Only this group: another connection may be well.
+            # Only this group fails, because other connections may work.
             for _, done in group:
                 _fail(done, OperationalError("The statement took too long."))
         except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
             if concerns_all(error):
-                # Who waits has waited for this as well: a try for each of them would take as long once more.
+                # The waiting items have waited for this too. A retry for each of them would take as long again.
                 for _, done in (*group, *self._waiting):
                     _fail(done, error)
                 self._waiting.clear()

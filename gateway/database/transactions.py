@@ -1,4 +1,4 @@
-"""Transactions: no network call inside one, lock time-outs of tasks, and which errors mean a database that is away."""
+"""Transactions: no network call inside one, lock time-outs of tasks, and which errors mean an unavailable database."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ from psycopg_pool import PoolTimeout
 
 # --- Guard of network calls: none is made inside a database transaction.
 #
-# A call to the outside can take many seconds; a transaction held open meanwhile keeps locks and a connection
-# that everybody else waits for. Every synchronous call to the network (upstream client, pings, website
-# checks) asks here first, so a flow that gets it wrong fails in its first test instead of under load.
+# A network call can take many seconds. A transaction that stays open meanwhile keeps locks and a connection that others
+# wait for. Every synchronous network call (Graph API client, pings, website checks) calls the guard first, so a wrong
+# flow fails in its first test instead of under load.
 
 log = structlog.get_logger(__name__)
 
@@ -32,18 +32,18 @@ class NetworkInTransactionError(RuntimeError):
 
 
 def assert_no_transaction() -> None:
-    """Raise `NetworkInTransactionError` when the database connection of this thread is in an atomic block.
+    """Raise `NetworkInTransactionError` when this thread's database connection is in an atomic block.
 
-    The block that a test case wraps around each test does not count; one opened inside it does.
+    The block that a test case puts around each test does not count; one opened inside it does.
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise NetworkInTransactionError("Network call inside a transaction: commit first.")
 
 
 def after_commit(work: Callable[[], None]) -> None:
-    """Do something when the current transaction commits, if it does; at once where there is none. Errors are logged.
+    """Call `work` when the current transaction commits, or at once without a transaction. Errors are logged.
 
-    Django's `on_commit` would open a connection first, only to see that it has no transaction.
+    Django's `on_commit` would open a connection first, only to find that it has no transaction.
     """
     if connection.in_atomic_block:
         transaction.on_commit(work, robust=True)
@@ -55,9 +55,10 @@ def after_commit(work: Callable[[], None]) -> None:
 
 
 def leave_database() -> None:
-    """Before a network call: no transaction may be open, and a pooled connection goes back to serve others meanwhile.
+    """Prepare for a network call: require that no transaction is open, and return a pooled connection to its pool
+    meanwhile.
 
-    A process without a pool keeps its one connection: nobody else waits for it.
+    A process without a pool keeps its only connection, because nobody else waits for it.
     """
     assert_no_transaction()
     database: Any = connections[DEFAULT_DB_ALIAS]
@@ -65,16 +66,15 @@ def leave_database() -> None:
         database.close()
 
 
-# --- Lock limit of tasks: a row that a hung transaction keeps costs a task seconds, not the time until that
-# one ends.
+# --- Lock time-out of tasks: a row that a hung transaction holds costs a task seconds, not the life of that
+# transaction.
 #
-# A task walks over the rows of many tenants. Without a limit the first row that another transaction holds
-# would stop the rest, and a worker has few threads. With it the statement raises `LockNotAvailable`, which
-# `outage.concerns_all` tells from an outage: the walk goes on with the next row, and the next run tries
-# again.
+# A task iterates over the rows of many tenants. Without a time-out the first locked row would stop the rest, and a
+# worker has few threads. With it the statement raises `LockNotAvailable`, which `concerns_all` distinguishes from an
+# outage: the task continues with the next row, and the next run retries.
 
 LOCK_WAIT = "2s"
-"""How long a statement of a task waits for a row. Two transactions of the service meet for milliseconds."""
+"""How long a statement of a task waits for a row. Transactions of the service hold locks only for milliseconds."""
 
 
 @contextmanager
@@ -87,7 +87,9 @@ def limited_locks() -> Iterator[None]:
 def _limit(
     execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Set the limit at the begin of each transaction: a session's own would stay behind in a pooler's connection."""
+    """Set the time-out at the start of each transaction. One set for the session would stay on a pooler's
+    connection.
+    """
     connected: Connection[Any] = context["cursor"].cursor.connection
     if connected.info.transaction_status != TransactionStatus.IDLE:
         return execute(statement, params, many, context)
@@ -101,11 +103,12 @@ def _limit(
         return execute(statement, params, many, context)
 
 
-# --- Which exceptions of a statement tell that the database is away, and which concern one row alone.
+# --- Which exceptions of a statement mean that the database is unavailable, and which concern one row.
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
-"""Unreachable, restarting, out of disk, or no pooled connection free in time. Postgres names a few troubles of a single
-statement by the same exceptions: see `concerns_all`."""
+"""Unreachable, restarting, out of disk, or no free pooled connection in time. Postgres also raises these for some
+errors of a single statement: see `concerns_all`.
+"""
 _OF_ONE_STATEMENT = (
     errors.ProgramLimitExceeded,
     errors.StatementTooComplex,
@@ -113,19 +116,22 @@ _OF_ONE_STATEMENT = (
     errors.LockNotAvailable,
     errors.QueryCanceled,
 )
-"""A limit, a lock or a time-out that a statement met. The next one may do well, on the same connection."""
+"""A limit, a lock or a time-out of one statement. The next one may succeed on the same connection."""
 _OF_THE_DATABASE = (errors.ReadOnlySqlTransaction, errors.UndefinedTable, errors.InsufficientPrivilege)
-"""No row brings these about. A former primary after a fail-over is read-only. Tables are hidden from a connection whose
-`search_path` another program changed behind a pooler, and in a database whose restore is not over."""
+"""Errors that no row causes. A former primary after a fail-over is read-only. Tables are invisible on a connection
+whose `search_path` another program changed behind a pooler, and in a database that is still being restored.
+"""
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is away, takes no writes, or shows no tables."""
+    """Whether the database is unreachable, read-only, or shows no tables."""
     return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(error.__cause__, _OF_THE_DATABASE)
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Whether an error would meet the next row too: the database is away. A loop over rows ends at no other."""
+    """Whether an error would affect the next row too, because the database is unavailable. Only such errors end a loop
+    over rows.
+    """
     return is_outage(error) and not isinstance(_of_driver(error), _OF_ONE_STATEMENT)
 
 

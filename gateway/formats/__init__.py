@@ -1,1 +1,1 @@
-"""Formats of dates and times, found by Django under the name of the language."""
+"""Formats of dates and times. Django finds them by the name of the language."""

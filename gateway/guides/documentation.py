@@ -1,4 +1,4 @@
-"""The built documentation: served below `/docs/` by WhiteNoise, and searched as text."""
+"""The built documentation: served at `/docs/` by WhiteNoise, and searchable as text."""
 
 import json
 import math
@@ -8,16 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-# --- Serving of the built documentation: WhiteNoise below `/docs/`, with a content security policy of its
-# own.
+# --- Serving of the built documentation by WhiteNoise at `/docs/`, with its own content security policy.
 
 SITE = Path(__file__).resolve().parents[2] / "site"
-"""The output of `make guides`: `public/` is served, `csp.json` holds the hashes of the pages' inline scripts."""
+"""The output of `make guides`: `public/` is served, `csp.json` has the hashes of the pages' inline scripts."""
 PUBLIC = SITE / "public"
 
 
 def add_headers(headers: MutableMapping[str, str], path: str, url: str) -> None:
-    """Allow a page's own inline scripts and nothing from elsewhere; the theme sets styles inline."""
+    """Allow a page's own inline scripts and nothing from other origins. The theme sets styles inline."""
     if url.startswith("/packages/"):
         headers["Content-Security-Policy"] = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
         headers["X-Content-Type-Options"] = "nosniff"
@@ -38,7 +37,7 @@ def _policy(hashes: Path) -> str:
     )
 
 
-# --- The built documentation as text: its pages, and the sections of them that fit a question.
+# --- The built documentation as text: its pages, and a search for sections.
 
 _WORD = re.compile(r"[a-z0-9_./]{2,}")
 _HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
@@ -48,7 +47,7 @@ _IN_HEADING, _IN_TITLE, _MOST_OF_A_WORD = 5, 3, 4
 
 
 class Guide(NamedTuple):
-    """A page: its path below `/docs/` without an ending, its title, its Markdown."""
+    """A page: its path below `/docs/` without an extension, its title, its Markdown."""
 
     name: str
     title: str
@@ -64,26 +63,26 @@ class Section(NamedTuple):
 
 
 def guides() -> Iterator[Guide]:
-    """Every page that is served, in the order of their names; none where the documentation was not built."""
+    """All served pages, sorted by name. Empty when the documentation was not built."""
     folder = PUBLIC / "docs"
     for path in sorted(folder.rglob("*.md")):
         yield _read(path, folder)
 
 
 def guide(name: str) -> Guide | None:
-    """One page by its name."""
+    """A page by its name."""
     folder = PUBLIC / "docs"
-    # Looked for among the pages that there are: a name never becomes a path.
+    # Searched among the existing pages, so a name never becomes a path.
     found = next((path for path in folder.rglob("*.md") if _name(path, folder) == name), None)
     return _read(found, folder) if found is not None else None
 
 
 def search(question: str, *, most: int) -> list[Section]:
-    """The sections that hold most of the question's words, the best first."""
+    """The sections with most words of the question, best first."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
     sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
     matches = [_matches(words, title, section) for title, section in sections]
-    # What few sections hold says more than what all of them do.
+    # A word that few sections contain counts more than one that all contain.
     weights = {
         word: math.log((1 + len(sections)) / (1 + sum(word in found for found in matches))) for word in words
     }
@@ -97,7 +96,7 @@ def search(question: str, *, most: int) -> list[Section]:
 
 
 def _matches(words: list[str], title: str, section: Section) -> dict[str, int]:
-    """How well a section fits each of the words that it holds."""
+    """How well a section fits each of the words."""
     heading, text = section.heading.lower(), section.text.lower()
     return {
         word: min(text.count(word), _MOST_OF_A_WORD)

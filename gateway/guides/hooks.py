@@ -1,8 +1,8 @@
-"""MkDocs hooks: adds the API reference, keeps links inside the site, and writes what programs read.
+"""MkDocs hooks: add the API reference, keep links inside the site, and write files for programs.
 
-Besides its HTML each page is written as Markdown (`/docs/<page>.md`), all of them in one text (`llms-full.txt`) with
-an index (`llms.txt`, https://llmstxt.org). The hashes of the pages' inline scripts go to `csp.json` beside the
-served folder: they are what the content security policy of `/docs/` allows (`gateway/guides/documentation.py`).
+Besides HTML, each page is written as Markdown (`/docs/<page>.md`), all pages as one text (`llms-full.txt`), and an
+index (`llms.txt`, https://llmstxt.org). The hashes of the pages' inline scripts go to `csp.json` beside the served
+folder; the content security policy of `/docs/` allows them (`gateway/guides/documentation.py`).
 """
 
 import base64
@@ -45,15 +45,15 @@ WITH_TABS = frozenset(
         "webhooks.md",
     }
 )
-"""Guides for programs that call the API; the quickstart and the simulator's guide are for a terminal."""
+"""Guides for programs that call the API. The quickstart and the simulator's guide are for a terminal."""
 _TRY_IT = re.compile(r"^<details class=\"try-it\".*\n\n?", re.MULTILINE)
 FEWEST_COLUMNS = 3
-"""Tables of fewer columns fit a phone."""
+"""Tables with fewer columns fit a phone."""
 _pages: dict[str, tuple[str, str]] = {}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the reference into the navigation, a page for each tag of the contract."""
+    """Add the reference to the navigation, a page for each tag of the contract."""
     pages = [{title: name} for name, title, _ in reference.pages(Path(config.docs_dir) / "openapi.json")]
     navigation = config.nav or []
     if not any("API reference" in entry for entry in navigation):
@@ -62,7 +62,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reference's pages, which no file holds, and the collections to download."""
+    """Add the generated pages of the reference, and the collections to download."""
     for name, _, markdown in reference.pages(Path(config.docs_dir) / "openapi.json"):
         files.append(File.generated(config, name, content=markdown))
     files.append(File.generated(config, "whatsapp-errors.md", content=_meta_errors()))
@@ -72,7 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _meta_errors() -> str:
-    """The page of Meta's error codes, from the catalogue: a part for each, so that the search finds it by its code."""
+    """The page of Meta's error codes, from the catalogue. Each code has a section, so that the search finds it."""
     lines = [
         "---\nhide: [toc]\n---",
         "# WhatsApp's error codes",
@@ -89,7 +89,7 @@ def _meta_errors() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Name pages that only the repository holds instead of linking them."""
+    """Replace links to pages that only the repository has by their names."""
 
     def kept(link: re.Match[str]) -> str:
         path = (Path(page.file.src_uri).parent / link[2]).as_posix()
@@ -108,7 +108,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def with_tabs(text: str, document: Path) -> str:
     """A guide whose curl commands and messages are shown in each language.
 
-    A command is one by its own words, a message by its `type` and `to`; what is neither stays as it is.
+    A curl command is recognised by its words, a message by its `type` and `to`. Other code is unchanged.
     """
     groups = read(json.loads(document.read_text()))
 
@@ -129,7 +129,7 @@ def with_tabs(text: str, document: Path) -> str:
 
 
 def _with_anchors(text: str) -> str:
-    """The page of the service's errors, where `/errors#invalid_request` leads: the first row of each code."""
+    """Add anchors to the page of the service's errors, for `/errors#invalid_request`: at the first row of each code."""
     seen: set[str] = set()
 
     def anchored(row: re.Match[str]) -> str:
@@ -142,7 +142,7 @@ def _with_anchors(text: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put each table of several columns into a part that a phone scrolls sideways, by the keyboard too."""
+    """Make each table with several columns scroll sideways on a phone, also by keyboard."""
     return _TABLE.sub(_scrolling, html)
 
 
@@ -163,7 +163,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write the Markdown of the pages, the index for programs and the scripts' hashes."""
+    """Write the Markdown of the pages, the index for programs, and the hashes of scripts."""
     site = Path(config.site_dir)
     for name, (_, text) in _pages.items():
         target = site / name
@@ -178,7 +178,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     index += [f"- [{title}](/docs/{name})" for name, (title, _) in sorted(_pages.items())]
     (site / "llms.txt").write_text("\n".join(index) + "\n")
     (site / "llms-full.txt").write_text("\n\n".join(text for _, (_, text) in sorted(_pages.items())) + "\n")
-    # Its addresses are not known here: `/sitemap.xml` is answered by the service.
+    # The service answers `/sitemap.xml`, because the addresses are not known here.
     for name in ("sitemap.xml", "sitemap.xml.gz"):
         (site / name).unlink(missing_ok=True)
     scripts = {match for page in site.rglob("*.html") for match in _INLINE_SCRIPT.findall(page.read_bytes())}

@@ -1,6 +1,6 @@
-"""The API reference as Markdown pages, made from the committed OpenAPI document: a page for each tag.
+"""The API reference as Markdown pages, generated from the committed OpenAPI document: a page for each tag.
 
-Called by the MkDocs hooks. Examples are those of the document.
+Called by the MkDocs hooks. The examples are those of the document.
 """
 
 import html
@@ -30,10 +30,10 @@ ORDER = (
     "Console sessions",
     "Health",
 )
-"""The tags that customers use, in this order; tags of staff have no page."""
+"""Tags for tenants, in this order. Tags for staff have no page."""
 STAFF_TAGS = frozenset({"Admin"})
 DEPTH = 2
-"""How deep the members of an object are listed; deeper ones are left to the contract."""
+"""How deep the members of an object are listed. The contract has the deeper ones."""
 
 _MOMENTS = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-22T00:00:00Z"}
 """Values of the parameters that a call needs."""
@@ -109,7 +109,7 @@ class _Reader:
         return rows
 
     def _object(self, schema: Json) -> Json:
-        """A schema with its references followed and its `allOf` parts joined."""
+        """A schema with its references resolved and its `allOf` parts merged."""
         schema = resolved(self._contract, schema)
         if "discriminator" in schema:
             return self._union(schema)
@@ -165,7 +165,7 @@ class _Reader:
         return tabs(Sample(method=method, path=path + query, body=body), self._groups)
 
     def _try_it(self, method: str, path: str, operation: Json, *, has_body: bool) -> list[str]:
-        """What `docs/try_it.js` makes a form of."""
+        """The data from which `docs/try_it.js` makes a form."""
         parameters = (resolved(self._contract, parameter) for parameter in operation.get("parameters", []))
         shown = {
             "method": method,

@@ -1,4 +1,4 @@
-"""Answers for machines: `robots.txt`, `sitemap.xml`, `security.txt` (RFC 9116) and the index of packages."""
+"""Responses for programs: `robots.txt`, `sitemap.xml`, `security.txt` (RFC 9116) and the package index."""
 
 from datetime import timedelta
 
@@ -11,20 +11,20 @@ from gateway.clock import now
 from gateway.guides.documentation import guides
 
 _VALID = timedelta(days=180)
-"""RFC 9116 asks for less than a year."""
+"""RFC 9116 requires less than a year."""
 _OWN_PACKAGE = "whabuzz"
 
 
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
-    """Search engines read the guides and the error pages, nothing else."""
+    """Allow search engines the guides and the error pages, nothing else."""
     lines = ("User-agent: *", "Allow: /docs/", "Allow: /errors", "Disallow: /")
     return _text(*lines, f"Sitemap: {settings.BASE_URL}/sitemap.xml")
 
 
 @require_safe
 def sitemap(request: HttpRequest) -> HttpResponse:
-    """Every page of the guides."""
+    """All pages of the guides."""
     addresses = ((settings.BASE_URL, "" if page.name == "index" else f"{page.name}/") for page in guides())
     body = format_html_join("", "<url><loc>{}/docs/{}</loc></url>", addresses)
     head = (
@@ -35,7 +35,7 @@ def sitemap(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def security(request: HttpRequest) -> HttpResponse:
-    """Serve the contact for reports of vulnerabilities."""
+    """The contact for reports of vulnerabilities."""
     expires = (now() + _VALID).strftime("%Y-%m-%dT00:00:00Z")
     return _text(
         f"Contact: mailto:{settings.SUPPORT_EMAIL}",
@@ -51,9 +51,10 @@ def _text(*lines: str) -> HttpResponse:
 
 @require_safe
 def package_index(request: HttpRequest, name: str) -> HttpResponseRedirect:
-    """Lead pip on to PyPI for what the SDK needs. Never for the SDK itself: there its name is anybody's.
+    """Redirect pip to PyPI for the SDK's dependencies. Never for the SDK itself, whose name anybody could register
+    there.
 
-    The SDK's own page is a file of `site/public/`, which WhiteNoise answers.
+    The SDK's own page is a file of `site/public/`, which WhiteNoise serves.
     """
     if name.lower() == _OWN_PACKAGE:
         raise Http404

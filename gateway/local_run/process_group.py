@@ -1,9 +1,9 @@
-"""A process group whose members die with the process that made it, even when that one is killed with SIGKILL.
+"""A process group whose members die with the process that created it, even when that is killed with SIGKILL.
 
-The supervisor and the tests start every child in such a group. A small watchdog holds the reading end of a
-pipe; the kernel closes the writing end when the owner ends, however it ends. Then the watchdog sends SIGTERM
-to the group, after a grace SIGKILL, and leaves. Nothing here knows what the children are.
-Runs as a script of its own, with the standard library only, so that it starts in milliseconds.
+The supervisor and the tests start every child in such a group. A small watchdog holds the read end of a pipe; the
+kernel closes the write end when the owner ends for any reason. The watchdog then sends SIGTERM to the group, after a
+grace period SIGKILL, and exits. This module knows nothing about the children. The watchdog runs as a separate script
+with the standard library only, so it starts in milliseconds.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import sys
 import time
 
 GRACE_SECONDS = 5.0
-"""From SIGTERM to SIGKILL for what is left when the owner is gone."""
+"""Time from SIGTERM to SIGKILL for processes that are left when the owner has ended."""
 
 
 class ProcessGroup:
-    """Pass `id` as `process_group` to `subprocess.Popen`; call `close()` when the members were stopped."""
+    """Pass `id` as `process_group` to `subprocess.Popen`. Call `close()` when the members were stopped."""
 
     def __init__(self, *, keep_open: tuple[int, ...] = (), grace_seconds: float = GRACE_SECONDS) -> None:
         """Start the watchdog. It holds the file descriptors `keep_open` (a lock) until no member is left."""
@@ -36,7 +36,9 @@ class ProcessGroup:
         self.id = self._watchdog.pid
 
     def close(self) -> None:
-        """End whatever is still in the group; returns when it is gone, soon after the grace at the latest."""
+        """End everything that is left in the group. Returns when it is gone, at the latest soon after the grace
+        period.
+        """
         os.close(self._life_line)
         self._watchdog.wait()
         deadline = time.monotonic() + self._grace_seconds + 1
@@ -47,7 +49,7 @@ class ProcessGroup:
 
 
 def _watch(grace_seconds: float) -> None:
-    """The watchdog: one half anchors the group's id, the other watches from a session of its own."""
+    """The watchdog: one half anchors the group's id, the other watches from its own session."""
     group = os.getpgrp()
     if os.fork():
         while True:

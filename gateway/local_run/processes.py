@@ -1,8 +1,8 @@
 """The processes of one run: start, log, watch, restart with back-off, stop.
 
-`gateway/local_run/supervisor.py` says which ones there are and `gateway/local_run/embedded_servers.py` starts the
-servers with it. A child that ends by itself again and again right after its start is a crash loop and ends the run;
-one that was killed is always restarted.
+`gateway/local_run/supervisor.py` lists the processes, and `gateway/local_run/embedded_servers.py` uses this module to
+start the servers. A child that ends by itself repeatedly, right after its start, is a crash loop and ends the run. A
+child that was killed is always restarted.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from typing import Protocol
 
 MAX_LOG_BYTES = 10 * 1024 * 1024
 LONG_ENOUGH_SECONDS = 10.0
-"""A child that ran this long was healthy: its end is not part of a crash loop."""
+"""A child that ran this long was healthy, so its end is not part of a crash loop."""
 MAX_CRASHES = 5
 MAX_BACK_OFF_SECONDS = 10.0
 
 
 class Process(Protocol):
-    """What a run asks of a process of its own: `subprocess.Popen` has it."""
+    """Protocol: the members of `subprocess.Popen` that a run uses."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """The exit code, or minus the signal, of a process that has ended."""
+        """The exit code of a process that has ended; after a signal, minus its number."""
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, once the process has ended. Raises `subprocess.TimeoutExpired`."""
@@ -44,11 +44,11 @@ class Process(Protocol):
 
 
 class StartError(Exception):
-    """A server or process did not start; the message says in one line why, then may show the end of its log."""
+    """A server or process did not start. The message says why in one line, and may then show the end of its log."""
 
 
 def service_command(*roles: str, port: int | None = None) -> list[str]:
-    """A process of the service with some roles, or with all of them."""
+    """The command of a service process with some roles, or with all of them."""
     return [sys.executable, "-m", "gateway", *roles, *([f"--port={port}"] if port is not None else [])]
 
 
@@ -61,7 +61,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process group, its output appended to `logs/<name>.log`."""
+    """Start a command in a process group. Its output is appended to `logs/<name>.log`."""
     log = open_log(data_dir, name)
     try:
         return subprocess.Popen(
@@ -78,7 +78,7 @@ def start(
 
 
 def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTERM) -> None:
-    """Send the signal and wait for the end of the process; after this many seconds SIGKILL."""
+    """Send the signal and wait for the process to end. After this many seconds, send SIGKILL."""
     process.send_signal(signal_number)
     try:
         process.wait(seconds)
@@ -88,17 +88,17 @@ def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTER
 
 
 def back_off(short_lives: int) -> float:
-    """Seconds to wait before a restart, after this many short lives in a row: none at first, then doubling."""
+    """Seconds to wait before a restart, after this many short lives in a row: none at first, then doubled."""
     return min(0.25 * (2.0**short_lives - 1), MAX_BACK_OFF_SECONDS)
 
 
 def log_path(data_dir: Path, name: str) -> Path:
-    """The log of one process of the run."""
+    """The log file of a process of the run."""
     return data_dir.absolute() / "logs" / f"{name}.log"
 
 
 def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
-    """The last lines of a process's log, indented, under a line that says where the log is."""
+    """The last lines of a process's log, indented, after a line with the path of the log."""
     path = log_path(data_dir, name)
     with path.open("rb") as log:
         log.seek(max(0, path.stat().st_size - 32_768))
@@ -107,9 +107,9 @@ def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
 
 
 def bound_logs(data_dir: Path) -> None:
-    """Empty each log that grew over `MAX_LOG_BYTES`, after copying it to `<name>.log.1`.
+    """Copy each log over `MAX_LOG_BYTES` to `<name>.log.1` and empty it.
 
-    The processes append, so they write on at the new end; a line written in between may be lost.
+    The processes append, so they continue at the new end. A line written in between may be lost.
     """
     for path in (data_dir / "logs").glob("*.log"):
         if path.stat().st_size > MAX_LOG_BYTES:
@@ -118,7 +118,7 @@ def bound_logs(data_dir: Path) -> None:
 
 
 def open_log(data_dir: Path, name: str) -> int:
-    """A file descriptor of a process's log, to append to."""
+    """A file descriptor for appending to a process's log."""
     path = log_path(data_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -127,8 +127,8 @@ def open_log(data_dir: Path, name: str) -> int:
 class Child:
     """One process of the run and its restarts.
 
-    `start` starts it and returns it; `stop` ends it in its own way (`gateway/local_run/embedded_servers.py` has
-    those of the servers). A child is watched by calling `tend` a few times a second.
+    `start` starts and returns it. `stop` stops it; `gateway/local_run/embedded_servers.py` has the ways of the servers.
+    `tend` must be called a few times a second.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Child:
         self._process = self._start()
 
     def check_alive(self) -> None:
-        """During the start of the run: raise `StartError` when the process has ended already."""
+        """Raise `StartError` when the process has already ended, during the start of the run."""
         if self._process is not None and (code := self._process.poll()) is not None:
             raise StartError(
                 f"{self.name} ended {_how(code)} while starting; {log_tail(self._data_dir, self.name)}"
@@ -180,7 +180,7 @@ class Child:
         return self._plan_restart(code, now)
 
     def stop(self) -> None:
-        """Stop the process if it runs; returns when it has ended."""
+        """Stop the process if it runs. Returns when it has ended."""
         if self._process is not None and self._process.poll() is None:
             self._stop(self._process)
 
@@ -204,11 +204,11 @@ def _how(code: int) -> str:
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
-# --- The TCP ports of a run on this machine: free before it starts, answering before it is called ready.
+# --- The TCP ports of a run on this machine: free before the run, and answering before it reports ready.
 
 
 def check_free(variable: str, port: int) -> None:
-    """Raise `StartError` when another program listens on the port that the environment variable names."""
+    """Raise `StartError` when another program uses the port in the environment variable `variable`."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -221,7 +221,7 @@ def check_free(variable: str, port: int) -> None:
 
 
 def wait_for_answer(port: int, path: str, *, seconds: float, check_alive: Callable[[], None]) -> None:
-    """Ask every 50 ms until the answer is 200; `check_alive` raises when waiting is in vain.
+    """Poll every 50 ms until the answer is 200. `check_alive` raises when no answer can come.
 
     Raises `StartError` after this many seconds.
     """

@@ -1,12 +1,12 @@
-"""`make run`: one command that brings up the whole service on one machine, and takes it down again.
+"""`make run`: one command that starts the whole service on one machine and stops it again.
 
     python -m gateway.local_run.supervisor run | reset | logs
 
 Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts the simulator and the
-service, waits until they answer, makes the demo data and prints where everything is. Then it watches the processes
-until SIGINT, SIGTERM or SIGHUP and stops them in the reverse order of the data's flow. The service is one process with
-all roles; with `ROLES=split` each role has a process of its own, as on many hosts.
-Should it be killed itself, the watchdog of `gateway/local_run/process_group.py` ends them all.
+service, waits until they answer, creates the demo data and prints all addresses. Then it watches the processes until
+SIGINT, SIGTERM or SIGHUP, and stops them in the reverse order of the data's flow. The service is one process with all
+roles; with `ROLES=split` each role has its own process, as on several hosts. If the supervisor itself is killed, the
+watchdog of `gateway/local_run/process_group.py` ends all processes.
 """
 
 import argparse
@@ -29,19 +29,19 @@ from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import GRACE_SECONDS, ProcessGroup
 from gateway.local_run.processes import Child, Process, StartError, log_tail
 
-# --- One run owns a data directory: `make run` and `make reset` take this lock first.
+# --- One run owns a data directory: `make run` and `make reset` acquire this lock first.
 #
-# It is an advisory lock of the kernel on `DATA_DIR/run.lock`, gone with the processes that hold it, so a
-# crash leaves nothing to clean up. The file itself marks a directory as one that `make run` made.
+# It is an advisory lock of the kernel on `DATA_DIR/run.lock`. It ends with the processes that hold it, so a crash
+# leaves nothing to clean up. The file also marks a directory as one that `make run` created.
 
 LOCK = "run.lock"
 
 
 @contextlib.contextmanager
 def locked(data_dir: Path) -> Iterator[int]:
-    """Own the data directory; gives the lock's file descriptor. Raises `StartError` when a run owns it.
+    """Lock the data directory. Yields the lock's file descriptor. Raises `StartError` when a run owns it.
 
-    The watchdog of a run that was killed holds the lock until the last child is gone; that is waited for.
+    The watchdog of a killed run holds the lock until the last child is gone. This waits for it.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -79,20 +79,20 @@ def _alive(process_id: str) -> bool:
 READY_SECONDS = 90.0
 """How long the service and the simulator may take to answer."""
 WATCH_SECONDS, LOGS_SECONDS = 0.5, 10.0
-"""How often the processes are looked at, and the sizes of their logs."""
+"""Intervals at which the processes, and the sizes of their logs, are checked."""
 _ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 _STOP_ORDER = ["gateway", "web", "beat", "tasks", "batches", "deliveries", "simulator", "valkey", "postgres"]
-"""First what takes new work in, last what keeps it."""
+"""First the processes that accept new work, last those that store it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, "-m", "django"]
 
 
 class Stopped(BaseException):
-    """A signal asked the run to end. Not an `Exception`: nothing on the way may take it for a failure."""
+    """A signal asked the run to end. Not an `Exception`, so that no handler on the way treats it as an error."""
 
 
 def main() -> int:
-    """Run one of the commands; returns the exit code."""
+    """Run one of the commands. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m gateway.local_run.supervisor")
     parser.add_argument("command", choices=["run", "reset", "logs"])
     command = parser.parse_args().command
@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def run() -> None:
-    """Start everything, watch it, stop everything. Raises `StartError` with one clear line."""
+    """Start everything, watch it, stop everything. Raises `StartError` with a message of one line."""
     data_dir = settings.DATA_DIR
     with locked(data_dir) as lock:
         processes.check_free("PORT", settings.PORT)
@@ -133,7 +133,7 @@ def run() -> None:
 
 
 def reset() -> None:
-    """Delete the data directory; refused while a run uses it, or when it is not one."""
+    """Delete the data directory. Raises `StartError` while a run uses it, or when `make run` did not create it."""
     data_dir = settings.DATA_DIR
     if not data_dir.exists():
         return _say(f"There is nothing in {_shown(data_dir)}.")
@@ -146,7 +146,7 @@ def reset() -> None:
 
 
 def follow_logs() -> None:
-    """Show the end of every log and what is added to them, until interrupted."""
+    """Show the end of every log and new lines, until interrupted."""
     logs = sorted((settings.DATA_DIR / "logs").glob("*.log"))
     if not logs:
         raise StartError(f"There are no logs in {_shown(settings.DATA_DIR)}: `make run` writes them.")
@@ -155,7 +155,7 @@ def follow_logs() -> None:
 
 
 def _children(data_dir: Path, group: int) -> dict[str, Child]:
-    """Every process of the run by name, in the order in which they start."""
+    """Every process of the run by name, in starting order."""
     of_simulator = os.environ | {
         "SIMULATOR_STATE": os.environ.get("SIMULATOR_STATE") or str(data_dir / "simulator.json"),
         "GATEWAY_CALLBACK_URL": os.environ.get("GATEWAY_CALLBACK_URL")
@@ -193,7 +193,7 @@ def _children(data_dir: Path, group: int) -> dict[str, Child]:
 
 
 def set_environment() -> None:
-    """Set the environment of the child processes, and the settings that this process has read already."""
+    """Set the environment of the child processes, and the settings that this process has already read."""
     settings.SERVICE_SHA = os.environ.get("SERVICE_SHA") or _commit()
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "gateway.settings",
@@ -205,9 +205,10 @@ def set_environment() -> None:
 
 
 def _use_simulator_for_live() -> None:
-    """Without an app at Meta the simulator serves the live environment too, so that a live number can be connected.
+    """Let the simulator serve the live environment too when no app at Meta is configured, so that a live number can be
+    connected.
 
-    What the caller has set stays.
+    Variables that the caller has set are not changed.
     """
     if "META_GRAPH_URL" not in os.environ:
         settings.META_GRAPH_URL = os.environ["META_GRAPH_URL"] = settings.SANDBOX_GRAPH_URL
@@ -223,7 +224,7 @@ def _commit() -> str:
 
 
 def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
-    """Bring everything up, what must answer first: the workers load while the demo data is made."""
+    """Start everything in order. The workers load while the demo data is created."""
 
     def check_alive() -> None:
         for child in children.values():
@@ -247,14 +248,14 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
 
 
 def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
-    """Run a command of manage.py to its end. Raises `StartError` when it fails."""
+    """Run a command of manage.py. Raises `StartError` when it fails."""
     process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
     if process.wait():
         raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
 
 
 def _watch(children: dict[str, Child]) -> None:
-    """Keep the children running until a signal comes; under `make` also until make is gone."""
+    """Keep the children running until a signal; under `make`, also until make has ended."""
     parent = os.getppid()
     under_make = "MAKELEVEL" in os.environ
     logs_due = 0.0
@@ -269,7 +270,7 @@ def _watch(children: dict[str, Child]) -> None:
 
 
 def _summary(data_dir: Path, seconds: float) -> str:
-    """Print what a new user needs: addresses, credentials, a first request. From `ready.json`, written by `demo`."""
+    """Print what a new user needs: addresses, credentials, a first request. Reads `ready.json`, which `demo` writes."""
     ready = json.loads((data_dir / "ready.json").read_text())
     base, simulator = ready["base_url"], ready["simulator_url"]
     body = json.dumps(
@@ -314,7 +315,7 @@ def _shown(path: Path) -> str:
 
 
 def _say(text: str) -> None:
-    """Print to the user. The terminal may be gone, which must not keep the run from stopping in order."""
+    """Print to the user. A closed terminal must not prevent an orderly stop."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 

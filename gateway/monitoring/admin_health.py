@@ -10,7 +10,7 @@ ReadFigures = Callable[[], dict[str, Any]]
 
 
 class Section(NamedTuple):
-    """An app's figures, and the field of the schema for each."""
+    """The figures of an app, and the schema field of each."""
 
     figures: ReadFigures
     shape: dict[str, serializers.Field[Any, Any, Any, Any]]
@@ -20,7 +20,7 @@ _sections: list[Section] = []
 
 
 def register(**shape: serializers.Field[Any, Any, Any, Any]) -> Callable[[ReadFigures], ReadFigures]:
-    """Add a function whose members, those of `shape`, join the answer of `/v1/admin/health`."""
+    """Register a function whose members, described by `shape`, become part of `/v1/admin/health`."""
 
     def add(figures: ReadFigures) -> ReadFigures:
         _sections.append(Section(figures, shape))

@@ -1,6 +1,7 @@
-"""Structured logs: one JSON object a line on standard error, with request id and tenant id where there is one.
+"""Structured logs: one JSON object a line on standard error, with request id and tenant id if known.
 
-Never content: no secret, token, message text or phone number is passed to a logger; `redact` is the last net.
+Never log content: no secret, token, message text or phone number is passed to a logger. `redact` is only the last
+defence.
 """
 
 import logging
@@ -27,11 +28,11 @@ _NOISY = (
     "celery.app.trace",
     "celery.worker.strategy",
 )
-"""Loggers whose lines below a warning say nothing that the service's own lines do not."""
+"""Loggers whose lines below warning repeat the service's own lines."""
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cut credentials out of every text value, should one ever reach a logger."""
+    """Remove credentials from every text value, in case one ever reaches a logger."""
     for key, value in event.items():
         if isinstance(value, str) and _SECRET.search(value):
             event[key] = _SECRET.sub(r"\1…", value)
@@ -42,7 +43,7 @@ _stream = sys.stderr
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    """Django's LOGGING_CONFIG: route the standard library's logging and structlog into one JSON pipeline."""
+    """Django's LOGGING_CONFIG: send the standard library's logging and structlog through one JSON pipeline."""
     global _stream
     _stream = sys.stderr
     shared: list[Any] = [
@@ -54,7 +55,7 @@ def configure(config: Mapping[str, Any]) -> None:
         redact,
     ]
     handler = logging.StreamHandler(_stream)
-    # The list itself stays: loggers that have been used before hold it.
+    # Changed in place, because loggers in use refer to the list.
     processors = structlog.get_config()["processors"]
     processors[:] = [
         structlog.stdlib.filter_by_level,
@@ -77,9 +78,9 @@ def configure(config: Mapping[str, Any]) -> None:
     root.setLevel(config["level"])
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # Its warning of a broken head holds the whole address, which may be that of a customer's file.
+    # Its warning about a broken header contains the whole address, possibly of a customer's file.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
-    # What befalls tenants' brokers is in the attempts; users and hosts of theirs are no matter of this log.
+    # Errors of tenants' brokers are recorded with the attempts. Their users and hosts must not be in this log.
     for client in ("aiokafka", "aiormq"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
@@ -91,8 +92,8 @@ _REQUESTS = logging.getLogger("gateway.request")
 def log_answer(**facts: Any) -> None:
     """Write the line of an answered request, in the form of all lines.
 
-    It is written for every request, so it does not pass the processors, which take ten times as long. What they do
-    for others it does not need: no value is a caller's, so none holds a credential. A stream that fails ends no call.
+    It bypasses the processors, which take ten times as long, because it is written for every request. It does not need
+    them: no value comes from a caller, so none contains a credential. An error while writing does not fail the call.
     """
     if not _REQUESTS.isEnabledFor(logging.INFO):
         return
@@ -105,14 +106,14 @@ def _as_json(event: MutableMapping[str, Any]) -> str:
     return orjson.dumps(event, default=str).decode()
 
 
-# --- Error reports to Sentry, off without SENTRY_DSN. Nothing personal leaves: no bodies, headers, locals or
-# users.
+# --- Error reports to Sentry, off without SENTRY_DSN. They contain nothing personal: no bodies, headers, local
+# variables or users.
 
 _REQUEST_MEMBERS = ("method", "url")
 
 
 def start() -> None:
-    """Begin reporting when a DSN is set; called once a process."""
+    """Start reporting if a DSN is set. Called once a process."""
     if not settings.SENTRY_DSN:
         return
     import sentry_sdk
@@ -130,7 +131,7 @@ def start() -> None:
 
 
 def scrub(event: Any, hint: Any) -> Any:
-    """Reduce an error report to the stack, the route and the request id; credentials are cut out of texts."""
+    """Reduce an error report to the stack, the route and the request id. Credentials are removed from texts."""
     request = event.get("request")
     if isinstance(request, dict):
         kept = {name: request[name] for name in _REQUEST_MEMBERS if name in request}

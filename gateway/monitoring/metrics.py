@@ -1,9 +1,9 @@
 """Metrics for Prometheus: counted in each process, summed in Valkey, shown by any web process at `/metrics`.
 
-Counters and histograms live in one hash of Valkey, so they are right however many processes and hosts count, and
-start again when Valkey does, which Prometheus expects of counters. Gauges are evaluated at the scrape. A flow calls
-`add` or `observe`, which cost a dictionary look-up, and `flush` every now and then. Each app registers its metrics in
-a module `monitoring` of its own.
+Counters and histograms are in one hash of Valkey. So they are correct for any number of processes and hosts, and start
+again with Valkey, which Prometheus expects of counters. Gauges are evaluated at the scrape. A flow calls `add` or
+`observe`, which cost a dictionary look-up, and `flush` regularly. Each app registers its metrics in its module
+`monitoring`.
 """
 
 import collections
@@ -32,8 +32,9 @@ log = structlog.get_logger(__name__)
 KEY = "metrics"
 GAUGE_SECONDS = 2.0
 GAUGES_SECONDS = 5.0
-"""What one gauge of the database, and all together, may take of the ten seconds that a scraper waits. A scrape keeps a
-connection of its process: those that wait for a locked table would in the end leave none for the calls of the API."""
+"""Time limits for one database gauge, and for all together, within the ten seconds that a scraper waits. A scrape uses
+a connection of its process: scrapes that wait for a locked table would eventually leave none for API calls.
+"""
 UP, UNREADABLE = "gateway_valkey_up", "gateway_metrics_unreadable"
 _SEPARATOR = "|"
 
@@ -43,7 +44,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A count that only grows; `label` names its one label, if it has one."""
+    """A count that only grows. `label` is the name of its one label, if any."""
 
     name: str
     help: str
@@ -53,13 +54,13 @@ class Counter:
         _counters.append(self)
 
     def add(self, amount: float = 1, label: str = "") -> None:
-        """Count; seen by everybody after the next `flush`."""
+        """Count. Visible to all after the next `flush`."""
         _note({f"{self.name}{_SEPARATOR}{label}": amount})
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Seconds in buckets; `buckets` are their upper bounds."""
+    """Seconds in buckets. `buckets` are their upper bounds."""
 
     name: str
     help: str
@@ -96,9 +97,9 @@ def gauge(
     *,
     of_valkey: bool = False,
 ) -> None:
-    """Show a value, asked for at each scrape; None when it is not known.
+    """Register a value that is evaluated at each scrape. None means unknown.
 
-    One `of_valkey` is not asked for while Valkey is away: each would wait, and the scraper would give up.
+    A value `of_valkey` is skipped while Valkey is unavailable, because each would wait and the scraper would give up.
     """
 
     def values() -> dict[str, float]:
@@ -109,12 +110,12 @@ def gauge(
 
 
 def labelled_gauge(name: str, help: str, label: str, values: Callable[[], dict[str, float]]) -> None:  # noqa: A002
-    """Show values by a label, asked for at each scrape."""
+    """Register values by label, evaluated at each scrape."""
     _gauges.append(_Gauge(name, help, label, values, of_valkey=False))
 
 
 def names() -> list[str]:
-    """The name of every metric."""
+    """The names of all metrics."""
     counted = [counter.name for counter in _counters] + [histogram.name for histogram in _histograms]
     return [*counted, *(each.name for each in _gauges), UP, UNREADABLE]
 
@@ -131,7 +132,7 @@ def is_pending() -> bool:
 
 
 def flush() -> None:
-    """Add what this process counted to everybody's figures; without Valkey it waits for the next time."""
+    """Add this process's counts to the shared ones. Without Valkey they wait for the next flush."""
     with _lock:
         amounts = dict(_pending)
         _pending.clear()
@@ -179,13 +180,13 @@ class _Everything(Collector):
 
 
 def _from_database(gauge: _Gauge, ends_at: float) -> dict[str, float]:
-    """A gauge's values. Raises TimeoutError when the time of all gauges is over."""
+    """The values of a gauge. Raises TimeoutError when the time for all gauges is over."""
     if time.monotonic() > ends_at:
         raise TimeoutError
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(int(GAUGE_SECONDS * 1000))])
         found = gauge.values()
-        # A test's transaction goes on after this one.
+        # A test's transaction continues after this one.
         cursor.execute("SELECT set_config('statement_timeout', '0', true)")
         return found
 
@@ -214,7 +215,7 @@ _registry.register(_Everything())
 
 
 def metrics_page(request: HttpRequest) -> HttpResponse:
-    """`GET /metrics` for the scraper that knows METRICS_TOKEN; for everybody else there is no such page."""
+    """`GET /metrics` for a scraper with METRICS_TOKEN. For all others the page does not exist."""
     token = settings.METRICS_TOKEN.encode()
     sent = request.headers.get("Authorization", "").encode()
     if not token or not hmac.compare_digest(sent, b"Bearer " + token):

@@ -1,4 +1,4 @@
-"""Spans, as the code that is traced sees them; `tracing.py` makes them."""
+"""Spans, as traced code uses them. `tracing.py` creates them."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -14,10 +14,10 @@ LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces d
 
 
 class Span:
-    """A piece of work in a trace, for a `with` statement. This one is what there is while traces are off."""
+    """A traced piece of work, for a `with` statement. This one is used while traces are off."""
 
     traceparent: str | None = None
-    """The span as the next one's parent, in the form of W3C Trace Context."""
+    """The span as the parent of another one, in the form of W3C Trace Context."""
 
     def __enter__(self) -> Self:
         return self
@@ -28,13 +28,13 @@ class Span:
         return
 
     def note(self, name: str, value: Value | None) -> None:
-        """Set an attribute; None sets none."""
+        """Set an attribute. None sets nothing."""
 
     def answered(self, status: int, route: str | None = None) -> None:
-        """Note the status of an HTTP answer, and the pattern of the path that was asked for."""
+        """Record the status of an HTTP response, and the pattern of the requested path."""
 
     def failed(self, reason: str) -> None:
-        """Mark the work as failed, with a word that says why."""
+        """Mark the work as failed, with a word for the reason."""
 
 
 OFF: Final = Span()

@@ -1,7 +1,7 @@
-"""Export of traces: the SDK of OpenTelemetry, with a queue of its own in each process and OTLP over HTTP.
+"""Export of traces: OpenTelemetry's SDK, with a queue in each process and OTLP over HTTP.
 
-Imported only where traces are on. Finished spans wait in a bounded queue for a thread that exports them: a collector
-that is slow or away costs spans, and never delays a request. The SDK reads the other `OTEL_*` variables itself.
+Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. A slow or
+unavailable collector costs spans, and never delays a request. The SDK reads the other `OTEL_*` variables itself.
 """
 
 import atexit
@@ -41,7 +41,7 @@ class Tracer:
     """The traces of one process."""
 
     def __init__(self) -> None:
-        # Not the SDK's global one: libraries that trace by themselves would add what they like.
+        # Not the SDK's global provider, to which tracing libraries would add their own spans.
         self._provider = TracerProvider(
             resource=Resource.create(
                 {
@@ -82,14 +82,14 @@ class Tracer:
         return _traceparent_of(trace.get_current_span())
 
     def close(self) -> None:
-        """Export what is finished, within EXIT_SECONDS."""
+        """Export finished spans, within EXIT_SECONDS."""
         atexit.unregister(self.close)
         # The public method waits for half a minute.
         self._processor._batch_processor.shutdown(timeout_millis=int(EXIT_SECONDS * 1000))
 
 
 class _Current(Span):
-    """A span that is the current one of its thread or task inside its `with` statement."""
+    """A span that is the current one of its thread or task within its `with` statement."""
 
     def __init__(self, span: trace.Span, above: Context, kind: Kind, name: str) -> None:
         self._span, self._above, self._kind, self._name = span, above, kind, name
@@ -104,7 +104,7 @@ class _Current(Span):
     ) -> None:
         otel_context.detach(self._token)
         if kind is not None:
-            # Its name alone: an exception's text may quote what it was given.
+            # Only the name, because an exception's text may quote its arguments.
             self.failed(kind.__name__)
         self._span.end()
 
@@ -126,7 +126,7 @@ class _Current(Span):
 
 
 class _Exporter(OTLPSpanExporter):
-    """The exporter of OTLP, which counts what the collector did not take."""
+    """The OTLP exporter, which counts the spans that the collector did not accept."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
@@ -136,12 +136,12 @@ class _Exporter(OTLPSpanExporter):
 
 
 def _headers() -> dict[str, str]:
-    """Headers for the collector. From the settings, since they may come from a file."""
+    """Headers for the collector, from the settings, because they may come from a file."""
     return dict(parse_env_headers(settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
 
 
 def _context_of(traceparent: str) -> Context:
-    """The context below a traceparent; an empty one when it cannot be read."""
+    """The context of a traceparent. Empty when it cannot be parsed."""
     return _propagator.extract({"traceparent": traceparent}, _NOTHING)
 
 

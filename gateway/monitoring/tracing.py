@@ -1,9 +1,10 @@
-"""Traces: requests, calls of the upstream, tasks and deliveries as spans of OpenTelemetry.
+"""Traces: requests, Graph API calls, tasks and deliveries as spans of OpenTelemetry.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set: then the SDK is not imported, no trace is stored with an event, and a
-span costs a function call. `trace_export.py` is the part that knows OpenTelemetry.
+Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. While off, the SDK is not imported, no trace is stored with an event, and
+a span costs a function call. Only `trace_export.py` uses OpenTelemetry.
 
-A span never holds content, credentials, addresses or phone numbers; nor a wamid, which is the base64 of one.
+A span never contains content, credentials, addresses or phone numbers. Nor does it contain a wamid, which is a phone
+number in base64.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ _tracer: "Tracer | None" = None
 
 
 def begin() -> None:
-    """Begin traces in this process: the export has a thread of its own. Does nothing a second time."""
+    """Start traces in this process, with a thread for the export. A second call does nothing."""
     global _tracer
     if settings.OTEL_EXPORTER_OTLP_ENDPOINT and _tracer is None:
         from gateway.monitoring.trace_export import Tracer
@@ -33,7 +34,7 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Export what is finished and end traces in this process."""
+    """Export finished spans and end traces in this process."""
     global _tracer
     if _tracer is not None:
         _tracer.close()
@@ -41,7 +42,7 @@ def end() -> None:
 
 
 def is_on() -> bool:
-    """Whether this process traces. Costly attributes are made only then."""
+    """Whether this process traces. Expensive attributes are computed only then."""
     return _tracer is not None
 
 
@@ -50,7 +51,7 @@ def span(
 ) -> Span:
     """A span under `parent`, a traceparent; without one, under the current span of this thread or task.
 
-    One that has neither begins a trace.
+    Without either, it starts a new trace.
     """
     if _tracer is None:
         return OFF
@@ -58,7 +59,7 @@ def span(
 
 
 def serving(method: str, path: str, traceparent: str | None) -> Span:
-    """The span of a request that came in, under the caller's. Health checks and static files have none."""
+    """The span of an incoming request, under the caller's span. Health checks and static files have none."""
     if _tracer is None or path.startswith(_UNTRACED):
         return OFF
     known = method if method in _METHODS else "_OTHER"
@@ -66,12 +67,12 @@ def serving(method: str, path: str, traceparent: str | None) -> Span:
 
 
 def current() -> str | None:
-    """The current span of this thread or task as a traceparent, to be stored; None while traces are off."""
+    """The current span of this thread or task as a traceparent, to be stored. None while traces are off."""
     return None if _tracer is None else _tracer.current()
 
 
 def continued(traceparent: str | None) -> Span:
-    """Makes a stored traceparent the current span of this thread or task, without a span of its own."""
+    """Make a stored traceparent the current span of this thread or task, without a new span."""
     if _tracer is None or traceparent is None:
         return OFF
     return _tracer.continued(traceparent)

@@ -1,1 +1,1 @@
-"""HTTP to addresses that customers chose: bounded in time and memory, never to private addresses."""
+"""HTTP to addresses that tenants chose: bounded in time and memory, never to private addresses."""

@@ -1,7 +1,7 @@
 """Addresses of outbound requests: URLs that tenants choose, DNS look-up, and the check that addresses are public.
 
-A URL's form is checked when a webhook endpoint or a website is saved, and parsed again when `gateway.outbound.client`
-sends to it. Where its host leads is checked at every connection, since names change.
+The form of a URL is validated when a webhook endpoint or a website is saved, and parsed again when
+`gateway.outbound.client` sends to it. The addresses of its host are checked at every connection, because names change.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ class UnknownNameError(Exception):
 
 
 class InvalidUrlError(ValueError):
-    """A URL that the service does not call; the message is a sentence for the customer."""
+    """The service does not call this URL. The message is a sentence for the tenant."""
 
 
 def validate_url(url: str, *, allow_http: bool) -> str:
     """Return `url` unchanged, or raise `InvalidUrlError`.
 
-    https, or http where `allow_http`; a host; any port; no user information; no fragment; at most 2,048
-    characters. Host names may be written in any script, path and query are percent-encoded.
+    Requires https, or http with `allow_http`; a host; no user information; no fragment; at most 2,048 characters. Any
+    port is allowed. Host names may be in any script; path and query are percent-encoded.
     """
     if len(url) > MAX_URL_LENGTH:
         raise InvalidUrlError(f"The URL is longer than {MAX_URL_LENGTH} characters.")
@@ -54,9 +54,9 @@ def validate_url(url: str, *, allow_http: bool) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_url(url: str) -> URL:
-    """A URL ready to be sent: path and query byte for byte, the host in its ASCII form (IDNA).
+    """A URL ready to be sent: path and query byte for byte, the host in ASCII (IDNA).
 
-    Raises `InvalidUrlError` when it has no host, or none that can be encoded, or no usable port.
+    Raises `InvalidUrlError` when it has no host, a host that cannot be encoded, or no usable port.
     """
     scheme, _, rest = url.partition("://")
     authority = _authority(rest)
@@ -76,12 +76,12 @@ def _authority(rest: str) -> str:
     return re.split("[/?#]", rest, maxsplit=1)[0]
 
 
-# --- Public IP addresses: the check that keeps outbound requests on the Internet.
+# --- Public IP addresses: the check that restricts outbound requests to the Internet.
 #
-# The guard of `gateway.outbound.client` asks before every connection to an address that a customer chose, so
-# that a webhook can never reach the machine itself, its private network or a cloud's metadata service. The
-# table is the IANA special-purpose address registries (RFC 6890 and successors) and multicast, not
-# `ipaddress.is_global`, which lets multicast and some ways of carrying an IPv4 address through.
+# The guard of `gateway.outbound.client` calls it before every connection to an address that a tenant chose. So a
+# webhook can never reach the machine itself, its private network or a cloud's metadata service. The table has the IANA
+# special-purpose address registries (RFC 6890 and successors) and multicast. `ipaddress.is_global` would allow
+# multicast and some forms that contain an IPv4 address.
 _REFUSED_IPV4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -103,8 +103,8 @@ _REFUSED_IPV4 = tuple(
     )
 )
 
-# Only 2000::/3 is routed at all. Outside of it lie loopback, unique local, link-local, multicast, the
-# addresses that carry an IPv4 one (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
+# Only 2000::/3 is routed at all. Outside of it are loopback, unique local, link-local, multicast, the addresses that
+# contain an IPv4 address (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
 _ROUTED_IPV6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_IPV6 = tuple(
     ipaddress.IPv6Network(network)
@@ -118,10 +118,10 @@ _REFUSED_IPV6 = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address, in the form that a socket is given, is a unicast address of the public Internet.
+    """Whether an IP address, in the form that a socket receives, is a unicast address of the public Internet.
 
-    IPv6 addresses that lead to an IPv4 address (mapped, 6to4, Teredo, NAT64) and those with a zone are not,
-    whatever they lead to; nor is anything that is no IP address.
+    Never public: IPv6 addresses that contain an IPv4 address (mapped, 6to4, Teredo, NAT64), those with a zone, and
+    anything that is not an IP address.
     """
     try:
         ip = ipaddress.ip_address(address)
@@ -132,26 +132,27 @@ def is_public(address: str) -> bool:
     return ip.scope_id is None and ip in _ROUTED_IPV6 and not any(ip in network for network in _REFUSED_IPV6)
 
 
-# --- DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a
-# while.
+# --- DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a while.
 #
-# Names are resolved by c-ares (aiodns), which asks the servers of `/etc/resolv.conf` and reads `/etc/hosts`.
-# The system's `getaddrinfo` holds a thread for each name: with 32 threads, 40 names whose servers do not
-# answer kept every other customer's name waiting for their time-outs.
+# c-ares (aiodns) resolves names. It queries the servers of `/etc/resolv.conf` and reads `/etc/hosts`. The system's
+# `getaddrinfo` needs a thread for each name: with 32 threads, 40 names whose servers do not answer blocked the names of
+# all other tenants until their time-outs.
 QUERY_SECONDS = 2.0
-"""How long the first query of a look-up waits for an answer; the second waits twice as long."""
+"""How long the first query of a look-up waits for an answer. The second waits twice as long."""
 QUERIES = 2
 
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
-"""As `socket.getaddrinfo` gives it."""
+"""In the form of `socket.getaddrinfo`."""
 Resolve = Callable[[str, int], Awaitable[list[AddressInfo]]]
-"""The addresses of a host and port; raises `UnknownNameError` when there are none, TimeoutError without an answer."""
+"""Returns the addresses of a host and port. Raises `UnknownNameError` when there are none, TimeoutError without an
+answer.
+"""
 
 
 class Names:
-    """Addresses of host names for one event loop."""
+    """Looks up and caches the addresses of host names, for one event loop."""
 
     def __init__(self, resolve: Resolve | None, keep_seconds: float) -> None:
         self._resolve = resolve or self._query
@@ -160,7 +161,7 @@ class Names:
         self._resolver: DNSResolver | None = None
 
     async def addresses(self, host: str, port: int) -> list[AddressInfo]:
-        """The addresses of a host, at least one; raises `UnknownNameError` or TimeoutError."""
+        """The addresses of a host, at least one. Raises `UnknownNameError` or TimeoutError."""
         if literal := _literal(host, port):
             return [literal]
         key = host, port
@@ -170,11 +171,11 @@ class Names:
             found = self._found[key] = loop.create_task(self._resolve_one(host, port))
             loop.call_later(self._keep_seconds, self._remove, key, found)
             found.add_done_callback(lambda task: self._remove_failure(key, task))
-        # A caller that is cancelled must not cancel the look-up for the others.
+        # Cancelling one caller must not cancel the look-up for the others.
         return await asyncio.shield(found)
 
     async def close(self) -> None:
-        """Cancel every look-up that is under way."""
+        """Cancel all look-ups under way."""
         for found in self._found.values():
             found.cancel()
         self._found.clear()
@@ -209,13 +210,13 @@ class Names:
 
 
 def _literal(host: str, port: int) -> AddressInfo | None:
-    """An address that is written out needs no look-up. Raises `InvalidUrlError` for one in an ambiguous form."""
+    """The address of a literal host, which needs no look-up. Raises `InvalidUrlError` for an ambiguous form."""
     host = host.rstrip(".")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        # A host that ends in a number is an address and never a name. Resolvers read its other forms differently:
-        # 0177.0.0.1 is 127.0.0.1 for one and 177.0.0.1 for another.
+        # A host that ends in a number is an address, never a name. Resolvers disagree on its other forms: 0177.0.0.1 is
+        # 127.0.0.1 for one and 177.0.0.1 for another.
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
             raise InvalidUrlError("The host is an IP address in a form that is not followed.") from None
         return None

@@ -1,13 +1,13 @@
-"""Outbound HTTP client: every request to an address that a customer chose goes through it.
+"""Outbound HTTP client: every request to an address that a tenant chose uses it.
 
 Callers are webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website
-checks. It connects to public addresses only. The address is checked when the socket is opened, so DNS rebinding
-fails. One deadline covers everything from the DNS look-up to the last byte of the answer. Memory is bounded whatever
-the receiver sends. Whatever the receiver does, the result is an `Answer`, never an exception.
+checks. It connects to public addresses only. The address is checked when the socket is opened, so DNS rebinding fails.
+One deadline covers everything from the DNS look-up to the last byte of the response. Memory is bounded, whatever the
+receiver sends. The result is always an `Answer`, never an exception.
 
-With `WEBHOOK_PROXY_URL` connections lead through an HTTP proxy, by CONNECT. It gives deliveries fixed addresses,
-which customers can allow, and is a second wall behind the check of addresses. The proxy is asked for the very address
-that was checked here, never for a name: a proxy that resolves names itself could be led to another address.
+With `WEBHOOK_PROXY_URL`, connections go through an HTTP proxy by CONNECT. It gives deliveries fixed source addresses,
+which tenants can allow, and is a second defence behind the address check. The proxy receives exactly the checked
+address, never a name: a proxy that resolves names itself could be directed to another address.
 """
 
 import asyncio
@@ -58,19 +58,19 @@ FAILURES = Counter(
     "gateway_egress_proxy_failures_total", "Tunnels that the egress proxy did not open.", label="reason"
 )
 MOST_HEAD_BYTES = 8 * 1024
-"""Most bytes of the proxy's answer to CONNECT."""
+"""Most bytes of the proxy's response to CONNECT."""
 
 CONNECT_SECONDS = 3.0
-"""Time to connect to the proxy. Not part of the receiver's time: a slow proxy must not look like a slow receiver."""
+"""Time to connect to the proxy. Not part of the receiver's time, so a slow proxy does not look like a slow receiver."""
 
 
 class ProxyError(BrokenOffError):
-    """The proxy opened no tunnel, perhaps because the receiver is away."""
+    """The proxy opened no tunnel, perhaps because the receiver is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class EgressProxy:
-    """The proxy's address, and the header with its credentials if it needs any."""
+    """The proxy's address, and the header with its credentials, if any."""
 
     host: str
     port: int
@@ -90,7 +90,7 @@ class EgressProxy:
 
 
 def configured() -> EgressProxy | None:
-    """The proxy of WEBHOOK_PROXY_URL, None without one."""
+    """The proxy of WEBHOOK_PROXY_URL. None without one."""
     return _parsed(settings.WEBHOOK_PROXY_URL) if settings.WEBHOOK_PROXY_URL else None
 
 
@@ -100,10 +100,10 @@ def _parsed(url: str) -> EgressProxy:
 
 
 async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
-    """A socket through the proxy to the first of the addresses, all of them checked, that it reaches.
+    """A socket through the proxy to the first reachable one of these checked addresses.
 
-    Raises `ProxyError`; `ProxyAwayError` when the proxy itself is away; TimeoutError when no tunnel is open at `until`,
-    a moment of the loop's clock.
+    Raises `ProxyError`; `ProxyAwayError` when the proxy itself is unavailable; TimeoutError when no tunnel is open at
+    `until`, a time of the loop's clock.
     """
     failure = ProxyError("no address")
     for _, _, _, _, sockaddr in addresses:
@@ -149,7 +149,7 @@ async def _tunnel(
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, proxy: EgressProxy) -> socket.socket:
-    """A socket to the proxy, whose address the operator chose: it may be private."""
+    """A socket to the proxy. The operator chose its address, so it may be private."""
     found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
     family, kind, proto, _, address = found[0]
     opened = socket.socket(family, kind, proto)
@@ -163,7 +163,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, proxy: EgressProxy) -> soc
 
 
 async def _status(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> int:
-    """The status of the proxy's answer. Behind its head nothing may come: the receiver does not speak first."""
+    """The status of the proxy's response. No bytes may follow its headers, because the receiver does not send first."""
     head = b""
     while b"\r\n\r\n" not in head:
         data = await loop.sock_recv(opened, MOST_HEAD_BYTES - len(head))
@@ -191,16 +191,16 @@ def _note(reason: str) -> None:
 
 __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "validate_url"]
 
-# One delivery attempt: seconds, seconds, bytes.
+# The defaults of a delivery attempt: seconds, seconds, bytes.
 CONNECT_TIMEOUT = 5.0
 TOTAL_TIMEOUT = 15.0
 
 _NEXT_ADDRESS_AFTER = 0.25
-"""Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""
+"""Seconds until the next address of a name is tried in parallel to one that does not answer (RFC 8305)."""
 
 
 class Limits(TypedDict, total=False):
-    """Bounds of one request: time-outs in seconds, what is read of the answer's body in bytes.
+    """Limits of one request: time-outs in seconds, bytes to read of the response body.
 
     `tls` replaces the client's own TLS settings.
     """
@@ -213,7 +213,7 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A URL's address, and the parts of its request."""
+    """The address in a URL, and the parts of its request."""
 
     origin: Origin
     path: str
@@ -221,11 +221,12 @@ class _Target:
 
 
 class Outbound:
-    """A pool of connections to customers' addresses: an async context manager, for one event loop.
+    """A pool of connections to tenants' addresses: an async context manager, for one event loop.
 
-    `allow_private` lifts the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS); WEBHOOK_PROXY_URL names a proxy that all
-    connections lead through. Requests at once are not limited here. A name's addresses are kept for `dns_seconds`, an
-    idle connection for `keepalive` seconds. `resolve` and `tls` replace the system's resolver and certificates.
+    `allow_private` disables the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). WEBHOOK_PROXY_URL is a proxy for all
+    connections. The number of simultaneous requests is not limited here. Addresses of a name are cached for
+    `dns_seconds`, idle connections are kept for `keepalive` seconds. `resolve` and `tls` replace the system's resolver
+    and certificates.
     """
 
     def __init__(
@@ -272,10 +273,10 @@ class Outbound:
         read_limit: int = READ_LIMIT,
         tls: ssl.SSLContext | None = None,
     ) -> Answer:
-        """Send a request, at least once, to a URL that `validate_url` accepted. Redirects are not followed.
+        """Send a request to a URL that `validate_url` accepted. Redirects are not followed.
 
-        When a connection kept from an earlier request turns out to have been closed by the receiver before
-        any answer came, the request is made once more on a new connection, within the same deadline.
+        When the receiver has closed a reused connection before any response, the request is sent again on a new
+        connection, within the same deadline.
         """
         attempt = Attempt()
         deadline = attempt.started + total_timeout
@@ -288,7 +289,7 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            # A connection serves those alone who would open the same one.
+            # The key of a connection contains everything that it was opened with, so only equal calls share it.
             key = target.origin if tls is None else (target.origin, tls)
             connection = self._idle.take(key)
             while True:
@@ -321,9 +322,9 @@ class Outbound:
             return await connect(sock, origin, tls)
 
     async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
-        """A socket to a host, through the guard and the proxy: for what speaks another protocol than HTTP.
+        """A socket to a host, through the guard and the proxy, for protocols other than HTTP.
 
-        `until` is a moment of the loop's clock. Raises what `Attempt.answer` has words for.
+        `until` is a time of the loop's clock. Raises the errors that `Attempt.answer` classifies.
         """
         async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(host, port)
@@ -341,7 +342,7 @@ class Outbound:
         return socket.socket(family, kind, proto)
 
     def _public(self, attempt: Attempt, addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
-        """Those of the addresses that may be called. Raises OSError when none may."""
+        """The addresses that may be called. Raises OSError when there are none."""
         passed, refusal = [], None
         for address in addresses:
             try:
@@ -355,7 +356,7 @@ class Outbound:
         return passed
 
     def _check_address(self, attempt: Attempt, address: AddressInfo) -> None:
-        """The guard: every address that is about to be called, looked up or literal, comes through here.
+        """The guard: every address to be called, looked up or literal, is checked here.
 
         Raises OSError for one that is not public.
         """
@@ -367,7 +368,7 @@ class Outbound:
 
 @lru_cache(maxsize=4096)
 def _target(url: str) -> _Target:
-    """Raises `InvalidUrlError`."""
+    """Parse a URL. Raises `InvalidUrlError`."""
     parsed = parse_url(url)
     return _Target(
         Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https"),
@@ -379,12 +380,12 @@ def _target(url: str) -> _Target:
 def get_once(
     url: str, headers: Mapping[str, str], *, allow_private: bool, **limits: Unpack[Limits]
 ) -> Answer:
-    """GET for synchronous callers, on a connection of its own; never inside a transaction."""
+    """GET for synchronous callers, on its own connection. Never call it inside a transaction."""
     return once(lambda outbound: outbound.request("GET", url, None, headers, **limits), allow_private)
 
 
 def once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:
-    """Requests for synchronous callers, on connections of their own; never inside a transaction."""
+    """Requests for synchronous callers, on their own connections. Never call it inside a transaction."""
 
     async def run() -> Answer:
         async with Outbound(allow_private=allow_private) as outbound:

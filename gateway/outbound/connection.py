@@ -1,12 +1,11 @@
-"""HTTP/1.1 connections of an event loop, to customers' addresses and to the upstream, and the outcome of an
-exchange.
+"""HTTP/1.1 connections of an event loop, to tenants' addresses and to the Graph API, and the outcome of an exchange.
 
-One exchange at a time on each connection. A delivery or a send needs little of HTTP: a request in one piece and an
-answer read to a limit; no redirect, no cookie, no decompression. A general client spends more CPU on it than all the
-rest of a delivery takes.
+A connection has one exchange at a time. A delivery or a send needs little of HTTP: a request in one piece and a
+response read up to a limit, without redirects, cookies or decompression. A general client spends more CPU on it than
+the rest of a delivery takes.
 
-An `Attempt` is filled while a request is under way and becomes an `Answer`: the status, the beginning of the body,
-the wait that the receiver asked for, and one word of `last_error` for whatever went wrong (specification 2).
+An `Attempt` is filled while a request is under way and becomes an `Answer`: the status, the beginning of the body, the
+wait that the receiver requested, and one word of `last_error` for any failure (specification 2).
 """
 
 import asyncio
@@ -29,41 +28,41 @@ from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Ori
 from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
 
 READ_LIMIT = 16 * 1024
-"""Bytes of a customer's answer that are read."""
+"""Most bytes that are read of a receiver's response."""
 
 _MAX_RETRY_AFTER = 30 * 86400.0
 
 
 class ProxyAwayError(BrokenOffError):
-    """The egress proxy cannot be reached, or refuses the service's credentials: the receiver was not asked."""
+    """The egress proxy is unreachable, or rejects the service's credentials. The receiver was not called."""
 
 
 PROXY_AWAY = "egress_proxy_away"
 
 
 class StaleError(BrokenOffError):
-    """The receiver closed the connection before any byte of an answer."""
+    """The receiver closed the connection before any byte of a response."""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """Outcome of one request.
 
-    `status` is the HTTP status, None when none came. `ms` is the time spent, in milliseconds. `body` is the
-    body of the answer as it was sent, never decompressed, at most the read limit. Of an answer that was a failure,
-    `retry_after` is the wait that the receiver asked for, in seconds, and `fields` are the headers.
+    `status` is the HTTP status, None without a response. `ms` is the duration in milliseconds. `body` is the body of
+    the response as sent, never decompressed, up to the read limit. For a failure, `retry_after` is the wait that the
+    receiver requested, in seconds, and `fields` are the headers.
 
-    `error` is None when the answer was a 2xx and was read to its end or to the limit: a receiver that answers
-    2xx with a long body has got the event. Otherwise it is one of
-    - http_3xx, http_4xx, http_5xx: the status, whatever became of the body
-    - timeout: a deadline passed, also in the middle of the body of a 2xx
+    `error` is None when the response was a 2xx and was read to its end or to the limit, because a receiver that answers
+    2xx with a long body has the event. Otherwise it is one of
+    - http_3xx, http_4xx, http_5xx: the status, whatever happened to the body
+    - timeout: a deadline passed, even in the middle of the body of a 2xx
     - dns_error: the name has no address
-    - blocked_address: every address of the name is not public, or the host is written in a form that is not
-      followed, such as `2130706433`
-    - tls_error: no TLS, or a certificate that is not valid
-    - response_too_large: headers beyond the bounds
-    - connection_error: no connection, one that broke off, also in the middle of the body of a 2xx, or an
-      answer that is no HTTP
-    - egress_proxy_away: the service's own proxy is away; it says nothing of the receiver
+    - blocked_address: no address of the name is public, or the host has a form that is not followed, such as
+      `2130706433`
+    - tls_error: no TLS, or an invalid certificate
+    - response_too_large: headers beyond the limits
+    - connection_error: no connection, an interrupted one, even in the middle of the body of a 2xx, or a response that
+      is not HTTP
+    - egress_proxy_away: the service's own proxy is unavailable, which says nothing about the receiver
     """
 
     status: int | None
@@ -75,21 +74,21 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the receiver took the request: a complete 2xx answer."""
+        """Whether the receiver accepted the request: a complete 2xx response."""
         return self.error is None
 
     @property
     def concerns_receiver(self) -> bool:
-        """Whether it says anything of the receiver: not when the service's own egress proxy is away."""
+        """Whether the outcome says anything about the receiver: not when the service's own proxy is unavailable."""
         return self.error != PROXY_AWAY
 
 
 @dataclass(slots=True)
 class Attempt:
-    """Progress of a request under way, also of one that fails.
+    """State of a request under way, including one that fails.
 
-    `started`: by the clock of the event loop. `opened`: a public address was called for it. `blocked`: an address
-    was refused.
+    `started` is a time of the event loop's clock. `opened`: a public address was called. `blocked`: an address was
+    rejected.
     """
 
     started: float = field(default_factory=time.monotonic)
@@ -101,7 +100,7 @@ class Attempt:
     fields: Sequence[tuple[bytes, bytes]] = ()
 
     def answer(self, failure: Exception | None) -> Answer:
-        """The answer, given the exception that ended the request, if one did."""
+        """The answer. `failure` is the exception that ended the request, if any."""
         error = _refusal(self.status)
         if error is None and failure is not None:
             error = self._reason(failure)
@@ -133,19 +132,19 @@ def _refusal(status: int | None) -> str | None:
     if status is None or 200 <= status < 300:
         return None
     if status < 200:
-        return "connection_error"  # 101 Switching Protocols, which nobody asked for
+        return "connection_error"  # an unrequested 101 Switching Protocols
     return f"http_{min(status // 100, 5)}xx"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by `Retry-After` (RFC 9110, 10.2.3), at most 30 days; None where it cannot be read."""
+    """Seconds to wait according to `Retry-After` (RFC 9110, 10.2.3), at most 30 days. None when it is unreadable."""
     value = headers.get("Retry-After", "").strip()
     if re.fullmatch("[0-9]+", value):
         return min(float(value), _MAX_RETRY_AFTER)
     until = _http_date(value)
     if until is None:
         return None
-    # By the receiver's own clock where it tells its time: the one of this machine may be off.
+    # By the receiver's own clock if it sends its time, because the clock of this machine may be wrong.
     now = _http_date(headers.get("Date", "")) or datetime.now(UTC)
     return min(max((until - now).total_seconds(), 0.0), _MAX_RETRY_AFTER)
 
@@ -177,7 +176,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be used again: nothing has closed it, as far as is known here."""
+        """Whether it can be used again: neither side is known to have closed it."""
         return not (self._lost or self._transport.is_closing())
 
     def abort(self) -> None:
@@ -187,11 +186,11 @@ class HttpConnection(asyncio.Protocol):
     async def exchange(
         self, head: bytes, body: bytes, attempt: Attempt, *, read_limit: int, deadline: float
     ) -> None:
-        """Send a request; put its answer into `attempt`, of its body at most `read_limit` bytes.
+        """Send a request and put its response into `attempt`, with at most `read_limit` bytes of its body.
 
-        Raises TimeoutError at `deadline`, a moment of the loop's clock, and `StaleError`, `BrokenOffError`,
-        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again; when
-        this is cancelled it is closed.
+        Raises TimeoutError at `deadline`, a time of the loop's clock, and `StaleError`, `BrokenOffError`,
+        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again.
+        Cancelling closes it.
         """
         if not self.is_open:
             raise StaleError
@@ -220,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
             raise self._failure
 
     async def _send_in_pieces(self, head: bytes, body: bytes, ended: asyncio.Future[None]) -> None:
-        """Write as fast as the receiver reads; stop when it has answered."""
+        """Write as fast as the receiver reads. Stop when it has answered."""
         self._transport.write(head)
         whole = memoryview(body)
         for start in range(0, len(body), _PIECE):
@@ -240,21 +239,21 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
-        # What a stream socket has; uvloop's is no subclass of asyncio's.
+        # The interface of a stream socket. uvloop's class does not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
-        """The receiver reads more slowly than is written."""
+        """The receiver reads more slowly than this side writes."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The receiver has caught up."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of the answer; those that nobody asked for must not be taken for the next one."""
+        """Bytes of the response. Unrequested bytes must not count as the next response."""
         if self._ended is None or self._ended.done():
             self.abort()
             return
@@ -263,7 +262,7 @@ class HttpConnection(asyncio.Protocol):
         except (BrokenOffError, AnswerTooLargeError) as error:
             self._end(error)
         else:
-            # What is beyond the limit is not read: a receiver may send without end.
+            # Bytes beyond the limit are not read, because a receiver may send endlessly.
             if self._reader.is_enough:
                 self._end()
 
@@ -283,7 +282,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> HttpConnection:
-    """A connection over a socket that leads to an origin; the socket is closed if that fails. Raises OSError."""
+    """An HTTP connection over a socket to an origin. Closes the socket if that fails. Raises OSError."""
     try:
         _, connection = await asyncio.get_running_loop().create_connection(
             HttpConnection,
@@ -298,7 +297,7 @@ async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> H
 
 
 class IdleConnections:
-    """Open connections that nobody uses, each closed once it was idle for `seconds`."""
+    """Open connections that are not in use. Each is closed after `seconds` of idle time."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
@@ -306,7 +305,7 @@ class IdleConnections:
         self._sweep: asyncio.TimerHandle | None = None
 
     def take(self, key: Hashable) -> HttpConnection | None:
-        """The connection of a key (the origin, and what else it was opened by) that was used last, if one is good."""
+        """The last used good connection of a key (the origin, and what else it was opened with), if any."""
         kept = self._idle.get(key)
         while kept:
             _, connection = kept.pop()
@@ -315,7 +314,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: HttpConnection) -> None:
-        """Keep a connection for the next exchange, unless its last one has closed it."""
+        """Keep a connection for the next exchange, unless the last one has closed it."""
         if connection.is_open:
             loop = asyncio.get_running_loop()
             self._idle[key].append((loop.time(), connection))
@@ -323,7 +322,7 @@ class IdleConnections:
                 self._sweep = loop.call_later(self._seconds, self._close_idle)
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

@@ -1,1 +1,1 @@
-"""The request log: one row for each call of the API, kept for days, that its own caller may read."""
+"""The request log: one row for each API call, stored for days, which its own caller may read."""

@@ -1,4 +1,4 @@
-"""Rows of the request log: one for each call of the API that acted on a tenant. Written by `recorder.py` alone."""
+"""Rows of the request log: one for each API call on a tenant. Written only by `recorder.py`."""
 
 from typing import ClassVar, Self
 from uuid import UUID
@@ -11,15 +11,15 @@ from gateway.database.partitions import PartitionedTable, register
 
 
 class RequestRows(models.QuerySet["ApiRequest"]):
-    """Calls that acted on a tenant in one of its environments."""
+    """Manager of calls on a tenant in one of its environments."""
 
     def for_environment(self, tenant_id: UUID, environment: str) -> Self:
-        """A tenant's own calls of one environment."""
+        """The calls on a tenant in one environment."""
         return self.filter(tenant_id=tenant_id, environment=environment)
 
 
 class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
-    """A finished call. Its id is the request's own (`X-Service-Request-Id`). Partitioned by day of its id."""
+    """A finished call. Its id is the request id (`X-Service-Request-Id`). Partitioned by day of its id."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     id_prefix = ids.REQUEST
@@ -27,11 +27,11 @@ class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
     environment = models.CharField(max_length=4)
     method = models.CharField(max_length=16)
     route = models.CharField(max_length=200, null=True)
-    """The pattern of the path, without the ids in it; null for a path that no route has."""
+    """The pattern of the path, without the ids. Null for a path without a route."""
     status = models.PositiveSmallIntegerField()
     error_code = models.CharField(max_length=64, null=True)
     key_prefix = models.CharField(max_length=16, null=True)
-    """The first characters of the API key; null for a console token."""
+    """The first characters of the API key. Null for a console token."""
     own_ms = models.FloatField()
     upstream_ms = models.FloatField()
 
@@ -48,7 +48,7 @@ class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
 
     @property
     def is_error_of_upstream(self) -> bool:
-        """Whether the error came from the upstream: its codes are numbers, those of the service words."""
+        """Whether the error is Meta's, whose codes are numbers. Codes of the service are words."""
         return (self.error_code or "").isdecimal()
 
 

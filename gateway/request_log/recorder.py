@@ -1,7 +1,7 @@
 """Recorder of the request log: a bounded buffer, written in groups by a background thread.
 
-No call ever waits for it. What the buffer cannot take (the database is away, one tenant floods it) is dropped and
-counted. A crash loses the last second.
+No call waits for it. Calls are dropped and counted when the buffer is full: the database is unavailable, or one tenant
+floods it. A crash loses the last second.
 """
 
 import threading
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 WRITE_SECONDS = 1.0
 MOST_WAITING = 20_000
 MOST_OF_ONE_TENANT = 4_000
-"""Most lines of one tenant in the buffer. A tenant that repeats rejected calls loses its own lines alone."""
+"""Most lines of one tenant in the buffer. A tenant that repeats rejected calls loses only its own lines."""
 GROUP = 500
 LONGEST_METHOD = 16
 
@@ -43,7 +43,7 @@ SELECT r.* FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurr
 
 
 class Buffer:
-    """Calls that wait to be written, for any number of threads."""
+    """Calls that wait to be written, usable from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Buffer:
         self._of_tenant: Counter[UUID] = Counter()
 
     def add(self, call: FinishedCall, tenant_id: UUID) -> bool:
-        """Keep a call for the writer; False when there is no room for it."""
+        """Add a call. False when there is no room for it."""
         with self._lock:
             if len(self._calls) >= MOST_WAITING or self._of_tenant[tenant_id] >= MOST_OF_ONE_TENANT:
                 return False
@@ -60,7 +60,7 @@ class Buffer:
             return True
 
     def take(self) -> list[FinishedCall]:
-        """All that wait, oldest first."""
+        """Take all waiting calls, oldest first."""
         with self._lock:
             calls, self._calls = self._calls, []
             self._of_tenant.clear()
@@ -71,7 +71,7 @@ _buffer = Buffer()
 
 
 def record(call: FinishedCall) -> None:
-    """Have a call written within about a second, unless the log is off."""
+    """Schedule a call to be written within about a second, unless the log is off."""
     tenant = call.caller.tenant
     if not settings.REQUEST_LOG_DAYS or tenant is None:
         return
@@ -82,7 +82,7 @@ def record(call: FinishedCall) -> None:
 
 
 def write() -> None:
-    """Write what waits. What the database does not take is dropped and counted."""
+    """Write the waiting calls. Those that the database rejects are dropped and counted."""
     calls = _buffer.take()
     written = 0
     try:
@@ -100,7 +100,7 @@ def write() -> None:
 
 
 def _insert_group(calls: Sequence[FinishedCall]) -> int:
-    """Write a group at once; if the database refuses it, each call alone. Returns how many were written."""
+    """Write a group at once. If the database rejects it, write each call alone. Returns how many were written."""
     try:
         _insert(calls)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The request log's API: search by keyset pages, and one call."""
+"""The API of the request log: search by keyset pages, and one call."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gateway.database.statements import StoredRows
 from gateway.request_log.models import ApiRequest
 from gateway.roles import KeyScope
 
-# --- Search of the request log: keyset pages, each of which walks a bounded number of calls (`bounded_walk`).
+# --- Search of the request log: keyset pages, each of which reads a bounded number of calls (`bounded_walk`).
 
 FILTERS: Mapping[str, str] = {
     "method": "method = %(method)s",
@@ -36,7 +36,7 @@ FILTERS: Mapping[str, str] = {
     "error_code": "error_code = %(error_code)s",
     "key_prefix": "key_prefix = %(key_prefix)s",
 }
-# A day's partition may be small: the primary key looks as good then, and passes by the calls of all others.
+# In a day's small partition the primary key looks as good, but it passes the calls of all other tenants.
 _CALLS = BoundedList(StoredRows(ApiRequest), plans_once=False)
 _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
 
@@ -71,7 +71,9 @@ def search(
     before: UUID | None = None,
     limit: int,
 ) -> Page[ApiRequest]:
-    """A tenant's calls of one environment in the last `REQUEST_LOG_DAYS`, newest first. `equal` is by `FILTERS`."""
+    """A tenant's calls of one environment in the last `REQUEST_LOG_DAYS`, newest first. `equal` filters by
+    `FILTERS`.
+    """
     moment = now()
     first = max(_oldest(moment), begin or _oldest(moment))
     last = min(moment + timedelta(minutes=1), end or moment + timedelta(minutes=1))
@@ -89,7 +91,7 @@ def search(
 
 
 def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:
-    """A tenant's call in one environment, by its request id. Raises NotFound."""
+    """A tenant's call in one environment by its request id. Raises NotFound."""
     key = ids.decode(ids.REQUEST, request_id)
     found = None
     if key is not None and key >= ids.first_at(_oldest(now())):
@@ -103,7 +105,7 @@ def _oldest(moment: datetime) -> datetime:
     return moment - timedelta(days=settings.REQUEST_LOG_DAYS)
 
 
-# --- `/v1/requests*`: the calls that a business's keys made (decision "Request log").
+# --- `/v1/requests*`: the calls that a tenant's keys made (decision "Request log").
 
 _STATUS = re.compile(r"([1-5])(?:(\d\d)|xx)")
 _TEXTS = {"method": 16, "route": 200, "error_code": 64, "key_prefix": 16}
@@ -144,7 +146,7 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
 
 
 class RequestsView(ResourceViewSet):
-    """The calls of the caller's environment in the last days, refused ones included."""
+    """The calls of the caller's environment in the last days, including rejected ones."""
 
     tag = "Requests"
     scope = KeyScope.EVENTS

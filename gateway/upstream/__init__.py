@@ -1,1 +1,1 @@
-"""The upstream: calls of Meta's Graph API, what its answers mean, and its notifications."""
+"""Meta: calls of the Graph API, the classification of its answers, and its notifications."""

@@ -1,14 +1,14 @@
 """A call of the Graph API and its answer: addresses, tokens, proof, time-outs, errors, and the pool of event loops.
 
-`prepare` makes a call; `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
-status, bytes and milliseconds: nothing here parses or re-serialises what it does not need. No transport retries
-(upstream fact 1.0), follows a redirect or asks the environment for a proxy. The pool uses the connections of
-deliveries: a general client costs twice the CPU (decision "Calls to the upstream").
+`prepare` creates a call; `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
+status, bytes and milliseconds. Nothing here parses or re-serialises more than it needs. No transport retries (upstream
+fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the same connections as deliveries,
+because a general client costs twice the CPU (decision "Calls to the upstream").
 
-`classify` says what an answer means (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its
-bytes, with `"source": "meta"` added as the first member, and its status, except: throttling codes become 429 whatever
-status they came with, code 190 and its kin become 401. A refusal of the service's own app secret is no caller's
-error: `AppSecretRefused`.
+`classify` evaluates an answer (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its bytes,
+with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes become 429,
+and code 190 and similar ones become 401. A refusal of the service's own app secret is not the caller's error:
+`AppSecretRefused`.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 5.0
-"""For a new connection, at most; UPSTREAM_TIMEOUT_MS is for the whole call."""
+"""Time limit for a new connection. UPSTREAM_TIMEOUT_MS is the limit of the whole call."""
 _EDGE = re.compile(r"[a-z_]{1,40}")
-"""The last part of a path that names what is asked for, such as `messages`."""
+"""The last part of a path if it is a name, such as `messages`."""
 IDLE_SECONDS = 10.0
-"""A connection idle for longer is not used again: the upstream may have closed it."""
+"""A connection idle for longer is not used again, because Meta may have closed it."""
 MOST_BODY_BYTES = 16 * 1024 * 1024
-"""Most bytes of an answer that is held in memory; a streamed one has no limit."""
+"""Most bytes of an answer in memory. A streamed answer has no limit."""
 
 
 class UpstreamUnreachable(Exception):
@@ -62,7 +62,7 @@ class UpstreamUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """One upstream: the live one, or the simulator that serves test keys and sandbox tenants."""
+    """One server of the Graph API: Meta's, or the simulator for test keys and sandbox tenants."""
 
     environment: Environment
     graph_url: str
@@ -76,7 +76,7 @@ class Platform:
 
 
 def platform(environment: str) -> Platform:
-    """The upstream that serves an environment: a `test` key never reaches the real one."""
+    """The server for an environment. A `test` key never reaches Meta."""
     if environment == "test":
         return Platform(
             "test", settings.SANDBOX_GRAPH_URL, settings.SANDBOX_APP_ID, settings.SANDBOX_APP_SECRET
@@ -94,7 +94,7 @@ class StreamedBody(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A request to the Graph API, ready for any transport."""
+    """A request to the Graph API, independent of the transport."""
 
     method: str
     url: str
@@ -103,13 +103,13 @@ class GraphCall:
 
     @property
     def body_bytes(self) -> int | None:
-        """The length of the body; None for a GET without one."""
+        """The length of the body. None for a GET without one."""
         return None if self.body is None and self.method == "GET" else len(self.body or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class GraphAnswer:
-    """Meta's answer: status, exact bytes, the headers that matter, milliseconds."""
+    """Meta's answer: status, exact bytes, the relevant headers, milliseconds."""
 
     status: int
     body: bytes
@@ -118,15 +118,15 @@ class GraphAnswer:
 
     @property
     def ok(self) -> bool:
-        """A 2xx answer."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any]:
-        """The body as an object; anything else reads as empty."""
+        """The body as an object. Anything else reads as empty."""
         return self.object() or {}
 
     def object(self) -> dict[str, Any] | None:
-        """The body as an object; None when it is none."""
+        """The body as an object. None for anything else."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -148,7 +148,7 @@ def prepare(
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> GraphCall:
-    """A JSON call of the Graph API; `path` has no version, e.g. `200300400500600/messages`."""
+    """A JSON call of the Graph API. `path` has no version, such as `200300400500600/messages`."""
     upstream = platform(environment)
     query = dict(params or {})
     headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
@@ -166,7 +166,7 @@ def prepare(
 
 
 def request_of(call: GraphCall) -> tuple[Origin, bytes]:
-    """The address of a call, and its request up to the body: the same bytes from both pools."""
+    """The address of a call, and its request without the body. Both pools send the same bytes."""
     url = urlsplit(call.url)
     is_tls = url.scheme == "https"
     origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
@@ -181,7 +181,7 @@ def request_of(call: GraphCall) -> tuple[Origin, bytes]:
 
 
 def span_of(call: GraphCall) -> Span:
-    """The span of a call, which is not sent to the Graph API (decision "Traces"). Ids in the path are left out."""
+    """The span of a call. It is not sent to the Graph API (decision "Traces"). Ids in the path are removed."""
     if not tracing.is_on():
         return OFF
     url = urlsplit(call.url)
@@ -195,7 +195,7 @@ def span_of(call: GraphCall) -> Span:
 
 
 def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
-    """The one mapping of all transports' errors; `started` is the call's begin by `perf_counter`."""
+    """Map the errors of all transports. `started` is the begin of the call by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
     call_log.add_upstream_ms(ms)
     reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
@@ -211,20 +211,20 @@ def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = 
 
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
-"""Meta calls these throttling as well, but seconds do not help."""
+"""Meta classes these as throttling too, but waiting seconds does not help."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MOST_REGAIN_MINUTES = 24 * 60
-"""Longest time to regain access that is taken from Meta's answer."""
+"""Longest time to regain access that is accepted from Meta's answer."""
 PAIR_RATE = 131056
 THROUGHPUT = 130429
 MAINTENANCE = 131057
 INVALID_PARAMETER = 100
 _PROOF_REFUSED = "Invalid appsecret_proof"
-"""Code 100's text for a proof that another secret made (upstream fact 1.8)."""
+"""The text of code 100 for a proof made with another secret (upstream fact 1.8)."""
 
 
 class AppSecretRefused(MetaUnreachable):
-    """The upstream did nothing, because of the service's app secret: it was changed there and not here."""
+    """Meta rejected the call because of the service's app secret, which was changed at Meta and not here."""
 
     message = "The upstream platform refuses this service at the moment. Nothing was sent or changed."
     hint = "The service's operator is told. Repeat in a minute."
@@ -232,7 +232,7 @@ class AppSecretRefused(MetaUnreachable):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The classification of an answer: the gateway's status, the headers it adds, and the state of the token."""
+    """The classification of an answer: the gateway's status, additional headers, and the state of the token."""
 
     status: int
     code: int | None
@@ -244,7 +244,7 @@ class Verdict:
 
     @property
     def token_problem(self) -> bool:
-        """The token is invalid or expired: 401, and the account's token state changes."""
+        """Whether the token is invalid or expired: 401, and the account's token state changes."""
         return self.status == 401
 
     @property
@@ -253,13 +253,16 @@ class Verdict:
 
     @property
     def is_unsent(self) -> bool:
-        """A refusal that is not of the message itself: it certainly was not sent, and may be sent again later."""
+        """Whether the refusal is not about the message itself. The message was certainly not sent, and may be sent
+        again later.
+        """
         return self.throttled or self.token_problem or self.code == MAINTENANCE
 
 
 def classify(answer: GraphAnswer) -> Verdict:
-    """The gateway's view of an answer. Raises MetaUnreachable (502) for one that is no JSON object and for an error
-    that says nothing, and AppSecretRefused."""
+    """Classify an answer. Raises MetaUnreachable (502) for one that is not a JSON object and for an error without
+    content, and AppSecretRefused.
+    """
     body = answer.object()
     if body is None or not (body or answer.ok) or 300 <= answer.status < 400:
         raise MetaUnreachable(
@@ -285,12 +288,12 @@ def classify(answer: GraphAnswer) -> Verdict:
 
 
 def _number(code: object) -> int | None:
-    """An error's code; None for whatever is no integer, such as `false`, which Python takes for 0."""
+    """The code of an error. None for anything but an integer, such as `false`, which Python treats as 0."""
     return code if type(code) is int else None
 
 
 def error_body(body: bytes) -> bytes:
-    """The upstream's error bytes with `"source": "meta"` as the first member."""
+    """The bytes of Meta's error with `"source": "meta"` as the first member."""
     start = body.index(b"{") + 1
     rest = body[start:]
     comma = b"" if rest.lstrip().startswith(b"}") else b","
@@ -298,7 +301,7 @@ def error_body(body: bytes) -> bytes:
 
 
 def reply_of(answer: GraphAnswer, verdict: Verdict) -> Reply:
-    """The answer that the caller gets."""
+    """The response to the caller."""
     if verdict.ok:
         return Reply(answer.status, {"Content-Type": _content_type(answer.headers)}, answer.body)
     headers = {"Content-Type": "application/json", "X-Service-Error-Source": "meta"}
@@ -310,14 +313,14 @@ def reply_of(answer: GraphAnswer, verdict: Verdict) -> Reply:
 
 
 def passed_through(answer: GraphAnswer, verdict: Verdict | None = None) -> HttpResponse:
-    """The same as Django's. Raises MetaUnreachable for what is no usable answer."""
+    """The response to the caller, as Django's class. Raises MetaUnreachable for an unusable answer."""
     return reply_of(answer, verdict or classify(answer)).as_response()
 
 
 def meta_unreachable(
     error: UpstreamUnreachable, text: str | None = None, *, hint: str | None = None
 ) -> MetaUnreachable:
-    """The 502 for a call that got no answer (send rule 7), in the words of its operation."""
+    """The 502 for a call without an answer (send rule 7), with the text of its operation."""
     details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
     return MetaUnreachable(text, hint=hint, details=details)
 
@@ -340,13 +343,13 @@ def _regain_seconds(headers: Mapping[str, str]) -> int | None:
 
 
 NAMES_SECONDS = 10.0
-"""How long the addresses of a name are kept."""
+"""How long the addresses of a name are cached."""
 _NEXT_ADDRESS_AFTER = 0.25
-"""Seconds until a name's next address is tried beside the one that does not answer (RFC 8305)."""
+"""Seconds until the next address of a name is tried in parallel to one that does not answer (RFC 8305)."""
 
 
 class AsyncPool:
-    """A pool of connections to the upstream: an async context manager, for one event loop."""
+    """A pool of connections to the Graph API: an async context manager, for one event loop."""
 
     def __init__(self, *, limit: int) -> None:
         self._turns = asyncio.Semaphore(limit)
@@ -363,7 +366,7 @@ class AsyncPool:
         await self._names.close()
 
     async def send(self, call: GraphCall) -> GraphAnswer:
-        """Make a call when it has its turn, and read the whole answer within UPSTREAM_TIMEOUT_MS.
+        """Send a call when it has its turn, and read the whole answer within UPSTREAM_TIMEOUT_MS.
 
         Raises UpstreamUnreachable.
         """
@@ -396,7 +399,7 @@ class AsyncPool:
         return GraphAnswer(attempt.status, bytes(attempt.body), headers_of(attempt.fields), ms)
 
     async def _connect(self, origin: Origin, deadline: float) -> HttpConnection:
-        """Raises OSError or UnknownNameError."""
+        """Open a connection. Raises OSError or UnknownNameError."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(min(loop.time() + CONNECT_SECONDS, deadline)):
             addresses = await self._names.addresses(origin.host, origin.port)

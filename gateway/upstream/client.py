@@ -1,7 +1,8 @@
-"""Calls of the Graph API from threads, over urllib3: kept connections, streamed files, and no call made twice.
+"""Graph API calls from threads, with urllib3: kept connections, streamed files, and no call sent twice.
 
-From bottom to top: bodies that are read from a file as they go out, the transport, and JSON calls: one call, a node
-by its fields, a list page by page (upstream fact 1.0). Event loops use `calls.AsyncPool`. Sends never come here.
+From bottom to top: bodies that are read from a file while they are sent, the transport, and JSON calls: one call, a
+node by its fields, a list page by page (upstream fact 1.0). Event loops use `calls.AsyncPool`. Sends of messages never
+use this module.
 """
 
 import http.client
@@ -39,7 +40,7 @@ _READ_BYTES = 64 * 1024
 
 
 class FileBody:
-    """The next `length` bytes of a file as a body that is read as it goes out."""
+    """The next `length` bytes of a file as a body that is read while it is sent."""
 
     def __init__(self, file: IO[bytes], *, length: int) -> None:
         self._file, self._length = file, length
@@ -55,10 +56,10 @@ class FileBody:
 
 
 class MultipartFile:
-    """A multipart form with one file, as a body of known length: what is sent comes from the file as it goes out.
+    """A multipart form with one file, as a body of known length. The file is read while it is sent.
 
-    aiohttp's and urllib3's forms are built in memory, which a file of 100 MB is too large for; requests-toolbelt, whose
-    encoder streams, had its last release in May 2023.
+    aiohttp and urllib3 build forms in memory, which a file of 100 MB is too large for. requests-toolbelt, whose encoder
+    streams, had its last release in May 2023.
     """
 
     def __init__(
@@ -95,22 +96,22 @@ class MultipartFile:
 
 
 def _line(text: str) -> str:
-    """A header's value: no line may end in it."""
+    """The value of a header. Raises ValueError for a line break."""
     return re.sub(r"[\r\n\0]", " ", text)
 
 
 def _quoted(name: str) -> str:
-    """A file name inside quotes, as browsers write it."""
+    """A file name in quotes, escaped as by browsers."""
     return _line(name).replace("\\", "_").replace('"', "%22")
 
 
 KEPT_CONNECTIONS = 40
-"""To one host: as many as a web process has threads."""
+"""Connections kept to one host: as many as a web process has threads."""
 PIECE_BYTES = 64 * 1024
 
 
 class Stream:
-    """An answer whose body is still to come. Its holder closes it."""
+    """An answer whose body has not been read. The holder must close it."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response
@@ -118,7 +119,7 @@ class Stream:
         self.headers: Mapping[str, str] = _headers(response)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body as it arrives, in bounded pieces. Raises UpstreamUnreachable when it stalls or breaks off."""
+        """The body as it arrives, in bounded pieces. Raises UpstreamUnreachable when it stalls or is interrupted."""
         started = perf_counter()
         try:
             yield from _pieces(self._response)
@@ -128,16 +129,16 @@ class Stream:
             self.close()
 
     def close(self) -> None:
-        """Release the connection; one whose answer was not read to its end is closed."""
+        """Release the connection. It is closed when the answer was not read to its end."""
         if not self._response.closed:
             self._response.close()
         self._response.release_conn()
 
 
 def send(call: GraphCall) -> GraphAnswer:
-    """Make a call and read the whole answer, each wait for the upstream within UPSTREAM_TIMEOUT_MS.
+    """Send a call and read the whole answer. Each wait for Meta is at most UPSTREAM_TIMEOUT_MS.
 
-    Raises UpstreamUnreachable; never inside a transaction.
+    Raises UpstreamUnreachable. Never call it inside a transaction.
     """
     started = perf_counter()
     with span_of(call) as span:
@@ -155,9 +156,9 @@ def send(call: GraphCall) -> GraphAnswer:
 
 
 def stream(call: GraphCall) -> Stream:
-    """Make a call whose answer may be large: its head is read, its body is left to be read.
+    """Send a call whose answer may be large: only the head is read.
 
-    Raises UpstreamUnreachable; never inside a transaction.
+    Raises UpstreamUnreachable. Never call it inside a transaction.
     """
     started = perf_counter()
     with span_of(call) as span:
@@ -168,7 +169,7 @@ def stream(call: GraphCall) -> Stream:
 
 
 def close() -> None:
-    """Close what is idle."""
+    """Close idle connections."""
     _pool().clear()
 
 
@@ -196,7 +197,7 @@ def _begin(call: GraphCall, started: float) -> urllib3.BaseHTTPResponse:
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The body of an answer. Raises OSError for one that is too large, or still drips at the deadline."""
+    """The body of an answer. Raises OSError when it is too large, or still arriving at the deadline."""
     parts: list[bytes] = []
     size = 0
     for part in _pieces(response):
@@ -210,10 +211,10 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """The body of an answer in bounded pieces. Raises HTTPError or OSError when it breaks off.
+    """The body of an answer in bounded pieces. Raises HTTPError or OSError when it is interrupted.
 
-    urllib3 takes a head that breaks off for a whole one. Its body is empty and ends with the connection, as that of
-    no answer of the Graph API.
+    urllib3 accepts an interrupted head as complete. Its body is then empty and ends with the connection, which no
+    answer of the Graph API does.
     """
     is_empty = True
     # `read` and `stream` wait until a piece is full.
@@ -225,7 +226,7 @@ def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _unreachable(error: Exception, started: float) -> Exception:
-    # A certificate is judged before anything is sent.
+    # The certificate is verified before anything is sent.
     is_unsent = isinstance(error, ConnectTimeoutError | NewConnectionError) or (
         isinstance(error, SSLError) and isinstance(error.args[0], SSLCertVerificationError)
     )
@@ -240,7 +241,7 @@ def _headers(response: urllib3.BaseHTTPResponse) -> Mapping[str, str]:
 
 
 class _HeadReader(io.RawIOBase):
-    """The bytes of a socket; while there is a deadline, none are waited for beyond it."""
+    """The bytes of a socket. While a deadline is set, no read waits beyond it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._seconds = sock, sock.gettimeout()
@@ -256,7 +257,7 @@ class _HeadReader(io.RawIOBase):
         return self._bytes.readinto(buffer)
 
     def end_head(self) -> None:
-        """From here on each wait has the whole time-out."""
+        """End the deadline of the head: from here on each wait has the whole time-out."""
         self.deadline = None
         self._sock.settimeout(self._seconds)
 
@@ -266,7 +267,9 @@ class _HeadReader(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose head must be there within the time-out, however it drips: a socket's is for each wait alone."""
+    """A response whose head must arrive within the time-out, however slowly its bytes come. A socket's time-out applies
+    only to each read.
+    """
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -304,7 +307,7 @@ def _pool() -> urllib3.PoolManager:
     return pool
 
 
-# --- One blocking call of the Graph API with a JSON body: prepared by `calls.py`.
+# --- One blocking Graph API call with a JSON body, prepared by `calls.py`.
 def request(
     *,
     environment: str,
@@ -315,7 +318,7 @@ def request(
     json: Any = None,
     body: bytes | None = None,
 ) -> GraphAnswer:
-    """Prepare and send; `json` is serialised, `body` goes as it is. Raises UpstreamUnreachable."""
+    """Prepare and send a call. `json` is serialised, `body` is sent as it is. Raises UpstreamUnreachable."""
     payload = orjson.dumps(json) if json is not None else body
     return send(
         prepare(environment=environment, method=method, path=path, token=token, params=params, body=payload)
@@ -324,9 +327,8 @@ def request(
 
 # --- Reads of the Graph API: nodes by field names, lists page by page (upstream fact 1.0).
 #
-# Used by the modules that know the nodes (`numbers.py`, `templates.py`). Every field is asked for by name,
-# because the upstream's default is a few; one that it retired meanwhile is left out instead of failing the
-# read.
+# Used by the modules of the nodes (`numbers.py`, `templates.py`). Every field is requested by name, because Meta's
+# default has only a few. A field that Meta has retired is left out, so the read does not fail.
 PAGE_SIZE = 100
 MAX_PAGES = 100
 
@@ -341,7 +343,7 @@ def read(
     fields: tuple[str, ...],
     params: Mapping[str, str] | None = None,
 ) -> GraphAnswer:
-    """A read by field names. A field that the upstream retired (error 100 names it) is left out."""
+    """Read a node by field names. A field that Meta has retired (error 100 names it) is left out."""
     wanted = list(fields)
     while True:
         answer = request(
@@ -360,7 +362,7 @@ def read(
 
 
 def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[GraphAnswer]:
-    """A list, page by page; ends after the last page or the first error.
+    """Read a list page by page. Ends after the last page or the first error.
 
     The `next` link is never followed: its cursor goes into a request that is made here.
     """
@@ -378,15 +380,16 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
-    """The objects of a list answer. Raises UpstreamUnreachable for what is no list: nobody's rows are gone by that."""
+    """The objects of a list answer. Raises UpstreamUnreachable when it is not a list, so that nobody concludes that
+    rows are gone.
+    """
     data = answer.json().get("data")
     if not isinstance(data, list):
         raise UpstreamUnreachable("unreadable_answer", answer.ms, is_unsent=False)
     return [row for row in data if isinstance(row, dict)]
 
 
-# --- The service's own address of a media's bytes, in the place of the upstream's, which needs the account's
-# token.
+# --- The service's own address of a media's bytes. It replaces Meta's, which needs the account's token.
 def media_url(media_id: str) -> str:
-    """Where the bytes of a media are, for a key of the tenant."""
+    """The address of a media's bytes, for a key of the tenant."""
     return f"{settings.BASE_URL}/{settings.META_GRAPH_VERSION}/{media_id}/content"

@@ -1,7 +1,7 @@
-"""Media of the Graph API (upstream fact 1.2): upload, info, bytes, delete. Files are streamed, never held.
+"""Media of the Graph API (upstream fact 1.2): upload, info, bytes, delete. Files are streamed, never in memory.
 
-The bytes are behind an address that the info call gives, and that address is sent the account's token. So it must be
-the upstream's own: an address anywhere else is refused before anything is sent.
+The info call returns the address of the bytes, and requests to that address carry the account's token. So it must be
+Meta's own: any other address is rejected before anything is sent.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from gateway.upstream.calls import GraphAnswer, GraphCall, platform, prepare
 from gateway.upstream.client import MultipartFile, Stream, request
 
 FILE_HOST = "lookaside.fbsbx.com"
-"""Where the live upstream keeps the bytes; the simulator keeps them itself."""
+"""Where Meta stores the bytes. The simulator stores them itself."""
 
 
 _KEPT_IN_ADDRESSES = "!#$%&'()*+,/:;=?@[]~"
-"""What an address may hold (RFC 3986, 2); anything else in one that was answered is percent-encoded."""
+"""Characters of an address (RFC 3986, 2). Any other one in an answer is percent-encoded."""
 
 
 class UnexpectedAddress(Exception):
-    """The upstream named an address that is not its own: it does not get the token."""
+    """Meta returned an address that is not its own, so it does not get the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaGraph:
-    """The Graph API's media as one number's token opens them."""
+    """The Graph API's media with the token of one number."""
 
     environment: str
     token: str = field(repr=False)
@@ -42,9 +42,9 @@ class MediaGraph:
         mime_type: str,
         others: Mapping[str, str] | None = None,
     ) -> GraphAnswer:
-        """`POST /{PNID}/media`: the file as it is read, and other fields of its form such as `ttl_minutes`.
+        """`POST /{PNID}/media`: the file, streamed, and other fields of its form such as `ttl_minutes`.
 
-        The answer holds its id. Raises UpstreamUnreachable.
+        The answer contains its id. Raises UpstreamUnreachable.
         """
         body = MultipartFile(
             {**(others or {}), "messaging_product": "whatsapp", "type": mime_type},
@@ -63,15 +63,15 @@ class MediaGraph:
         return client.send(replace(call, headers=headers, body=body))
 
     def info(self, media_id: str) -> GraphAnswer:
-        """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media is the number's."""
+        """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media belongs to the number."""
         return self._call("GET", media_id)
 
     def delete(self, media_id: str) -> GraphAnswer:
-        """`DELETE /{MEDIA}`, if the media is the number's."""
+        """`DELETE /{MEDIA}`, if the media belongs to the number."""
         return self._call("DELETE", media_id)
 
     def bytes_at(self, url: str, *, asked: Mapping[str, str] | None = None) -> Stream:
-        """The bytes at the address of an info call; `asked` is headers such as `Range`.
+        """The bytes at the address of an info call. `asked` are headers such as `Range`.
 
         Raises UnexpectedAddress or UpstreamUnreachable.
         """
@@ -82,7 +82,7 @@ class MediaGraph:
         return client.stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
 
     def is_upstreams(self, url: str) -> bool:
-        """Whether an address may be sent the token: the Graph API's own host, or the live upstream's file host."""
+        """Whether the token may be sent to an address: that of the Graph API or of Meta's file host."""
         try:
             address, own = urlsplit(url), urlsplit(platform(self.environment).graph_url)
             port = address.port

@@ -1,7 +1,7 @@
-"""Business accounts and phone numbers of the Graph API (upstream facts 1.5 to 1.7): one function a call.
+"""Business accounts and phone numbers of the Graph API (upstream facts 1.5 to 1.7): one function for each call.
 
-Each returns the upstream's answer as it is; `number_columns` reads a number's fields into the columns of the
-service's own view.
+Each returns Meta's answer unchanged. `number_columns` converts a number's fields to the columns of the service's own
+view.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,13 +50,13 @@ PROFILE_FIELDS = (
 )
 
 _REGISTERED = frozenset({"CONNECTED", "FLAGGED", "RESTRICTED", "RATE_LIMITED"})
-"""Registered, the last three with limits that the upstream itself enforces a message at a time."""
+"""Registered. The last three have limits, which Meta itself enforces for each message."""
 _NOT_REGISTERED = frozenset({"DISCONNECTED", "UNVERIFIED", "BANNED", "DELETED", "MIGRATED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The Graph API as one account's token opens it."""
+    """The Graph API with one account's token."""
 
     environment: str
     token: str = field(repr=False)
@@ -70,7 +70,7 @@ class Graph:
         return self._read(waba_id, ACCOUNT_FIELDS)
 
     def number_pages(self, waba_id: str) -> Iterator[GraphAnswer]:
-        """`GET /{WABA}/phone_numbers`, page by page; ends after the last page or the first error."""
+        """`GET /{WABA}/phone_numbers`, page by page. Ends after the last page or the first error."""
         return client.pages(
             environment=self.environment,
             token=self.token,
@@ -79,15 +79,15 @@ class Graph:
         )
 
     def subscribe(self, waba_id: str) -> GraphAnswer:
-        """`POST /{WABA}/subscribed_apps`: the account's notifications come to the service's app."""
+        """`POST /{WABA}/subscribed_apps`: the service's app receives the account's notifications."""
         return self._call("POST", f"{waba_id}/subscribed_apps")
 
     def unsubscribe(self, waba_id: str) -> GraphAnswer:
-        """`DELETE /{WABA}/subscribed_apps`: no notification of the account comes any more."""
+        """`DELETE /{WABA}/subscribed_apps`: the app receives no more notifications of the account."""
         return self._call("DELETE", f"{waba_id}/subscribed_apps")
 
     def subscriptions(self, waba_id: str) -> GraphAnswer:
-        """`GET /{WABA}/subscribed_apps`; read it with `subscribed_to_us`."""
+        """`GET /{WABA}/subscribed_apps`. Read the answer with `subscribed_to_us`."""
         return self._call("GET", f"{waba_id}/subscribed_apps")
 
     def subscribed_to_us(self, answer: GraphAnswer) -> bool:
@@ -124,7 +124,7 @@ class Graph:
         return self._call("POST", f"{phone_number_id}/verify_code", orjson.dumps({"code": code}))
 
     def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> GraphAnswer:
-        """`POST /{WABA}/phone_numbers` for a number that lives at another provider; its new id is in `id`."""
+        """`POST /{WABA}/phone_numbers` for a number at another provider. `id` is its new id."""
         body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
         return self._call("POST", f"{waba_id}/phone_numbers", orjson.dumps(body))
 
@@ -162,12 +162,12 @@ class Graph:
 
 
 def digits_of(text: str) -> str:
-    """A phone number's digits alone, however it is written."""
+    """The digits of a phone number in any notation."""
     return "".join(character for character in text if character in "0123456789")
 
 
 def registered(view: Mapping[str, Any]) -> bool | None:
-    """Whether a number is registered with the Cloud API; None when the view does not say (upstream fact 1.5)."""
+    """Whether a number is registered with the Cloud API. None when the view does not say (upstream fact 1.5)."""
     platform_type, status = view.get("platform_type"), view.get("status")
     if platform_type not in {None, "CLOUD_API"} or status in _NOT_REGISTERED:
         return False
@@ -175,7 +175,7 @@ def registered(view: Mapping[str, Any]) -> bool | None:
 
 
 def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
-    """The upstream's view of a number as columns of `PhoneNumber`; fields that the view lacks are left out.
+    """Meta's view of a number as columns of `PhoneNumber`. Fields that the view lacks are left out.
 
     The messaging limit is the number's old field or the portfolio's new one (upstream fact 0.18).
     """
@@ -198,7 +198,7 @@ def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def onboarded_at(view: Mapping[str, Any]) -> datetime | None:
-    """When the upstream last registered the number, where it says so."""
+    """When Meta last registered the number, if known."""
     text = view.get("last_onboarded_time")
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z") if isinstance(text, str) else None

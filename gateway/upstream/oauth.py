@@ -1,7 +1,7 @@
-"""Codes and tokens of the Graph API (upstream fact 1.8): exchange a code, ask what a token may do.
+"""Codes and tokens of the Graph API (upstream fact 1.8): exchange a code, look up what a token may do.
 
-Called by the onboarding and the token health of `phone_numbers`. A code works once and lives seconds: its exchange
-is one attempt, never repeated here.
+Called by the onboarding and the token health of `phone_numbers`. A code works once and is valid for seconds, so its
+exchange is never retried here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ MANAGE_EVENTS = "whatsapp_business_manage_events"
 
 
 def exchange_code(*, environment: str, code: str) -> GraphAnswer:
-    """`GET /oauth/access_token`: the token behind an embedded sign-up code, in `access_token`."""
+    """`GET /oauth/access_token`: the token for an embedded sign-up code, in `access_token`."""
     upstream = platform(environment)
     return request(
         environment=environment,
@@ -30,7 +30,7 @@ def exchange_code(*, environment: str, code: str) -> GraphAnswer:
 
 
 def debug_token(*, environment: str, token: str) -> GraphAnswer:
-    """`GET /debug_token` with the app's own token: what the given token is and may do."""
+    """`GET /debug_token` with the app's own token: the owner and permissions of the given token."""
     return request(
         environment=environment,
         method="GET",
@@ -42,7 +42,7 @@ def debug_token(*, environment: str, token: str) -> GraphAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What `debug_token` says of a token."""
+    """What `debug_token` reports about a token."""
 
     valid: bool
     app_id: str
@@ -51,11 +51,11 @@ class TokenFacts:
     data_access_expires_at: datetime | None
 
     def opens(self, scope: str, waba_id: str) -> bool:
-        """Whether the scope is granted for the account; one without `target_ids` is granted for all assets."""
+        """Whether the scope is granted for the account. A scope without `target_ids` is granted for all assets."""
         return any(waba_id in targets if targets is not None else True for targets in self._targets(scope))
 
     def opens_only(self, scope: str, waba_id: str) -> bool:
-        """Whether the account is the only one that the scope is granted for."""
+        """Whether the scope is granted for this account only."""
         targets = list(self._targets(scope))
         return bool(targets) and all(target == {waba_id} for target in targets)
 
@@ -67,7 +67,7 @@ class TokenFacts:
 
 
 def token_facts(answer: GraphAnswer) -> TokenFacts:
-    """The facts in an answer of `debug_token`; members that are missing or odd count as not granted."""
+    """The facts in an answer of `debug_token`. Missing or malformed members count as not granted."""
     data = answer.json().get("data")
     data = data if isinstance(data, dict) else {}
     granted = data.get("granular_scopes")
@@ -83,7 +83,7 @@ def token_facts(answer: GraphAnswer) -> TokenFacts:
 
 
 def _moment(seconds: object) -> datetime | None:
-    """Seconds since the epoch; 0 means never."""
+    """A moment from seconds since the epoch. 0 means never."""
     if isinstance(seconds, int) and 0 < seconds < 253_402_300_800:
         return datetime.fromtimestamp(seconds, UTC)
     return None

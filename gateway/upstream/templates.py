@@ -1,6 +1,6 @@
 """Message templates of the Graph API (upstream fact 1.3) and the upload of their header samples (upstream fact 1.4).
 
-One function a call; each returns the upstream's answer as it is. Nothing is retried here.
+One function for each call, which returns Meta's answer unchanged. Nothing is retried here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ TEMPLATE_FIELDS = (
     "library_template_name",
 )
 GONE = 33
-"""The subcode of error 100 for an object that does not exist, or that the token may not see."""
+"""The subcode of error 100 for an object that does not exist or that the token may not see."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateGraph:
-    """The Graph API's templates as one account's token opens them."""
+    """The Graph API's templates with one account's token."""
 
     environment: str
     token: str = field(repr=False)
@@ -62,7 +62,7 @@ class TemplateGraph:
         return self._call("POST", template_id, body=body)
 
     def delete(self, waba_id: str, *, name: str, template_id: str | None) -> GraphAnswer:
-        """`DELETE /{WABA}/message_templates`: one language (`hsm_id` with the name), or the whole name."""
+        """`DELETE /{WABA}/message_templates`: one language (`hsm_id` and the name), or all languages of the name."""
         one = {"hsm_id": template_id} if template_id else {}
         return self._call("DELETE", f"{waba_id}/message_templates", params={**one, "name": name})
 
@@ -71,7 +71,9 @@ class TemplateGraph:
         return self._call("GET", "message_template_library", params=params)
 
     def start_upload(self, *, name: str, length: int, mime_type: str) -> GraphAnswer:
-        """`POST /{APP}/uploads`: a session for this many bytes; its id is the `upload:…` of `continue_upload`."""
+        """`POST /{APP}/uploads`: an upload session for this many bytes. Its id is the `upload:…` of
+        `continue_upload`.
+        """
         return self._call(
             "POST",
             f"{platform(self.environment).app_id}/uploads",
@@ -83,13 +85,13 @@ class TemplateGraph:
         return self._upload("GET", session, {})
 
     def continue_upload(self, session: str, rest: StreamedBody, *, offset: int) -> GraphAnswer:
-        """`POST /upload:…`: the file from `offset` on, streamed; the handle is in `h`."""
+        """`POST /upload:…`: the file from `offset` on, streamed. The handle is in `h`."""
         return self._upload("POST", session, {"file_offset": str(offset)}, rest)
 
     def _upload(
         self, method: str, session: str, headers: Mapping[str, str], content: StreamedBody | None = None
     ) -> GraphAnswer:
-        """A call on an upload session: `OAuth` in the place of `Bearer`, the session's own signature kept."""
+        """A call on an upload session, with `OAuth` instead of `Bearer`. The signature in the session's id is kept."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
         return client.send(

@@ -1,7 +1,7 @@
-"""Valkey: its address, the connection, the cache and the token bucket kept in it.
+"""Valkey: its address, the connection, the cache and the token bucket.
 
-redis-py imports OpenTelemetry's SDK of metrics wherever it is installed, which takes memory and time of every process
-for metrics that nothing reads. Here its first import does not find the SDK, and takes that as not installed.
+redis-py imports OpenTelemetry's metrics SDK wherever it is installed, which costs every process memory and time for
+metrics that nothing reads. Here its first import does not find the SDK, so redis-py treats it as not installed.
 """
 
 import sys

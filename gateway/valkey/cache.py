@@ -1,9 +1,10 @@
-"""Django's cache in Valkey; while Valkey is away, each process remembers for itself.
+"""Django's cache in Valkey. While Valkey is unavailable, each process uses its own memory.
 
-After an outage Valkey is left alone for a time: a log-in asks ten times, and a Valkey that hangs takes seconds to fail.
+After an outage Valkey is not called for a time, because a log-in calls it ten times and a hanging Valkey takes seconds
+to fail.
 
-Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is truth. Without Valkey the
-limits hold a process at a time, so guessing stays bounded at the limit times the number of processes.
+Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is authoritative. Without Valkey
+the limits apply to each process, so guesses are bounded by the limit times the number of processes.
 """
 
 import time
@@ -20,11 +21,11 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 ALONE_SECONDS = 5.0
-"""How long a process asks its own memory alone after Valkey failed."""
+"""How long a process uses only its own memory after Valkey failed."""
 
 
 class JSONSerializer:
-    """JSON instead of pickle: access to Valkey must not be enough to run code here."""
+    """JSON instead of pickle, so that access to Valkey is not enough to run code here."""
 
     def dumps(self, value: Any) -> bytes:
         return orjson.dumps(value, default=str)
@@ -47,17 +48,17 @@ def _or_memory(name: str) -> Callable[..., Any]:
 
 
 class _SharedClient(RedisCacheClient):
-    """The process's own client, which also knows how to find a primary through Sentinels."""
+    """The process's own client, which can also find a primary through Sentinels."""
 
     def get_client(self, key: Any = None, *, write: bool = False) -> Any:
         return valkey()
 
 
 class ValkeyCache(RedisCache):
-    """Django's Redis cache with the process's own memory behind it."""
+    """Django's Redis cache, with the process's own memory as fallback."""
 
     alone_until: ClassVar = 0.0
-    """By `time.monotonic`; of the process, because each thread has a cache object of its own."""
+    """A time of `time.monotonic`, shared in the process, because each thread has its own cache object."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         options = {"serializer": JSONSerializer, **params.get("OPTIONS", {})}

@@ -1,6 +1,6 @@
-"""Messages between processes by Valkey's publish and subscribe: they arrive within milliseconds.
+"""Messages between processes through Valkey's publish and subscribe. They arrive within milliseconds.
 
-Best effort: a message is lost while Valkey is away. Its receiver must find the same fact without it, only later.
+Best effort: a message is lost while Valkey is unavailable. Receivers must find the same fact without it, only later.
 """
 
 import threading
@@ -14,16 +14,16 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 10.0
-"""How long one wait for a message lasts; in between, the connection is checked."""
+"""How long one wait for a message lasts. In between, the connection is checked."""
 AGAIN_SECONDS = 1.0
-"""The wait before a connection that broke is made again."""
+"""The wait before a broken connection is opened again."""
 
 
 class Channel:
     """One kind of message. `received` is called with each message of another process.
 
-    `missed` is called when the connection is there again after a break: messages may have been lost meanwhile. A
-    process does not receive its own messages: when they come back, what they say may be out of date already.
+    `missed` is called when the connection works again after an interruption, because messages may have been lost. A
+    process does not receive its own messages: when they come back, they may be out of date.
     """
 
     def __init__(self, name: str, *, received: Callable[[str], None], missed: Callable[[], None]) -> None:
@@ -39,14 +39,14 @@ class Channel:
         """The name of the sender in each message."""
 
     def send(self, message: str) -> None:
-        """Send a message to all other processes that listen. While Valkey is away it is only logged as lost."""
+        """Send a message to all other listening processes. While Valkey is unavailable, the loss is only logged."""
         try:
             valkey().publish(self._name, f"{self._sender} {message}")
         except VALKEY_UNAVAILABLE as error:
             log.warning("message_not_sent", channel=self._name, error=type(error).__name__)
 
     def listen(self) -> None:
-        """Begin to receive in a thread of its own; does nothing a second time."""
+        """Start to receive in a thread. A second call does nothing."""
         if self._listens:
             return
         with self._starting:
@@ -60,7 +60,7 @@ class Channel:
                 self._receive()
             except VALKEY_UNAVAILABLE as error:
                 if not threading.main_thread().is_alive():
-                    # The process ends, perhaps its Valkey first.
+                    # The process ends, perhaps after its Valkey.
                     return
                 log.warning("channel_lost", channel=self._name, error=type(error).__name__)
             except Exception:

@@ -1,11 +1,11 @@
-"""The connection to Valkey. Losing Valkey loses speed, never data: every caller has an answer without it.
+"""The connection to Valkey. Losing Valkey costs speed, never data: every caller works without it.
 
-`REDIS_URL` names one server (`redis://`, `rediss://`, `unix://`), or Sentinels that know the present primary:
+`REDIS_URL` names one server (`redis://`, `rediss://`, `unix://`), or Sentinels that know the current primary:
 
     sentinel://:password@first:26379,second:26379,third:26379/0?master=gateway
 
-Valkey Cluster is not supported: Celery's transport and the scripts here work on several keys at once, which a cluster
-keeps on different servers.
+Valkey Cluster is not supported: Celery's transport and the scripts here use several keys at once, which a cluster
+stores on different servers.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SENTINEL_TIMEOUT_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Sentinels, the name of the primary that they watch, its password and database."""
+    """Sentinels, and the name, password and database of the primary that they monitor."""
 
     addresses: tuple[tuple[str, int], ...]
     master: str
@@ -35,7 +35,7 @@ class Sentinels:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Raises ValueError without a `master`, or for a port that is no number."""
+        """Parse an address. Raises ValueError without a `master`, or for a port that is not a number."""
         parts = urlsplit(url)
         credentials, _, hosts = parts.netloc.rpartition("@")
         master = parse_qs(parts.query).get("master")
@@ -74,7 +74,7 @@ def async_client(url: str, **options: Any) -> Any:
 
 
 def celery_broker(url: str) -> tuple[str, dict[str, Any]]:
-    """The address as Celery wants it, and what its transport needs besides."""
+    """The address in Celery's form, and the options that its transport needs."""
     if not is_sentinel(url):
         return embedded_addresses.celery_broker_url(url), {}
     found = Sentinels.from_url(url)
@@ -88,15 +88,15 @@ VALKEY_UNAVAILABLE = (
     redis.exceptions.TimeoutError,
     redis.exceptions.ResponseError,
 )
-"""What callers catch: unreachable, too slow, or restarting (`LOADING …`)."""
+"""Errors that callers catch: unreachable, too slow, or restarting (`LOADING …`)."""
 
 
 @cache
 def valkey() -> Any:
-    """The process's client: pooled, thread-safe. A server that hangs makes a call fail after 4 seconds: the connection
-    is opened once more, and its greeting waits as well.
+    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds: the connection is
+    opened twice, and each waits for the greeting.
 
-    Typed loosely: redis-py declares every answer for its synchronous and its asynchronous client at once.
+    Loosely typed: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """
     return client(
         settings.REDIS_URL,

@@ -44,7 +44,7 @@ return math.ceil(arrival - now)
 
 @dataclass(frozen=True, slots=True)
 class BucketAnswer:
-    """What the bucket says: taken or not, what is left, and how long until it may be taken or is full again."""
+    """The bucket's answer: taken or not, the rest, and the seconds until a token is free or the bucket is full."""
 
     allowed: bool
     remaining: int
@@ -59,33 +59,34 @@ ScriptCall = tuple[str | int, ...]
 def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
-    `owed` are tokens that were used and not yet taken: they go first, as far as the bucket has them. Waits are in
-    seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    `owed` are tokens that were used and not yet taken. They are taken first, as far as the bucket has them. Waits are
+    in seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so that the caller
+    decides.
     """
     return answer_of(valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
 
 
 def taking(key: str, *, rate: float, burst: int, owed: int = 0) -> ScriptCall:
-    """The call of `take`, for a pipeline; `answer_of` reads what comes back."""
+    """The script call of `take`, for a pipeline. `answer_of` parses its result."""
     return _SCRIPT, 1, key, str(1_000_000 / rate), str(burst), str(owed)
 
 
 def answer_of(values: Sequence[int]) -> BucketAnswer:
-    """What the script of `taking` answered."""
+    """Parse the result of the script of `taking`."""
     allowed, remaining, retry_us, reset_us = values
     return BucketAnswer(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
 
 
 def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:
-    """Take tokens that a bucket may not have yet: seconds until the first of them is due.
+    """Take tokens that the bucket may not have yet. Returns the seconds until the first of them is due.
 
-    Nobody is refused, but the bucket's debt never grows beyond `at_most_ahead` seconds. Raises
-    `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached: the caller decides.
+    Never rejects, but the bucket's debt never exceeds `at_most_ahead` seconds. Raises
+    `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so that the caller decides.
     """
     wait_us: Any = valkey().eval(*reserving(key, rate=rate, tokens=tokens, at_most_ahead=at_most_ahead))
     return float(wait_us) / 1e6
 
 
 def reserving(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> ScriptCall:
-    """The call of `reserve`, for a pipeline."""
+    """The script call of `reserve`, for a pipeline."""
     return _RESERVE, 1, key, str(1_000_000 * tokens / rate), str(at_most_ahead * 1_000_000)

@@ -1,9 +1,9 @@
-"""Write-behind: background threads that do what calls do not wait for.
+"""Write-behind: background threads for work that calls do not wait for.
 
-`Debounced` runs a piece of work at most once per interval. The pending writes to Valkey are one such work: tokens that
-calls took from buckets without asking first, and keys that calls used. A call that asks Valkey waits for it, and
-changes threads twice. All writes of a process travel in one pipeline: in a process with little to do a wake-up costs
-more than the writes. Best effort, as the buckets are: what Valkey does not accept is lost.
+`Debounced` runs a piece of work at most once per interval. The pending writes to Valkey are such work: tokens that
+calls took from buckets without asking first, and keys that calls used. A call that asks Valkey waits for it and
+switches threads twice. All writes of a process share one pipeline, because in a process with little work a wake-up
+costs more than the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
 """
 
 import math
@@ -20,12 +20,12 @@ log = structlog.get_logger(__name__)
 
 
 class Debounced:
-    """Runs `work` soon after `ask`: at once, or `seconds` after it last ran.
+    """Runs `work` soon after `ask`: at once, or `seconds` after its last run.
 
-    With `collects` it runs `seconds` after it was first asked, so it takes together what comes in that time and does
-    not compete with the call that asked. However often it is asked in between, it runs once, and always begins after
-    the last `ask`. The thread is its own, so a slow Valkey delays no caller. Best effort: what was asked is lost when
-    the process exits, so something else must repeat the work.
+    With `collects` it runs `seconds` after the first `ask`, so it handles together what arrives in that time and does
+    not compete with the asking call. It runs once for any number of calls, and always begins after the last `ask`. It
+    has its own thread, so a slow Valkey delays no caller. Best effort: requested runs are lost when the process exits,
+    so something else must repeat the work.
     """
 
     def __init__(self, work: Callable[[], None], *, seconds: float, collects: bool = False) -> None:
@@ -38,7 +38,7 @@ class Debounced:
         self._has_begun = False
 
     def ask(self, *, hurry: bool = False) -> None:
-        """Request a run; with `hurry` at once, whatever the interval."""
+        """Request a run. With `hurry` at once, regardless of the interval."""
         if hurry and not self._hurried.is_set():
             self._hurried.set()
         if not self._asked.is_set():
@@ -56,7 +56,7 @@ class Debounced:
         ran_at = -math.inf
         while True:
             self._asked.wait()
-            # Not slept through after each run: at a moderate rate the thread would wake once more for every one.
+            # No sleep after each run: at a moderate rate the thread would wake once more for every run.
             rest = self._seconds if self._collects else ran_at + self._seconds - monotonic()
             if rest > 0:
                 self._hurried.wait(rest)
@@ -73,11 +73,11 @@ class Debounced:
 
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 8
-"""A bucket with this many pending tokens is flushed at once: other processes do not see them before."""
+"""A bucket with this many pending tokens is flushed at once, because other processes do not see them before."""
 
 
 class PendingWrite(NamedTuple):
-    """A command, and what receives its answer."""
+    """A command, and the function that receives its answer."""
 
     command: tuple[Any, ...]
     answered: Callable[[Any], None] | None = None
@@ -90,17 +90,17 @@ _writing = threading.Lock()
 
 
 def register(source: Source) -> None:
-    """Add a function that returns its pending writes once."""
+    """Add a function that returns pending writes, each once."""
     _sources.append(source)
 
 
 def flush_soon(pending: int = 1) -> None:
-    """Request a flush within `FLUSH_SECONDS`, or at once for a bucket with much pending. Never waits."""
+    """Request a flush within `FLUSH_SECONDS`, or at once for a bucket with many pending tokens. Never waits."""
     _debounced.ask(hurry=pending >= MOST_PENDING)
 
 
 def flush() -> None:
-    """Write everything pending now."""
+    """Write everything that is pending now."""
     with _writing:
         writes = [write for source in _sources for write in source()]
         if not writes:

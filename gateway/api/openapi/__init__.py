@@ -1,1 +1,1 @@
-"""The OpenAPI document: what the views alone do not contain."""
+"""The OpenAPI document: the parts that the views do not contain."""

@@ -1,4 +1,4 @@
-"""`GET /v1/openapi.json` and `.yaml`: the document of the API, generated and written once in a process."""
+"""`GET /v1/openapi.json` and `.yaml`: the document of the API, generated and rendered once in a process."""
 
 from threading import Lock
 from typing import Any, ClassVar
@@ -10,11 +10,13 @@ from rest_framework.response import Response
 
 
 class _WrittenOnce:
-    """Writes the document once in a process: that takes up to seconds of CPU. Other answers are written each time."""
+    """Renders the document once in a process, because that takes up to seconds of CPU. Other responses are rendered
+    each time.
+    """
 
     _lock: ClassVar[Lock] = Lock()
     _written: ClassVar[tuple[Any, Any]] = (None, None)
-    """The document, and the same in this form."""
+    """The document, and its rendered form."""
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> Any:
         if data is not DocumentView._generated:
@@ -34,9 +36,10 @@ class _PlainJsonRenderer(_WrittenOnce, OpenApiJsonRenderer2):
 
 
 class DocumentView(SpectacularJSONAPIView):
-    """The document. Anybody may ask; generating it takes seconds of CPU, and fails in two threads at its first time.
+    """The document, without authentication. Generating it takes seconds of CPU, and fails when two threads do it first
+    at once.
 
-    It is the same for everybody: nothing of the request that happens to be the first goes into it.
+    It is the same for all callers: nothing of the first request goes into it.
     """
 
     renderer_classes = [_JsonRenderer, _PlainJsonRenderer]

@@ -1,7 +1,7 @@
-"""Examples of the OpenAPI document: every JSON body and answer that has none of its own gets one from its schema.
+"""Examples of the OpenAPI document: every JSON body and response without an example gets one from its schema.
 
-A postprocessing hook of drf-spectacular, after the names. Messages and events bring the examples of the guides; the
-rest is made here: the values of members are known by their names, so that an id looks like an id.
+A postprocessing hook of drf-spectacular, after `names.py`. Messages and events use the examples of the guides. The
+other examples are made here, with values by the names of members, so that an id looks like an id.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ BY_NAME: Json = {
     "last_http_status": 200,
     "sha": "4bdf5f2",
 }
-"""Return the example of a member of this name, where its schema accepts it."""
+"""The example value of a member with this name, if its schema accepts it."""
 EMPTY_WHERE_NULLABLE = (
     "revoked_at",
     "expires_at",
@@ -74,7 +74,7 @@ _BY_TYPE = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "nul
 
 
 def examples(result: Json, **_: Any) -> Json:
-    """Postprocessing: an example for each JSON body and each successful JSON answer."""
+    """Postprocessing: add an example to each JSON body and each successful JSON response."""
     maker = _Maker(result)
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -98,7 +98,7 @@ class _Maker:
         self._document = document
 
     def made(self, schema: Json, name: str = "", *, whole: bool, depth: int = 0) -> Any:
-        """An example of a schema; of an object all members, or for a body those that it requires."""
+        """An example of a schema. It has all members of an object; for a request body only the required ones."""
         schema = resolved(self._document, schema)
         for known in ("example", "const", "default"):
             if known in schema:

@@ -1,8 +1,8 @@
-"""Names of the OpenAPI document as client generators need them: schemas, enumerations, tags.
+"""Names in the OpenAPI document that client generators can use: schemas, enumerations, tags.
 
-A postprocessing hook of drf-spectacular, and the last one. The Python classes say `In` and `Out`; the document says
-what the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
-where that is the name of the constructor: it is `CreatedApiKey`.
+The last postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
+that the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
+where it is the name of the constructor, so it is `CreatedApiKey`.
 """
 
 import re
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def resolved(document: Json, node: Json) -> Json:
-    """What a node of the document refers to; the node itself when it is no reference."""
+    """The target of a reference. A node that is not a reference is returned as it is."""
     while "$ref" in node:
         found: Any = document
         for part in node["$ref"].removeprefix("#/").split("/"):
@@ -30,7 +30,9 @@ RENAMED = {
     "EventOut": "EventSummary",
     "OneEventOut": "EventWithDeliveries",
 }
-"""Names that the rules would make clash: `Number` is a class of Java and JavaScript, `Event` the delivered one."""
+"""Names that would clash under the rules: `Number` is a class of Java and JavaScript, and `Event` the delivered
+event.
+"""
 RULES = (
     (r"Paginated(\w+?)(?:Out)?List", r"\1List"),
     (r"Patched(\w+)In", r"\1Request"),
@@ -60,7 +62,7 @@ TAGS = {
     "Tenants": "The businesses of a platform, with a platform key.",
     "Webhooks": "Endpoints that receive events, their deliveries and replays.",
 }
-"""The description of each group of operations. A tag without an entry is described by its own name."""
+"""The description of each group of operations. A tag without an entry is described by its name."""
 
 
 def good_names(result: Json, **_: Any) -> Json:
@@ -83,7 +85,7 @@ def good_names(result: Json, **_: Any) -> Json:
 
 
 def _names(former: set[str]) -> dict[str, str]:
-    """The new name of each schema; one that another schema has already is left as it was."""
+    """The new name of each schema. A name that another schema already has is left unchanged."""
     names: dict[str, str] = {}
     for name in sorted(former):
         new = RENAMED.get(name) or _by_rule(name)
@@ -92,9 +94,9 @@ def _names(former: set[str]) -> dict[str, str]:
 
 
 def _name_for_go(schemas: Json) -> None:
-    """Name a schema otherwise in Go where oapi-codegen makes the same name of the member of another.
+    """Give a schema another name in Go when oapi-codegen derives the same name from a member of another schema.
 
-    Members that refer to it keep their own names, which oapi-codegen would take from the schema.
+    Members that refer to it keep their own names, which oapi-codegen would otherwise take from the schema.
     """
     members = {
         owner + "".join(part.capitalize() for part in member.split("_"))
@@ -135,14 +137,14 @@ def _rewritten(node: Any, names: dict[str, str], named: dict[tuple[Any, ...], st
 
 
 def _enumeration(schema: Json, named: dict[tuple[Any, ...], str]) -> Json:
-    """An enumeration without what drf-spectacular adds, or a reference to the one that has a name."""
+    """An enumeration without drf-spectacular's additions, or a reference to the named one."""
     schema = {name: value for name, value in schema.items() if name != "x-spec-enum-id"}
     values = schema["enum"]
     if (known := named.get(tuple(values))) is not None:
         return {"$ref": f"#/components/schemas/{known}"}
     if "null" in schema.get("type", "") and None not in values:
         schema["enum"] = [*values, None]
-    # drf-spectacular lists the values with their labels in the description; the values say as much.
+    # drf-spectacular repeats the values with their labels in the description.
     lines = schema.get("description", "").splitlines()
     description = "\n".join(line for line in lines if not line.startswith("* `")).strip()
     schema.pop("description", None)

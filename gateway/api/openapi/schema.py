@@ -1,9 +1,9 @@
 """The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
 
-Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and the error
-answers of (specification 7); operations that call the upstream get its errors as well. The other hooks of the document
-are `names.py`, `examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`.
-Served at `/v1/openapi.json`, committed as `docs/openapi.json`, compared by a test.
+Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and its error
+responses (specification 7). Operations that call the Graph API also get Meta's errors. The other hooks are `names.py`,
+`examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`. Served at `/v1/openapi.json`,
+committed as `docs/openapi.json`, compared by a test.
 """
 
 from typing import Any, Literal
@@ -19,10 +19,10 @@ from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
 UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates", "Sandbox"})
-"""Operations that call the upstream: its errors pass through with its status."""
+"""Tags of operations that call the Graph API. Errors of Meta pass through with their status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
-"""Bodies that a serializer describes and that take further members, which the simulator validates as Meta does."""
+"""Bodies with a serializer that also accept further members, which the simulator validates like Meta."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
@@ -108,7 +108,7 @@ _ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """API keys and console tokens as the document's one security scheme."""
+    """API keys and console tokens, as the only security scheme of the document."""
 
     target_class = "gateway.api.authentication.BearerTokens"
     match_subclasses = True
@@ -123,17 +123,17 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class ServiceSchema(AutoSchema):
-    """An operation with what all operations share."""
+    """An operation with the parts that all operations share."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """An operation of a tenant's key names the scope that it needs."""
+        """An operation for tenants' keys names the scope that it needs."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None and self._is_of_a_tenant() and (scope := declared_scope(self.view)):
             operation["x-scope"] = scope.value
         return operation
 
     def get_tags(self) -> list[str]:
-        """The one that the view has."""
+        """The tag of the view."""
         return [self.view.tag]  # type: ignore[attr-defined]
 
     def _is_of_a_tenant(self) -> bool:
@@ -157,15 +157,16 @@ class ServiceSchema(AutoSchema):
         return parameters
 
     def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:
-        """A file is sent as its bytes: the service takes no URL instead."""
+        """A file is sent as bytes. The service does not accept a URL instead."""
         if isinstance(field, FileField):
             return {"type": "string", "format": "binary"}
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
-        """An answer (`…Out`) has every member of its serializer, but those declared with `required=False`.
+        """A response (`…Out`) has every member of its serializer, except those declared with `required=False`.
 
-        REST framework takes `required` from the model, for which a column with a default may be left out: by a caller.
+        REST framework derives `required` from the model. A column with a default is optional there, but only for a
+        caller.
         """
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
         if direction == "response" and type(serializer).__name__.endswith("Out"):
@@ -227,7 +228,9 @@ class ServiceSchema(AutoSchema):
 
 
 def may_be_absent(field: Any) -> bool:
-    """Whether an answer may lack this declared field. Fields that come from a model never are: a column has a value."""
+    """Whether a response may lack this declared field. Fields from a model are always present, because a column has a
+    value.
+    """
     return field._kwargs.get("required") is False and "default" not in field._kwargs
 
 
@@ -286,7 +289,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 
 
 def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: error answers and headers are in the components once, and operations refer to them."""
+    """Postprocessing: put error responses and headers into the components once, and let operations refer to them."""
     components = result["components"]
     components["headers"] = _HEADERS
     errors: dict[str, Any] = components.setdefault("responses", {})
@@ -307,7 +310,7 @@ def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _example_of(status: str) -> dict[str, Any]:
-    """The body of the first error with this status (of 4XX and 5XX: the first of that hundred)."""
+    """The body of the first error with this status. For 4XX and 5XX, the first of that hundred."""
     kinds = sorted(error_kinds(), key=lambda kind: (kind.status, kind.code))
     kind = next(kind for kind in kinds if str(kind.status).startswith(status.rstrip("X")))
     return {
@@ -340,7 +343,7 @@ def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any])
 
 
 def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: a JSON body of the service's own takes no members that its schema does not name."""
+    """Postprocessing: a JSON body of the service's own forbids members that its schema does not name."""
     schemas = result["components"]["schemas"]
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -352,9 +355,10 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: what may be null already may be it once; drf-spectacular offers null once more.
+    """Postprocessing: a schema that already allows null does not repeat it, as drf-spectacular does.
 
-    `readOnly` goes too: bodies and answers have schemas of their own, and oapi-codegen makes pointers of such members.
+    `readOnly` is removed too: requests and responses have separate schemas, and oapi-codegen makes pointers of such
+    members.
     """
     plain: dict[str, Any] = _without_second_null(result)
     return plain

@@ -1,7 +1,8 @@
-"""Words of the contract: members, parameters and values that no serializer describes get theirs from `words.yaml`.
+"""Descriptions in the contract: members, parameters and values without a description in a serializer get it from
+`words.yaml`.
 
-A postprocessing hook of drf-spectacular, after the names. A member means the same wherever it stands, so it is
-described once; an enumeration has the meaning of each value behind its description.
+A postprocessing hook of drf-spectacular, after `names.py`. A member means the same everywhere, so it is described once.
+The description of an enumeration ends with the meaning of each value.
 """
 
 from functools import cache
@@ -17,14 +18,14 @@ from gateway.api.openapi.names import Json
 @cache
 def _words() -> Json:
     words: Json = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
-    # Of the kinds with one code the most general one speaks, in whatever order they were loaded.
+    # When several error classes share a code, the most general one describes it, regardless of the order of loading.
     kinds = sorted(error_kinds(), key=lambda kind: (-len(kind.__mro__), kind.status, kind.message))
     words["values"].append({kind.code: kind.message.rstrip(".") for kind in kinds})
     return words
 
 
 def described(result: Json, **_: Any) -> Json:
-    """Postprocessing: describe what has no words yet."""
+    """Postprocessing: add the missing descriptions."""
     for name, schema in result["components"]["schemas"].items():
         _describe(schema, name)
         _list_values(schema)
@@ -38,10 +39,10 @@ def described(result: Json, **_: Any) -> Json:
 
 
 def meanings(values: list[Any]) -> dict[str, str]:
-    """Return the meaning of each value of an enumeration that the words know."""
+    """The meaning of each value of an enumeration, where known."""
     wanted = {str(value) for value in values if value is not None}
     lists = [known for known in _words()["values"] if wanted <= known.keys()]
-    # The shortest list is the closest one: `pending` alone means something else in a longer list.
+    # The shortest list fits best: `pending` alone has another meaning than in a longer list.
     known: Json = min(lists, key=len, default={})
     return {str(value): known[str(value)] for value in values if value is not None} if lists else {}
 
@@ -65,7 +66,7 @@ def _describe(schema: Any, place: str) -> None:
 
 
 def _list_values(owner: Json, schema: Json | None = None) -> None:
-    """Put the meanings of an enumeration behind the description of the member that has it."""
+    """Append the meanings of an enumeration to the description of its member."""
     schema = owner if schema is None else schema
     values = schema.get("enum") or (schema.get("items") or {}).get("enum")
     if not values and "oneOf" in schema:

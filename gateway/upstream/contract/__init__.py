@@ -1,1 +1,1 @@
-"""Schemas of bodies that are the upstream's own, for the OpenAPI document."""
+"""Schemas of Meta's own bodies, for the OpenAPI document."""

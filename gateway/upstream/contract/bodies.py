@@ -1,7 +1,7 @@
-"""Schemas of the upstream's own bodies for the OpenAPI document: messages, media, templates, profiles.
+"""Schemas of Meta's own bodies for the OpenAPI document: messages, media, templates, profiles.
 
-A postprocessing hook of drf-spectacular. `bodies.yaml` holds the schemas and says which operation has which. A message
-is a union over `type`: this module joins what all messages have with the content of each type.
+A postprocessing hook of drf-spectacular. `bodies.yaml` has the schemas and assigns them to operations. A message is a
+union over `type`: this module joins the common members of messages with the content of each type.
 """
 
 import json
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _SOURCE: Json = yaml.safe_load(Path(__file__).with_name("bodies.yaml").read_text())
 OPERATIONS: dict[str, dict[str, str]] = _SOURCE["operations"]
 MESSAGE_TYPES: dict[str, str] = _SOURCE["message_types"]
-"""`type` of an outgoing message: the schema of its content."""
+"""`type` of an outgoing message → the schema of its content."""
 
 JSON_BODY = "application/json"
 PLACEHOLDERS = {
@@ -25,7 +25,7 @@ PLACEHOLDERS = {
     "$MEDIA_ID": "510000000000001",
     "$WAMID": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAEhgg01",
 }
-"""What the examples of docs/sending.md leave open, and what the document shows in its place."""
+"""Placeholders in the examples of docs/sending.md, and their values in the document."""
 
 
 def reference(name: str) -> Json:
@@ -34,7 +34,7 @@ def reference(name: str) -> Json:
 
 
 def opened(schema: Any) -> Any:
-    """The schema with every object said to be open, where it does not say otherwise."""
+    """The schema with every object marked as open, unless it says otherwise."""
     if isinstance(schema, list):
         return [opened(part) for part in schema]
     if not isinstance(schema, dict):
@@ -47,7 +47,7 @@ def opened(schema: Any) -> Any:
 
 
 def discriminated(names: dict[str, str], description: str) -> Json:
-    """A union of schemas, distinguished by their `type`."""
+    """A union of schemas, discriminated by their `type`."""
     return {
         "description": description,
         "oneOf": [reference(name) for name in names.values()],
@@ -59,7 +59,7 @@ def discriminated(names: dict[str, str], description: str) -> Json:
 
 
 def schemas() -> Json:
-    """Every schema of the upstream's bodies by its name."""
+    """All schemas of Meta's bodies by name."""
     made: Json = {name: opened(schema) for name, schema in _SOURCE["schemas"].items()}
     address = made.pop("MessageAddress")
     messages, scheduled, items = {}, {}, {}
@@ -93,7 +93,7 @@ def _message(kind: str, content: str, address: Json, *, required: list[str]) -> 
 
 
 def typed_bodies(result: Json, **_: Any) -> Json:
-    """Postprocessing: operations whose bodies are the upstream's get their schemas."""
+    """Postprocessing: operations with Meta's bodies get their schemas."""
     result["components"].setdefault("schemas", {}).update(schemas())
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -110,7 +110,7 @@ def typed_bodies(result: Json, **_: Any) -> Json:
 
 
 def _examples(schema: str) -> Json:
-    """The examples of docs/sending.md, which its test sends to the simulator, for a body of that page."""
+    """The examples of docs/sending.md for a body of that page. Its test sends them to the simulator."""
     if schema not in {"OutgoingMessage", "ReadMark"}:
         return {}
     text = (settings.BASE_DIR / "docs/sending.md").read_text()

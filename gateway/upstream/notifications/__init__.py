@@ -1,1 +1,1 @@
-"""Notifications of the upstream: signature, routing by account, and the events that each makes. Pure."""
+"""Notifications of Meta: signature, routing by account, and the events of each. Pure functions."""

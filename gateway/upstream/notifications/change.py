@@ -1,11 +1,11 @@
-"""A change of a notification: the facts of its messages, its event drafts, and its source as handlers get it. Pure.
+"""A change of a notification: the facts of its messages, its event drafts, and its source for handlers. Pure functions.
 
-The functions of `events` get a `Source` and return its drafts. It promises that each dedupe key is bounded, and that
-an item without the identifiers of its key is identified by its content. The incoming flow takes each `Change`, finds
-its tenant by `route`, gives every `EventDraft` an id and the columns that only the database knows, and stores it.
+The functions of `events` receive a `Source` and return its drafts. `Source` guarantees that each dedupe key is bounded,
+and that an item without the identifiers of its key is identified by its content. The incoming flow takes each `Change`,
+finds its tenant by `route`, gives every `EventDraft` an id and the columns that only the database knows, and stores it.
 
-Identifiers, texts and times are the upstream's. Whatever cannot be stored is left out, so that no message makes an
-event that the database refuses: no U+0000, no half surrogates.
+Identifiers, texts and times are Meta's. Characters that cannot be stored are removed (U+0000, half surrogates), so that
+no message makes an event that the database rejects.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ STATUS_OF_WORD: Mapping[str, Status] = {
     "played": "read",
     "failed": "failed",
 }
-"""What a status of the upstream says of its message; a voice message that was played was read."""
+"""Meta's status words and the status of the message. A voice message that was played was read."""
 
 STATUS_OF_OLD: Mapping[str, Status] = {**STATUS_OF_WORD, "pending": "accepted", "error": "failed"}
-"""What `history_context` says of a message of the business."""
+"""`history_context` and the status of a message of the business."""
 
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
 LONGEST_COLUMN = 255
@@ -41,16 +41,16 @@ LAST_SECOND = 253_402_300_799
 
 
 class MessageFacts(NamedTuple):
-    """What one event says about its message; None for what it does not say. A tuple: one is made for every event."""
+    """What one event says about its message. None for unknown facts. A tuple, because every event creates one."""
 
     direction: Direction
     status: Status | None = None
     word: str | None = None
-    """The upstream's own word for the status, when the event is one; also one that is no `Status`."""
+    """Meta's word for the status, if the event is one. It may be a word that is no `Status`."""
     at_ms: int | None = None
-    """When the status was reached, in milliseconds since 1970; None is the time of the event."""
+    """When the status was reached, in milliseconds since 1970. None for the time of the event."""
     is_message: bool = False
-    """Whether the event holds the message itself, not a status of it."""
+    """Whether the event contains the message itself, rather than a status of it."""
     type: str | None = None
     template: str | None = None
     template_language: str | None = None
@@ -61,18 +61,18 @@ class MessageFacts(NamedTuple):
     batch_id: UUID | None = None
     idx: int | None = None
     service_ms: int | None = None
-    """The service's own milliseconds of a single send, until its answer was there."""
+    """The service's own milliseconds of a single send, until its answer was ready."""
     upstream_ms: int | None = None
     referral_source_type: str | None = None
     referral_source_id: str | None = None
-    """The ad or post that the customer came from (upstream fact 3.4)."""
+    """The ad or post from which the customer came (upstream fact 3.4)."""
     referral_ctwa_clid: str | None = None
     is_history: bool | None = None
-    """Whether the message is one of the app's old chats: it counts nowhere, and keeps the time at which it was sent."""
+    """Whether the message is from the app's old chats. It is not counted, and keeps its original time."""
 
 
 def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
-    """The facts of a message in a notification: one from a customer, or an echo of the business's own app."""
+    """The facts of a message in a notification: from a customer, or an echo of the business's own app."""
     kind, template, language = content_of(item)
     referral = _object(item.get("referral"))
     return MessageFacts(
@@ -91,7 +91,7 @@ def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
 
 
 def of_old_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
-    """The facts of a message of the WhatsApp Business app's old chats (upstream fact 3.6)."""
+    """The facts of a message from the WhatsApp Business app's old chats (upstream fact 3.6)."""
     facts = of_message(item, direction)
     word = text(_object(item.get("history_context")).get("status")) or ""
     status = STATUS_OF_OLD.get(word.lower(), facts.status) if direction == "outbound" else facts.status
@@ -116,7 +116,7 @@ def of_status(item: Mapping[str, Any]) -> MessageFacts:
 
 
 def content_of(message: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Type, and the template's name and language, of a message as it is sent or received."""
+    """Type, template name and template language of a message, sent or received."""
     kind = _short(message.get("type"), LONGEST_TYPE)
     template = message.get("template")
     if not isinstance(template, dict):
@@ -134,7 +134,7 @@ def error_code_of(value: Mapping[str, Any]) -> int | None:
 
 
 def _short(value: object, longest: int) -> str | None:
-    """A word of the upstream or of a caller as a column holds it."""
+    """A text of Meta or of a caller, in the length of a column."""
     word = text(value)
     return word if word is None or len(word) <= longest else word[:longest]
 
@@ -144,7 +144,7 @@ def _object(value: object) -> JsonObject:
 
 
 def _milliseconds(timestamp: object) -> int | None:
-    """The epoch seconds of a notification, which come as text."""
+    """Milliseconds from the epoch seconds of a notification, which are text."""
     seconds = text(timestamp)
     if seconds is None or not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 12):
         return None
@@ -181,17 +181,18 @@ EventType = Literal[
 ]
 """The closed vocabulary of event types (specification 6), in the order of lists and forms.
 
-The upstream's are made here, unknown ones as `meta.other`; the service makes the others itself.
+The types of Meta's notifications are created here, with `meta.other` for unknown ones. The service creates the others
+itself.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Whose change this is, as far as the upstream says: candidates in the order to try them.
+    """The possible owners of a change, as far as the notification says, in the order to try them.
 
-    `waba_info_id`, then `phone_number_id`, then `entry_id` as a business account (for partner events it is
-    the id of a business portfolio, which is nobody's account), then `display_phone_number` (digits only),
-    which names a number inside the account of the entry.
+    `waba_info_id`, then `phone_number_id`, then `entry_id` as a business account (for partner events it is the id of a
+    business portfolio, which is no account), then `display_phone_number` (digits only), which names a number inside the
+    account of the entry.
     """
 
     waba_info_id: str | None
@@ -204,12 +205,12 @@ class Route:
 class EventDraft:
     """One event as Meta sent it, before it belongs to a tenant.
 
-    `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is
-    unique per tenant. `raw_path` leads from the body's root to the item; `entry` and `change` are the
-    indexes in it. `waba_id`, `phone_number_id` and `display_phone_number` are the upstream's claim: where a
-    look-up by `Route` knows better, it has the last word. `field` is the upstream's field after correction
-    of its slips, `event` the value's own `event` (account_update, security, flows …). Identifiers longer
-    than 255 characters are None here. `message` is what a message or a status says about its message.
+    `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is unique per
+    tenant. `raw_path` leads from the root of the body to the item; `entry` and `change` are the indexes in it.
+    `waba_id`, `phone_number_id` and `display_phone_number` are Meta's claim; a look-up by `Route` overrides them.
+    `field` is Meta's field after correction of its mistakes, `event` the value's own `event` (account_update, security,
+    flows …). Identifiers longer than 255 characters are None here. `message` is what a message or a status says about
+    its message.
     """
 
     type: EventType
@@ -233,8 +234,8 @@ class EventDraft:
 class Change:
     """One change of the notification, with at least one draft.
 
-    `value` is the parsed change value (None when it is no object), `time` the entry's sending time in epoch
-    seconds: what the gateway's own side effects need, such as refreshing a number or a template.
+    `value` is the parsed value of the change (None when it is not an object), `time` the entry's sending time in epoch
+    seconds. The gateway's own side effects need both, such as a refresh of a number or a template.
     """
 
     entry: int
@@ -248,7 +249,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A whole notification; `error` says what is malformed, `changes` holds what could be read beside it."""
+    """A whole notification. `error` says what is malformed; `changes` has everything that was readable."""
 
     changes: tuple[Change, ...]
     error: str | None = None
@@ -260,7 +261,7 @@ _NOT_A_DIGIT = re.compile(r"[^0-9]+")
 
 
 class Person(NamedTuple):
-    """The customer whom an item concerns; either id can be missing."""
+    """The customer of an item. Either id may be missing."""
 
     wa_id: str | None = None
     user_id: str | None = None
@@ -271,7 +272,7 @@ NOBODY = Person()
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A change: `path` leads to its value, `body_hash()` is the SHA-256 of the whole notification."""
+    """A change. `path` leads to its value; `body_hash()` is the SHA-256 of the whole notification."""
 
     entry: int
     change: int
@@ -283,9 +284,9 @@ class Source:
     body_hash: Callable[[], str]
 
     def key(self, *parts: str | None, of: object) -> str:
-        """The dedupe key made of `parts`. Where one is None, the content of the item `of` is added.
+        """The dedupe key made of `parts`. If one is None, the content of the item `of` is added.
 
-        A key of more than 255 characters is replaced by its hash, behind the same first part.
+        In a key of more than 255 characters, everything after the first part is replaced by a hash.
         """
         if None in parts:
             parts = (*parts, self.content_hash(of))
@@ -295,14 +296,13 @@ class Source:
         return key
 
     def content_hash(self, item: object) -> str:
-        """Distinguishes items of equal identity. The entry's sending time belongs to it: an alert that comes
-        again with the same words is a new event; a repeated one with a new time is let through rather than
-        lost.
+        """A hash that distinguishes items of equal identity. It covers the entry's sending time: an alert that is sent
+        again with the same words is a new event. A repeated alert with a new time passes as new rather than being lost.
         """
         return digest({"entry": self.route.entry_id, "time": self.time, "field": self.field, "item": item})
 
     def unnamed_key(self, item: object) -> str:
-        """The key of an item that has no identity but its content."""
+        """The key of an item that has no identity except its content."""
         return self.key(*self.unnamed(item), of=item)
 
     def unnamed(self, item: object) -> tuple[str, str, str]:
@@ -320,7 +320,7 @@ class Source:
         wamid: str | None = None,
         message: MessageFacts | None = None,
     ) -> EventDraft:
-        """The event of one item of this change, or of its whole value; `data` is serialised here."""
+        """The event for one item of this change, or for its whole value. Serialises `data`."""
         return EventDraft(
             type=event_type,
             dedupe_key=key,
@@ -340,7 +340,7 @@ class Source:
         )
 
     def unwritable(self, path: str, *place: str) -> EventDraft:
-        """The event of what is nested too deeply to be written again: it points into `raw`.
+        """The event for an item that is nested too deeply to be serialised: it refers to `raw`.
 
         `place` distinguishes an item of the change from the change itself.
         """
@@ -362,7 +362,7 @@ class Source:
 
 
 def route_of(entry_id: str | None, value: JsonObject) -> Route:
-    """What a change says about whose it is; management fields name a number by its display form only."""
+    """The possible owners in a change. Management fields name a number only by its display form."""
     named = _named_number(value)
     return Route(
         waba_info_id=text(member(value, "waba_info").get("waba_id")),
@@ -377,14 +377,14 @@ def route_of(entry_id: str | None, value: JsonObject) -> Route:
 
 
 def person_of(contacts: object) -> Person:
-    """The customer whom `contacts` describe, where that is a single one."""
+    """The customer in `contacts`, if there is exactly one."""
     if not isinstance(contacts, list) or len(contacts) != 1 or not isinstance(contacts[0], dict):
         return NOBODY
     return Person(text(contacts[0].get("wa_id")), text(contacts[0].get("user_id")))
 
 
 def column(identifier: str | None) -> str | None:
-    """An identifier as an indexed column holds it: one longer than 255 characters becomes None."""
+    """An identifier for an indexed column. One longer than 255 characters becomes None."""
     return identifier if identifier is None or len(identifier) <= LONGEST_COLUMN else None
 
 

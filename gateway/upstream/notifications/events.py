@@ -1,13 +1,12 @@
-"""Events of each notification field, called through the table of `normalise`. Pure.
+"""Events of each notification field, called through the table of `normalise`. Pure functions.
 
-A public function takes the change of one field and returns its events. A field that holds items (messages, statuses,
-calls …) makes one event per item: `split_items` puts around an item its `messaging_product`, `metadata`, the contacts
-of its customer and every other member of the value; a `_function` says of one item what event it becomes, by which
-key a repetition is known, and which customer it concerns. An item of an unexpected kind comes out as `meta.other`; a
-value without any item is left to the caller.
+A public function receives the change of one field and returns its events. A field with items (messages, statuses, calls
+…) makes one event per item. `split_items` puts around an item its `messaging_product`, `metadata`, the contacts of its
+customer and every other member of the value. A `_function` decides which event an item becomes, its dedupe key, and its
+customer. An item of an unexpected kind becomes `meta.other`; a value without any item is left to the caller.
 
 Any other field makes one event of its whole value: templates, numbers, the account, and everything unknown. Its key
-holds the entry's sending time: a repetition with another time is let through rather than a second change lost.
+contains the entry's sending time: a repetition with another time passes as new, so that a second change is not lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +29,7 @@ from gateway.upstream.notifications.lossless_json import JsonObject, digest, loa
 
 
 class Described(NamedTuple):
-    """What one item becomes. `name` is its member in `data`; None keeps the upstream's list, for it alone."""
+    """The event of one item. `name` is its member in `data`; None keeps Meta's list with only this item."""
 
     type: EventType
     key: str
@@ -40,18 +39,18 @@ class Described(NamedTuple):
     kind: str | None = None
     message: MessageFacts | None = None
     shown: JsonObject | None = None
-    """The item as `data` has it, where that is more than what the upstream sent."""
+    """The item in `data`, if it differs from what Meta sent."""
 
 
 Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Brackets of a Flow's response that is shown as an object: fewer than the levels that JSON is written with."""
+"""Most nesting of a Flow's response that is shown as an object: less than the limit for writing JSON."""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
-    """One event per item of the value's `lists`, or of the lists of its member `inside`; [] without items."""
+    """One event per item of the value's `lists`, or of the lists in its member `inside`. Empty without items."""
     value = source.value
     holder: Any = value if inside is None else value.get(inside)
     if not isinstance(holder, dict):
@@ -107,21 +106,21 @@ def _describe(source: Source, describe: Describe, index: int, item: object) -> D
             return describe(source, index, item)
         return Described(META_OTHER, source.unnamed_key(item), None)
     except orjson.JSONEncodeError:
-        # Too deep for a hash of its content; its draft fails the same way and becomes `Source.unwritable`.
+        # Too deep for a hash of its content. Its draft fails the same way and becomes `Source.unwritable`.
         return Described(META_OTHER, "", None)
 
 
 def _completed(person: Person, theirs: list[Any]) -> Person:
-    """The ids of an item, with those that only its contact has."""
+    """The ids of an item, completed with those of its contact."""
     contact = person_of(theirs)
     return Person(person.wa_id or contact.wa_id, person.user_id or contact.user_id)
 
 
 class _Directory:
-    """The contacts of a value, found by the person they describe.
+    """The contacts of a value, found by the customer they describe.
 
-    Contacts may be fewer than items, more (groups), or carry an id in another form than the item. So an
-    item that matches none gets all those that match no other item: never another customer's profile.
+    There may be fewer contacts than items, more of them (groups), or a contact with another form of the item's id. So
+    an item that matches none gets all contacts that match no other item: never another customer's profile.
     """
 
     def __init__(self, contacts: list[Any], persons: Iterable[Person]) -> None:
@@ -149,20 +148,20 @@ class _Directory:
 
 
 def messages(source: Source) -> list[EventDraft]:
-    """Inbound messages, statuses, errors without a message, and clicks; one value can hold several kinds."""
+    """Inbound messages, statuses, errors without a message, and clicks. One value can contain several kinds."""
     lists = {"messages": _message, "statuses": _status, "errors": _error, "user_actions": _user_action}
     return split_items(source, lists)
 
 
 def message_echoes(source: Source) -> list[EventDraft]:
-    """What the business wrote in its own WhatsApp Business app."""
+    """Messages that the business wrote in its own WhatsApp Business app."""
     return split_items(source, {"message_echoes": _echo})
 
 
 def history(source: Source) -> list[EventDraft]:
-    """A piece of the old chats, whole, and `message.history` for each message.
+    """One event for a piece of the old chats, and `message.history` for each message.
 
-    As `message.inbound` they would make bots answer old mail. The files of messages come later, in lists of their own.
+    As `message.inbound` they would make bots answer old messages. The files of messages come later, in separate lists.
     """
     return [*_piece(source), *_old_messages(source)]
 
@@ -227,7 +226,7 @@ def app_state_sync(source: Source) -> list[EventDraft]:
 
 
 def user_preferences(source: Source) -> list[EventDraft]:
-    """Customers who stop or resume marketing messages on the upstream's side."""
+    """Customers who stop or resume marketing messages at Meta."""
     return split_items(source, {"user_preferences": _preference})
 
 
@@ -242,17 +241,17 @@ def calls(source: Source) -> list[EventDraft]:
 
 
 def groups(source: Source) -> list[EventDraft]:
-    """Life, members, settings and suspension of groups."""
+    """Creation, members, settings and suspension of groups."""
     return split_items(source, {"groups": _group})
 
 
 def automatic_events(source: Source) -> list[EventDraft]:
-    """Leads and purchases that the upstream recognised in a chat."""
+    """Leads and purchases that Meta recognised in a chat."""
     return split_items(source, {"automatic_events": _automatic_event})
 
 
 def standby(source: Source) -> list[EventDraft]:
-    """Traffic of chats that Meta's own agent holds; not `message.inbound`, since a bot must not answer it."""
+    """Messages in chats that Meta's own agent handles. Not `message.inbound`, because a bot must not answer them."""
     lists = {"messages": _standby_message, "message_echoes": _standby_message, "statuses": _standby_status}
     return split_items(source, lists, inside="standby")
 
@@ -266,9 +265,9 @@ def _message(source: Source, _index: int, item: JsonObject) -> Described:
 
 
 def _with_flow_response(item: JsonObject) -> JsonObject | None:
-    """A finished Flow with `response`, the object in its text `response_json`; None for any other message.
+    """A finished Flow with `response`, the object in its text `response_json`. None for any other message.
 
-    A text that is no object, or is nested so deeply that the event could not be written, stays alone.
+    A text that is not an object, or is nested too deeply for the event to be written, has no `response`.
     """
     interactive = member(item, "interactive")
     reply = member(interactive, "nfm_reply")
@@ -347,7 +346,7 @@ def _preference(source: Source, _index: int, item: JsonObject) -> Described:
 
 
 def _new_user_id(source: Source, _index: int, item: JsonObject) -> Described:
-    # Two shapes were published: {"user_id": {"previous", "current"}} and flat members.
+    # Two forms are documented: {"user_id": {"previous", "current"}} and flat members.
     ids = member(item, "user_id")
     previous = text(ids.get("previous")) or text(item.get("previous_user_id"))
     current = text(ids.get("current")) or text(item.get("user_id"))
@@ -389,7 +388,7 @@ def _automatic_event(source: Source, _index: int, item: JsonObject) -> Described
 
 def _standby_message(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
-    # An echo's `message` is the body that was sent, so the customer is its recipient.
+    # An echo's `message` is the sent body, so the customer is its recipient.
     sent = member(item, "message") or item
     outgoing = Person(text(sent.get("to")), text(sent.get("to_user_id")) or text(sent.get("recipient")))
     person = outgoing if outgoing != Person() else _sender(item)
@@ -411,7 +410,7 @@ def _holder(item: JsonObject) -> Person:
 
 
 def _recipient(item: JsonObject) -> Person:
-    """The customer of a status: in a group a participant, since `recipient_id` is the group there."""
+    """The customer of a status. In a group it is a participant, because `recipient_id` is the group."""
     if item.get("recipient_type") == "group":
         return Person(
             text(item.get("recipient_participant_id")) or text(item.get("participant_recipient_id")),
@@ -421,7 +420,7 @@ def _recipient(item: JsonObject) -> Person:
 
 
 def _participant(item: JsonObject) -> tuple[str | None, ...]:
-    """What a status key adds for groups, where each participant has a status of the same message."""
+    """The addition to a status key for groups, where each participant has a status for the same message."""
     if item.get("recipient_type") != "group":
         return ()
     person = _recipient(item)
@@ -429,7 +428,7 @@ def _participant(item: JsonObject) -> tuple[str | None, ...]:
 
 
 def _key_by_place(source: Source, prefix: str, index: int) -> str:
-    """Errors have no identity: each place in each notification is another one."""
+    """The key of an error, which has no identity: its place in its notification."""
     return f"{prefix}:{source.body_hash()}:{source.entry}.{source.change}.{index}"
 
 
@@ -448,7 +447,7 @@ def template_quality(source: Source) -> list[EventDraft]:
 
 
 def template_category(source: Source) -> list[EventDraft]:
-    """A template that was, or will be, moved to another category."""
+    """A template that was moved, or will be, to another category."""
     value = source.value
     # Direct Send names the present category `category`.
     present = _optional(value, "new_category") or _optional(value, "category")
@@ -463,7 +462,7 @@ def template_components(source: Source) -> list[EventDraft]:
 
 
 def number_quality(source: Source) -> list[EventDraft]:
-    """A number's new messaging limit or throughput, or a flag on it."""
+    """A new messaging limit or throughput of a number, or a flag on it."""
     value = source.value
     limit = _optional(value, "current_limit") or _optional(value, "max_daily_conversations_per_business")
     return source.whole(
@@ -491,7 +490,7 @@ def account_update(source: Source) -> list[EventDraft]:
 
 
 def account_alerts(source: Source) -> list[EventDraft]:
-    """Warnings about a business, an account or a number; older ones carry the `alert_*` members directly."""
+    """Warnings about a business, an account or a number. Older ones have the `alert_*` members at the top."""
     value = source.value
     alert = member(value, "alert_info") or value
     return source.whole(
@@ -511,14 +510,14 @@ def account_capability(source: Source) -> list[EventDraft]:
 
 
 def security(source: Source) -> list[EventDraft]:
-    """Changes of, and requests to reset, a number's two-step PIN."""
+    """Changes of a number's two-step PIN, and requests to reset it."""
     return source.whole(
         "account.security", *_number(source, "sec"), text(source.value.get("event")), source.time
     )
 
 
 def handover(source: Source) -> list[EventDraft]:
-    """Control of a chat that passed between apps and Meta's own agent."""
+    """A chat that passed between apps and Meta's own agent."""
     sender = member(source.value, "sender")
     person = Person(
         text(sender.get("phone_number")) or text(sender.get("wa_id")), text(sender.get("user_id"))
@@ -527,7 +526,7 @@ def handover(source: Source) -> list[EventDraft]:
 
 
 def other(source: Source) -> list[EventDraft]:
-    """Whatever has no event type of its own, whole."""
+    """The whole value of anything without its own event type."""
     return source.whole(META_OTHER, *source.unnamed(source.value))
 
 

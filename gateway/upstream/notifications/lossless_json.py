@@ -1,8 +1,8 @@
-"""JSON of the upstream, read so that nothing is lost on its way into an event's `data`.
+"""Lossless reading of Meta's JSON for an event's `data`.
 
-It promises: integers that a JavaScript client could not hold become strings
-of the same digits, however long; half a surrogate pair becomes U+FFFD; of duplicate keys the last one wins;
-everything else either means what the upstream wrote or is refused with ValueError.
+Integers that a JavaScript client cannot represent become strings of the same digits, of any length. Half a surrogate
+pair becomes U+FFFD. Of duplicate keys the last one wins. Everything else either means what Meta wrote or is rejected
+with ValueError.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ JsonObject = dict[str, Any]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 
-# Sixteen digits are the fewest that can exceed 2^53-1. A hit inside a string costs time, never correctness.
+# Sixteen digits are the fewest that can exceed 2^53-1. A match inside a string costs time, never correctness.
 _LONG_INTEGER = re.compile(rb"[\[,:\s-][0-9]{16}")
 
 MOST_ESCAPES = 100_000
-"""Of a body that the exact reader has to read: each takes time."""
+"""Most escapes in a body that needs the exact reader, because each takes time."""
 
-# Every escape in turn, so that the `u` behind an escaped backslash is never taken for one. Group 1 is a
-# surrogate without its other half.
+# Matches every escape in order, so the `u` after an escaped backslash never counts as one. Group 1 is a surrogate
+# without its other half.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
@@ -33,11 +33,9 @@ _ESCAPE = re.compile(
 
 
 def loads(body: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is not JSON in UTF-8, or is nested too deeply to
-    read.
+    """Parse a JSON text. Raises ValueError when it is not JSON in UTF-8, or is nested too deeply to read.
 
-    Nearly every notification takes the fast reader; the exact one reads what the fast one would round or
-    refuse.
+    Nearly every notification uses the fast reader. The exact reader handles what the fast one would round or reject.
     """
     if not _LONG_INTEGER.search(body):
         try:
@@ -63,14 +61,14 @@ def dumps(value: object) -> bytes:
 
 
 def digest(value: object) -> str:
-    """SHA-256, in hex, of the canonical JSON (sorted keys, no space) of `value`. Raises like `dumps`."""
+    """SHA-256, in hex, of the canonical JSON (sorted keys, no space) of `value`. Raises the errors of `dumps`."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def text(value: object) -> str | None:
     """An identifier as text: a non-empty string or an integer, otherwise None.
 
-    U+0000, which a Postgres text cannot hold, becomes U+FFFD.
+    U+0000, which Postgres cannot store, becomes U+FFFD.
     """
     if isinstance(value, str):
         return value.replace("\0", "\ufffd") or None
@@ -80,13 +78,13 @@ def text(value: object) -> str | None:
 
 
 def member(value: Mapping[str, Any], name: str) -> JsonObject:
-    """The object at `name`, or an empty one where there is none."""
+    """The object at `name`, or an empty one if there is none."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def objects(value: Mapping[str, Any], name: str) -> list[tuple[int, JsonObject]]:
-    """The objects in the list at `name`, each with its place in it; none where there is no list."""
+    """The objects in the list at `name`, each with its index. None when there is no list."""
     found = value.get(name)
     items = enumerate(found) if isinstance(found, list) else ()
     return [(place, item) for place, item in items if isinstance(item, dict)]

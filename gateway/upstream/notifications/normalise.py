@@ -1,8 +1,8 @@
-"""Normaliser: splits a notification of the upstream into event drafts, the first step of the incoming flow.
+"""Normaliser: splits a notification into event drafts, the first step of the incoming flow.
 
-Called with the raw body after its signature was checked. Pure: no database, no settings, no clock. It
-promises never to raise, whatever the bytes are; that each change of a well-formed notification yields at
-least one draft; and that nothing is dropped: what is unknown becomes `meta.other` with the whole value.
+Called with the raw body after its signature was checked. Pure: no database, no settings, no clock. It never raises, for
+any bytes. Each change of a well-formed notification yields at least one draft. Nothing is dropped: unknown content
+becomes `meta.other` with the whole value.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route",
 
 Handler = Callable[[Source], list[EventDraft]]
 
-# Upstream field -> the function that makes its events. To add one: a function, a line here, a golden file.
+# Meta's field -> the function that makes its events. To add one: a function, a line here, a golden file.
 FIELDS: Mapping[str, Handler] = {
     "messages": message.messages,
     "message_echoes": message.message_echoes,
@@ -69,7 +69,7 @@ FIELDS: Mapping[str, Handler] = {
     "campaign_status_update": management.other,
 }
 
-# A change that names no field is known by what it holds; the first hit wins.
+# A change without a field is recognised by its content. The first match wins.
 _FIELD_BY_MEMBER: Mapping[str, str] = {
     "new_quality_score": "message_template_quality_update",
     "message_template_element": "message_template_components_update",
@@ -94,18 +94,19 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 
 
 MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
-"""Of a body, before anything is built of it. A thousand messages have about 15,000 of each."""
+"""Limits of a body, checked before it is parsed. A thousand messages have about 15,000 of each."""
 MOST_ITEMS = 10_000
-"""Members of all lists of a notification. The upstream sends at most 1,000 messages, each with an entry, a change and
-a contact. What holds more is kept whole, with the reason, and makes no events: to refuse it would have the upstream
-repeat it for days."""
+"""Most members of all lists in a notification. Meta sends at most 1,000 messages, each with an entry, a change and a
+contact. A larger notification is stored whole, with the reason, and makes no events. Rejecting it would make Meta
+repeat it for days.
+"""
 
 
 def normalise(body: bytes) -> Normalised:
     """The changes of a notification, each with its route and its events, in the order of the body.
 
-    Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first
-    entry that could not be read (its neighbours are there). It holds nothing of the body's content.
+    Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first unreadable
+    entry (the others are there). It contains nothing of the body's content.
     """
     if body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS:
         return Normalised((), f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
@@ -121,7 +122,7 @@ def normalise(body: bytes) -> Normalised:
     if not isinstance(entries, list):
         return Normalised((), "entry is not a list")
 
-    # A list has at most one member more than it has commas: nearly every notification needs no count.
+    # A list has at most one member more than it has commas, so nearly no notification needs the count.
     if body.count(b",") + body.count(b"[") > MOST_ITEMS and _items(entries, MOST_ITEMS) > MOST_ITEMS:
         return Normalised((), f"more than {MOST_ITEMS} items")
 
@@ -142,7 +143,7 @@ def normalise(body: bytes) -> Normalised:
 
 
 class _BodyHash:
-    """SHA-256 of the body, in hex, once asked for: few notifications need it."""
+    """SHA-256 of the body, in hex, computed on demand, because few notifications need it."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -155,7 +156,7 @@ class _BodyHash:
 
 
 def _items(node: Any, most: int) -> int:
-    """How many members the lists of a notification have; stops counting beyond `most`."""
+    """The number of members in the lists of a notification. Stops counting beyond `most`."""
     count = 0
     waiting = [node]
     while waiting and count <= most:
@@ -203,12 +204,12 @@ def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
     try:
         return tuple(handler(source) or management.other(source))
     except orjson.JSONEncodeError:
-        # Readable (up to 1,024 levels) but deeper than what can be written again (254).
+        # Readable (up to 1,024 levels) but too deep to be written again (254).
         return (source.unwritable(source.path),)
 
 
 def _field(entry: JsonObject, change: Any, value: JsonObject) -> str:
-    """The field of a change; Meta's own samples have it inside `value`, beside `changes`, or wrong."""
+    """The field of a change. In Meta's own samples it may be inside `value`, beside `changes`, or wrong."""
     beside = text(change.get("field")) if isinstance(change, dict) else None
     field = beside or text(value.get("field")) or text(entry.get("field"))
     if field == "message_template_status_update" and "new_quality_score" in value:

@@ -1,8 +1,8 @@
-"""Split by tenant: a notification is cut down to the changes of one tenant; the bytes that stay are unchanged.
+"""Split by tenant: reduce a notification to the changes of one tenant. The remaining bytes are unchanged.
 
-Called by the incoming flow when one notification holds changes of several tenants: each tenant's `raw` may
-hold nothing of another one. It promises that each change and each other member that stays is copied byte for
-byte, and that of duplicate keys only the last survives: the one that counts.
+Called by the incoming flow for a notification with changes of several tenants, because each tenant's `raw` must contain
+nothing of another one. Each remaining change and member is copied byte for byte. Of duplicate keys only the last, which
+is the one that counts, remains.
 """
 
 import re
@@ -24,9 +24,9 @@ class _Entry(NamedTuple):
 
 
 class Splitter:
-    """A notification that is read once and cut for as many tenants as it has.
+    """A notification that is parsed once and split for all its tenants.
 
-    `body` must be one that `normalise` could read.
+    `body` must be readable by `normalise`.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -38,10 +38,10 @@ class Splitter:
         )
 
     def split(self, keep: Collection[Place]) -> tuple[bytes, dict[Place, Place]]:
-        """The notification with only the changes at the places of `keep`, and the new place of each.
+        """The notification with only the changes at the places `keep`, and the new place of each.
 
-        Entries of which nothing stays are left out; where everything stays the body comes back as it is.
-        Raises ValueError when there is no change at one of the places.
+        Entries without remaining changes are left out. If everything remains, the body is returned as it is. Raises
+        ValueError when there is no change at one of the places.
         """
         kept = set(keep)
         if not kept <= self._places:
@@ -65,7 +65,7 @@ def rebase(raw_path: str, place: Place) -> str:
 
 
 def _entry(body: bytes, span: ByteSpan) -> _Entry:
-    """An entry; one that is no object or has no list of changes has nothing to keep."""
+    """An entry. One that is not an object or has no list of changes has nothing to keep."""
     members = members_at(body, span.start) if body[span.start] == ord("{") else {}
     changes = members.get("changes")
     if changes is None or body[changes.value] != ord("["):
@@ -74,7 +74,7 @@ def _entry(body: bytes, span: ByteSpan) -> _Entry:
 
 
 def _with_list(body: bytes, members: dict[str, Member], name: str, items: list[bytes]) -> bytes:
-    """The object of `members`, its member `name` holding `items` instead."""
+    """The object of `members`, with `items` as its member `name`."""
     parts = [
         body[each.start : each.value] + b"[" + b",".join(items) + b"]" if key == name else cut(body, each)
         for key, each in members.items()
