@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Find API keys of all tenants and platforms
-         * @description The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+         * @description The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked.
          */
         get: operations["admin_list_api_keys"];
         put?: never;
@@ -56,7 +56,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke any API key
-         * @description The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+         * @description The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked.
          */
         delete: operations["admin_revoke_api_key"];
         options?: never;
@@ -1672,7 +1672,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke one of the platform's own keys
-         * @description A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+         * @description A platform app's own keys. Staff create the first one; the platform rotates and revokes.
          */
         delete: operations["revoke_platform_key"];
         options?: never;
@@ -1691,7 +1691,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate one of the platform's own keys
-         * @description A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+         * @description A platform app's own keys. Staff create the first one; the platform rotates and revokes.
          */
         post: operations["rotate_platform_key"];
         delete?: never;
@@ -3421,7 +3421,7 @@ export interface components {
             /** @description Its name. */
             name: string;
         };
-        /** @description One synchronisation: the contacts or the chats of the WhatsApp Business app. */
+        /** @description One sync: the contacts or the chats of the WhatsApp Business app. */
         AppData: {
             /**
              * @description Where it stands. `pending`: will be asked for; `requested`: WhatsApp took the request; `receiving`: some came; `completed`: all came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
@@ -8157,7 +8157,7 @@ export interface components {
              */
             estimate: boolean;
         };
-        /** @description What became of the data of a number's WhatsApp Business app. */
+        /** @description The syncs of a number's WhatsApp Business app. */
         NumberAppData: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -8623,7 +8623,7 @@ export interface components {
         };
         /** @description A message: the member named like `type` holds its content. Unknown members pass through. */
         OutgoingMessage: components["schemas"]["TextMessage"] | components["schemas"]["ImageMessage"] | components["schemas"]["VideoMessage"] | components["schemas"]["AudioMessage"] | components["schemas"]["DocumentMessage"] | components["schemas"]["StickerMessage"] | components["schemas"]["LocationMessage"] | components["schemas"]["ContactsMessage"] | components["schemas"]["ReactionMessage"] | components["schemas"]["InteractiveMessage"] | components["schemas"]["TemplateMessage"];
-        /** @description The day to which each partitioned table has partitions. */
+        /** @description The last day with a partition, for each partitioned table. */
         PartitionsThrough: {
             /**
              * Format: date-time
@@ -10465,7 +10465,7 @@ export interface components {
              */
             action: "hang_up" | "accept" | "reject";
         };
-        /** @description A customer who calls. */
+        /** @description A call by a customer. */
         TestCallRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
@@ -10490,7 +10490,7 @@ export interface components {
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
         };
-        /** @description The members that the contract names; the message's own object comes beside them, in WhatsApp's form. */
+        /** @description The members in the contract. The object of the message's type comes beside them, in WhatsApp's form. */
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;

@@ -29,12 +29,12 @@ export class ApiKeys extends Resource {
 
 /** For staff of the service, with a console session token. */
 export class Admin extends Resource {
-  /** Find API keys of all tenants and platforms. The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked. */
+  /** Find API keys of all tenants and platforms. The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked. */
   listApiKeys(query: { app_id?: string | null; prefix?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
   }
 
-  /** Revoke any API key. The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked. */
+  /** Revoke any API key. The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked. */
   revokeApiKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
@@ -650,12 +650,12 @@ export class Tenants extends Resource {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
 
-  /** Revoke one of the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  /** Revoke one of the platform's own keys. A platform app's own keys. Staff create the first one; the platform rotates and revokes. */
   revokePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/platform-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate one of the platform's own keys. A platform app's own keys. Staff make the first one; the platform rotates and revokes. */
+  /** Rotate one of the platform's own keys. A platform app's own keys. Staff create the first one; the platform rotates and revokes. */
   rotatePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }

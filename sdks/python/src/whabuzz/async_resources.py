@@ -87,7 +87,8 @@ class AsyncAdmin(AsyncResource):
     ) -> AsyncPages[types.AnyApiKey]:
         """Find API keys of all tenants and platforms.
 
-        The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+        The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has
+        leaked.
         """
         return self._pages(
             Call(
@@ -100,7 +101,8 @@ class AsyncAdmin(AsyncResource):
     async def revoke_api_key(self, key_id: str) -> types.RevokedKey:
         """Revoke any API key.
 
-        The keys of all tenants and apps: found by owner or prefix, and revoked when one has leaked.
+        The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has
+        leaked.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -2079,7 +2081,7 @@ class AsyncTenants(AsyncResource):
     async def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
         """Revoke one of the platform's own keys.
 
-        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        A platform app's own keys. Staff create the first one; the platform rotates and revokes.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -2092,7 +2094,7 @@ class AsyncTenants(AsyncResource):
     async def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
         """Rotate one of the platform's own keys.
 
-        A platform app's own keys. Staff make the first one; the platform rotates and revokes.
+        A platform app's own keys. Staff create the first one; the platform rotates and revokes.
         """
         answer: types.RotatedKey = await self._json(
             Call(

@@ -181,7 +181,7 @@ class App(TypedDict):
 
 class AppData(TypedDict):
     """
-    One synchronisation: the contacts or the chats of the WhatsApp Business app.
+    One sync: the contacts or the chats of the WhatsApp Business app.
     """
 
     status: Literal["pending", "requested", "receiving", "completed", "declined", "expired", "failed"]
@@ -1345,7 +1345,7 @@ class MirrorHealth(TypedDict):
 
 class NumberAppData(TypedDict):
     """
-    What became of the data of a number's WhatsApp Business app.
+    The syncs of a number's WhatsApp Business app.
     """
 
     phone_number_id: str
@@ -1515,7 +1515,7 @@ class OutboundMessageData(TypedDict):
 
 class PartitionsThrough(TypedDict):
     """
-    The day to which each partitioned table has partitions.
+    The last day with a partition, for each partitioned table.
     """
 
     api_requests: str | None
