@@ -1,4 +1,4 @@
-"""Admission: a caller is authenticated and limited by the headers alone, before a byte of the body is read."""
+"""Admission: a caller is authenticated and rate limited by the headers, before a byte of the body is read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from web.strangers import strangers
 log = structlog.get_logger(__name__)
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
-"""For credentials that were verified lately."""
+"""For known credentials."""
 _strangers_threads = ThreadPool("strangers", threads=6, waiting=1_000, begin=pool.use_strangers_pool)
 
 
@@ -40,10 +40,10 @@ def credential_of(request: Request) -> Credential:
 
 
 async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
-    """The caller of a request for an operation of this scope, in good standing and within its rate.
+    """The caller of a request for an operation with this scope, in good standing and within its rate.
 
-    In the order of REST framework's views: 401, 403 of the kind of caller, 400 and 404 of the chosen tenant, 403 of the
-    scope and of the tenant's status, 429 of its rate. What this process remembers of keys, tenants and rates takes no
+    Rejections come in the order of REST framework's views: 401; 403 for the kind of caller; 400 and 404 for the chosen
+    tenant; 403 for the scope and for the tenant's status; 429 for its rate. Facts in this process's caches need no
     look-up.
     """
     token, chosen = credential_of(request)
@@ -67,7 +67,7 @@ async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
 
 
 def _identified(token: str, chosen: str | None) -> Caller:
-    """The caller behind a token. Raises Unauthorized with the reason."""
+    """The caller of a token. Raises Unauthorized with the reason."""
     caller = caller_for(token, chosen)
     if caller is None:
         raise refusal(token)
@@ -75,17 +75,17 @@ def _identified(token: str, chosen: str | None) -> Caller:
 
 
 async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
-    """Whether each credential still opens the event stream that it reads."""
+    """For each credential, whether it is still valid for its event stream."""
     return await _threads.run(_still_admitted, credentials)
 
 
 def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
     try:
-        # Together: one by one, each would be two look-ups.
+        # Together, because one by one each would need two look-ups.
         key_cache.remember_many({api_keys.hash_of(credential.token) for credential in credentials})
     except Exception as error:
         if concerns_all(error):
-            # Nothing is known of them now, and nothing can be read with them.
+            # Their validity is unknown now, but without the database the streams deliver nothing either.
             return [True] * len(credentials)
         log.exception("credentials_unreadable_together")
     return [_is_admitted(credential) for credential in credentials]

@@ -1,6 +1,6 @@
-"""The ASGI application of a web process: it answers the busy routes itself and hands all others to Django.
+"""The ASGI application of a web process: it answers the busy routes itself and passes all others to Django.
 
-A raw application: what a framework's layers cost would be more than all the rest of a notification or a send.
+It uses no framework, whose layers would cost more than the rest of a notification or a send.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
 class Route(NamedTuple):
-    """A route of the listener. Where Django has the path too, it answers every other method."""
+    """A route of the listener. If Django has the path too, it answers all other methods."""
 
     handlers: Mapping[str, Handler]
     is_shared: bool = False
@@ -49,14 +49,14 @@ _FLOW_PATH = re.compile(r"/upstream/flows/([0-9a-f]{32})")
 
 
 class Application:
-    """The application of one process, for one event loop, which the loops of other roles may share."""
+    """The application of one process, for one event loop, on which loops of other roles may run too."""
 
     def __init__(self, loops: Iterable[Loop] = ()) -> None:
         self._django = DjangoThreads()
         self._loops = list(loops)
 
     def stop(self) -> None:
-        """Begin to stop: end the event streams, and let the loops of the other roles finish."""
+        """Start to stop: end the event streams, and let the loops of the other roles finish."""
         event_stream.stop()
         for loop in self._loops:
             loop.stop()
@@ -70,11 +70,11 @@ class Application:
             await self._django.answer(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The server's start and stop: everything is closed once the last request has its answer."""
+        """The server's start and stop. Everything is closed after the last response."""
         await receive()
         event_loop.attach(asyncio.get_running_loop())
         ending = asyncio.Event()
-        # Of no request's context.
+        # Outside of the context of any request.
         running = [asyncio.create_task(keep_running(loop, ending), context=Context()) for loop in self._loops]
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -87,13 +87,13 @@ class Application:
 
 
 async def close() -> None:
-    """Close what the listener's own routes hold."""
+    """Close the resources of the listener's own routes."""
     await routes.close()
     await event_stream.close()
 
 
 def handler_of(method: str, path: str) -> Handler | None:
-    """Return the handler of a request on the event loop; None: Django answers."""
+    """The handler of a request on the event loop. None when Django answers."""
     route = ROUTES.get(path) or _flow_route(path)
     if route is None:
         send = graph_send(path) if method == "POST" else None
@@ -122,7 +122,7 @@ def _other_methods(route: Route) -> Handler:
 
 
 async def answer(handler: Handler, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Answer a request by a handler, every error in the service's form."""
+    """Answer a request with a handler. Every error has the service's form."""
     answering = Answering(scope["method"], scope["path"])
     request = Request(scope, receive, answering.request_id)
     try:
@@ -171,7 +171,7 @@ async def _send(reply: Reply, request: Request, answering: Answering, send: Send
 
 
 async def _send_stream(reply: StreamReply, request: Request, answering: Answering, send: Send) -> None:
-    """An answer without an end: its line in the logs is written at its beginning."""
+    """Send a response without an end. Its log line is written at its beginning."""
     try:
         headers = answering.finish(status=200, route=request.route, caller=request.caller)
         own = {**headers, **request.admission_headers, **reply.headers}

@@ -1,8 +1,8 @@
 """Hand-over to Django: every path that the listener does not answer itself runs in a bounded pool of threads.
 
-A thread begins when a body of up to 64 KiB has arrived. A longer one is read by its view, as it comes, once its caller
-was admitted; a longer answer waits in the thread until its client takes it. Both waits are bounded in time, and in how
-many threads they may hold, so that slow clients leave threads for all others.
+A thread starts when a body of up to 64 KiB has arrived. A longer body is read by its view as it arrives, after the
+caller was admitted. A longer response waits in the thread until its client has read it. Both waits are limited in time
+and in the number of threads, so that slow clients leave threads for all others.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from web.strangers import is_known, strangers
 log = structlog.get_logger(__name__)
 
 THREADS = 40
-"""Threads of a process for callers. A call that waits for Meta holds one, and no connection to the database."""
+"""Threads of a process for callers. A call that waits for Meta occupies one, but no database connection."""
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
-"""Requests that may wait for a thread."""
+"""Most requests that wait for a thread."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4
-"""Most threads that may wait for clients: for a body, or until an answer is read."""
+"""Most threads that wait for clients: for a body, or until a response is read."""
 WHOLE_ANSWER_BYTES = 1024 * 1024
-"""A streamed answer up to this size leaves its thread at once."""
+"""A streamed response up to this size releases its thread at once."""
 SLOWEST_TAKEN_BYTES_PER_SECOND = 16 * 1024
 TAKE_GRACE_SECONDS = 30.0
-"""A longer answer must be taken within the grace plus its size at this rate."""
+"""A longer response must be read within the grace period plus its size at this rate."""
 
 Headers = list[tuple[str, str]]
 
@@ -57,12 +57,12 @@ class DjangoThreads:
         self._slow_clients = threading.BoundedSemaphore(THREADS_FOR_SLOW_CLIENTS)
 
     def close(self) -> None:
-        """End the threads once their requests are answered."""
+        """End the threads after their requests are answered."""
         self._callers.shutdown(wait=False)
         self._strangers.shutdown(wait=False)
 
     async def answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer a request by Django."""
+        """Answer a request with Django."""
         request = Request(scope, receive)
         try:
             begun = await _beginning(request)
@@ -105,11 +105,11 @@ class DjangoThreads:
 
 
 class _CutOff(Exception):
-    """An answer broke off in the middle: the server closes its connection."""
+    """A response was interrupted, so the server closes its connection."""
 
 
 async def _beginning(request: Request) -> bytes:
-    """A small body, or what has come of one in chunks; of a long one nothing: its caller is admitted first.
+    """A small body, or the first part of a body in chunks. Empty for a long body, whose caller is admitted first.
 
     Raises RequestTimeout or ClientGone.
     """
@@ -123,7 +123,7 @@ async def _beginning(request: Request) -> bytes:
 
 
 async def _refuse(error: Exception, send: Send, request: Request) -> None:
-    """Answer what Django did not get to see."""
+    """Answer a request that never reached Django."""
     answering = Answering(request.method, request.path)
     reply = error_reply(as_service_error(error), answering.request_id)
     headers = answering.finish(status=reply.status, route=None, body=reply.body)
@@ -131,9 +131,9 @@ async def _refuse(error: Exception, send: Send, request: Request) -> None:
 
 
 class _Exchange:
-    """One request in its thread, and its answer: `whole` when it is ready at once, else sent piece by piece.
+    """A request in its thread, and its response: `whole` when ready at once, else sent piece by piece.
 
-    An answer in pieces that is not complete at the end is cut off: its client is gone, or too slow.
+    A streamed response that is incomplete at the end is cut off: its client is gone or too slow.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class _Exchange:
         self.is_complete = False
 
     def run(self, application: WSGIHandler) -> None:
-        """Called in a thread: answer the request by Django, which closes its database connection here."""
+        """Answer the request with Django, and close Django's database connection. Called in a thread."""
         response: Any = application(
             self._environ(), self._start_response
-        )  # an HttpResponseBase, as Django returns it
+        )  # the HttpResponseBase that Django returns
         try:
             if not response.streaming:
                 self.whole = response.content
@@ -175,7 +175,7 @@ class _Exchange:
 
     @staticmethod
     def _reject_write(_: bytes) -> None:
-        """PEP 3333's other way to answer, which Django does not take."""
+        """PEP 3333's alternative way to respond, which Django does not use."""
         raise NotImplementedError
 
     def _length(self) -> float:
@@ -183,7 +183,7 @@ class _Exchange:
         return lengths[0] if lengths else float("inf")
 
     def _stream(self, response: Iterable[bytes]) -> None:
-        """Send an answer as it is made, and as its client takes it."""
+        """Send a response as it is produced and as its client reads it."""
         if not self._slow_clients.acquire(blocking=False):
             self.refusal = ServiceUnavailable("Too many clients take their answers slowly. Try again.")
             return
@@ -205,7 +205,7 @@ class _Exchange:
             self._slow_clients.release()
 
     async def _send_piece(self, piece: bytes, ends: float) -> bool:
-        """Send a part of an answer once the former are taken; False when they are not in time."""
+        """Send a part of a response after the previous ones were read. False when that takes too long."""
         try:
             async with asyncio.timeout_at(ends):
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -217,7 +217,7 @@ class _Exchange:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def read_more(self) -> bytes:
-        """Called by the view's thread: the next part of a long body. Raises ServiceError, or OSError."""
+        """The next part of a long body. Called by the view's thread. Raises ServiceError or OSError."""
         if not self._slow_clients.acquire(blocking=False):
             raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
         try:
@@ -229,7 +229,7 @@ class _Exchange:
         return part
 
     def _environ(self) -> dict[str, Any]:
-        """The request as WSGI has it (PEP 3333)."""
+        """The request in the form of WSGI (PEP 3333)."""
         request, scope = self._request, self._request.scope
         server, client = scope["server"] or ("", 0), scope["client"] or ("", 0)
         body: io.IOBase = io.BytesIO(self._begun) if request.body_is_read else _LongBody(self)
@@ -251,7 +251,7 @@ class _Exchange:
             "wsgi.run_once": False,
         }
         for name, value in request.headers.items():
-            # A name with an underscore could pass for another one's (`X_Forwarded_For`).
+            # A name with an underscore could pass for another header (`X_Forwarded_For`).
             if b"_" not in name:
                 environ["HTTP_" + name.decode("latin-1").replace("-", "_").upper()] = value.decode("latin-1")
         environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
@@ -266,7 +266,7 @@ class _Exchange:
 
 
 class _LongBody(io.RawIOBase):
-    """A body of which the rest is still to come."""
+    """A body that has not arrived completely."""
 
     def __init__(self, exchange: _Exchange) -> None:
         self._exchange = exchange
@@ -276,7 +276,7 @@ class _LongBody(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes, what there is; b"" at the end."""
+        """Up to `size` bytes of what has arrived; b"" at the end."""
         if size == 0:
             return b""
         parts: list[bytes] = []

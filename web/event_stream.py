@@ -1,4 +1,4 @@
-"""`GET /v1/events/stream`: a stream holds no thread and no connection to the database."""
+"""`GET /v1/events/stream`: a stream uses no thread and no database connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -23,12 +23,12 @@ START_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """An answer with status 200: headers at once, the body in chunks as they come."""
+    """A response with status 200: headers at once, the body in chunks as they come."""
 
     headers: Mapping[str, str]
     chunks: AsyncGenerator[bytes, None]
     ended: Callable[[], Awaitable[None]]
-    """Called once the answer has ended, however it ended."""
+    """Called once when the response has ended for any reason."""
 
 
 _hub: Hub | None = None
@@ -37,7 +37,7 @@ _database: LoopConnection | None = None
 
 
 async def close() -> None:
-    """Close what the streams hold."""
+    """Close the resources of the streams."""
     global _hub, _database, _is_stopping
     if _hub is not None:
         await _hub.close()
@@ -112,7 +112,7 @@ async def _chunks(
 
 
 def _running() -> tuple[Hub, LoopConnection, asyncio.Lock]:
-    """The hub of this process, made inside its event loop."""
+    """The hub of this process. Created inside its event loop."""
     global _hub, _starting, _database
     if _hub is None or _database is None or _starting is None:
         _hub, _database, _starting = Hub(), LoopConnection(), asyncio.Lock()
@@ -123,7 +123,7 @@ _is_stopping = False
 
 
 def stop() -> None:
-    """End every stream, and refuse new ones until `close`."""
+    """End all streams, and reject new ones until `close`."""
     global _is_stopping
     _is_stopping = True
     if _hub is not None:

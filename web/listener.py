@@ -1,7 +1,7 @@
-"""The listener: uvicorn (httptools, uvloop) with bounds on connections, headers, framing and untaken answers.
+"""The listener: uvicorn (httptools, uvloop) with limits on connections, headers, framing and unread responses.
 
-A stranger can open connections, begin requests, and leave answers untaken. Nothing of that grows without a bound here,
-and what never became a request is refused in the service's form. The bounds of bodies are in `request.py`.
+A stranger can open connections, start requests, and leave responses unread. All of that is limited here, and what never
+became a request is rejected in the service's form. `request.py` has the limits of bodies.
 """
 
 import asyncio
@@ -29,42 +29,45 @@ from gateway.api.errors import (
 from web.strangers import is_known
 
 KEEP_ALIVE_SECONDS = 75
-"""Longer than a proxy keeps an idle connection, so it is the proxy that closes it."""
+"""Longer than a proxy keeps an idle connection, so that the proxy closes it."""
 GRACEFUL_SECONDS = 20
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
 MOST_HEADER_BYTES = 64 * 1024
-"""Bytes of the request line and headers; also of trailers, and of chunk framing beyond `FRAMING` times the body."""
+"""Most bytes of the request line and headers. Also of trailers, and of chunk framing beyond `FRAMING` times the
+body.
+"""
 FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
-"""Chunks beyond the free ones must have this many bytes in the mean."""
+"""Mean size in bytes that chunks must have, beyond the free ones."""
 TAKE_SECONDS = 30.0
-"""How long a client may leave more than 64 KiB of its answers untaken, or any of them when its connection closes."""
+"""How long a client may leave more than 64 KiB of responses unread, or any of them when its connection closes."""
 MOST_UNTAKEN = 64
-"""Connections whose clients leave more than 64 KiB untaken. Beyond it the oldest is closed."""
+"""Most connections whose clients leave more than 64 KiB unread. Beyond it the oldest is closed."""
 MOST_PIPELINED = 32
-"""Requests that may wait behind one that is not answered: a read can bring thousands."""
+"""Most requests that wait behind an unanswered one, because one read can bring thousands."""
 LINGER_SECONDS = 2.0
 MOST_LINGERING_BYTES = 1024 * 1024
-"""After a refusal what still arrives is read and dropped: closing at once would reset the connection, and the client
-could lose the answer (RFC 9112, 9.6)."""
+"""After a rejection, bytes that still arrive are read and dropped. Closing at once would reset the connection, and the
+client could lose the response (RFC 9112, 9.6).
+"""
 _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 BACKLOG = 2048
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 MOST_CONNECTIONS = 5_000
-"""Connections of a process, of which event streams have a part (`stream_hub.MOST_STREAMS`)."""
+"""Most connections of a process, including event streams (`stream_hub.MOST_STREAMS`)."""
 MOST_BODIES = 1_000
-"""Connections whose bodies are on their way, of each `BodyKind`."""
+"""Most connections whose bodies are arriving, for each `BodyKind`."""
 
 
-# What it logs of an application that failed is logged by the application; the address is bound before it starts.
+# The application logs its own failures, and the address is bound before the server starts.
 logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def config(application: Any, *, host: str, port: int) -> uvicorn.Config:
-    """How an ASGI application is served, in production and in tests."""
+    """The configuration that serves an ASGI application, in production and in tests."""
     return uvicorn.Config(
         application,
         host=host,
@@ -84,17 +87,17 @@ def config(application: Any, *, host: str, port: int) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, woken by the signal to stop instead of polling for it ten times a second."""
+    """uvicorn's server. The signal to stop wakes it, instead of polling for it ten times a second."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None] = lambda: None) -> None:
-        """`on_stop` is called when the server begins to stop: it ends the answers that have no end."""
+        """`on_stop` is called when the server starts to stop. It ends the responses that have no end."""
         super().__init__(config)
         self._on_stop = on_stop
 
     async def main_loop(self) -> None:
-        """Serve until a signal comes."""
+        """Serve until a signal arrives."""
         self._stop_signal = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         await self.on_tick(0)
@@ -102,7 +105,7 @@ class Server(uvicorn.Server):
             await self._stop_signal.wait()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Stop: answers without an end are ended, the others finish."""
+        """Stop: end the responses without an end, and let the others finish."""
         self._on_stop()
         await super().shutdown(sockets)
 
@@ -120,16 +123,17 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class _Parser(httptools.HttpRequestParser):
-    """A parser that ignores the offer to go on with another protocol (RFC 9110, 7.8).
+    """A parser that ignores the offer to continue with another protocol (RFC 9110, 7.8).
 
-    Java's client makes it with every first request that is not over TLS. httptools ends the request after its headers
-    then: the body would be lost, and read as the next request. So the headers are read once more without the offer.
+    Java's client makes this offer with every first request without TLS. httptools would then end the request after its
+    headers, so its body would be lost and read as the next request. Therefore the headers are read again without the
+    offer.
     """
 
     def __init__(self, protocol: "BoundedProtocol") -> None:
         super().__init__(protocol)
         self._protocol = protocol
-        # As uvicorn sets it.
+        # The setting of uvicorn.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
@@ -145,7 +149,7 @@ class _Parser(httptools.HttpRequestParser):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose headers must arrive in time, and on which nothing grows without end but a body."""
+    """A connection whose headers must arrive in time, and whose memory is limited except for bodies."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -179,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """Close to make room for a new connection: this one waits for a request, or for the rest of its body."""
+        """Close, to make room for a new connection. This one waits for a request, or for the rest of its body."""
         self._close()
 
     def pause_writing(self) -> None:
@@ -215,14 +219,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_headers, self._has_cycle, self.offers_protocol = True, False, False
 
     def on_url(self, url: bytes) -> None:
-        """Called by the parser, which takes an exception for a malformed request."""
+        """Called by the parser. An exception means a malformed request."""
         super().on_url(url)
         if len(self.url) > MOST_URL_BYTES:
             self._problem = UriTooLong()
             raise ValueError("The URL is too long.")
 
     def on_headers_complete(self) -> None:
-        """Called by the parser, which takes an exception for a malformed request."""
+        """Called by the parser. An exception means a malformed request."""
         self.offers_protocol = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self.offers_protocol:
             return
@@ -246,7 +250,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come after the application has begun: nothing reads them.
+        # Trailers arrive after the application has started, and nothing reads them.
         if self._in_headers:
             super().on_header(name, value)
 
@@ -262,7 +266,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_chunk_header(self) -> None:
-        """Called by the parser, which takes an exception for a malformed request."""
+        """Called by the parser. An exception means a malformed request."""
         self._chunks += 1
         if self._chunks > FREE_CHUNKS + self._body / SMALLEST_CHUNK:
             raise ValueError("The chunks of the body are too small.")
@@ -285,7 +289,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(self._problem or InvalidRequest("This is not a request in HTTP/1.1."))
 
     def _check_headers(self) -> None:
-        """Refuse what two servers could read differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
+        """Reject what two servers could parse differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
@@ -300,13 +304,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout())
 
     def _refuse(self, error: ServiceError) -> None:
-        """Read no further request. The refusal comes after the answers to those before it."""
+        """Read no further request. The rejection is sent after the responses to earlier requests."""
         if self._is_refused:
             return
         self._is_refused = True
         cycle = self.cycle
         if self._has_cycle and self.pipeline and self.pipeline[0][0] is cycle:
-            # The refused request is the last of those that wait.
+            # The rejected request is the last of those that wait.
             self.pipeline.popleft()
             self._last_words = error
         elif cycle is None or cycle.response_complete:
@@ -314,7 +318,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._has_cycle:
             self._last_words = error
         elif not cycle.response_started:
-            # The application hears that its client is gone, and what it answers is dropped.
+            # For the application the client is gone, and its response is dropped.
             cycle.disconnected = True
             cycle.message_event.set()
             self._write_refusal(error)
@@ -328,7 +332,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_SECONDS, self._close)
 
     def _close(self) -> None:
-        """Close when the client has taken its answers, and for certain after `TAKE_SECONDS`."""
+        """Close when the client has read its responses, at the latest after `TAKE_SECONDS`."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(TAKE_SECONDS, self.transport.abort)
@@ -346,7 +350,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class BodyKind(IntEnum):
-    """Whose body is on its way, in the order in which they give way."""
+    """The sender of an arriving body, in the order of eviction."""
 
     STRANGER = auto()
     CALLER = auto()
@@ -360,12 +364,12 @@ def _kind_of_body(scope: Any) -> BodyKind:
 
 
 class Connections:
-    """All connections of a process, those without a request in work in the order in which they began to wait.
+    """All connections of a process. Those without a request in work are ordered by how long they have waited.
 
-    Beyond `MOST_CONNECTIONS` one gives way to each new one: first that which has waited longest for its first request,
-    then that which has idled longest after its last, then that whose body has been on its way longest, by kind. Beyond
-    `MOST_BODIES` the longest of the same kind gives way. So strangers who open connections, or drip bodies, keep nobody
-    out, and take the places of neither notifications nor callers.
+    Beyond `MOST_CONNECTIONS`, each new connection evicts another: first the one that has waited longest for its first
+    request, then the one that has idled longest after its last, then the one whose body has been arriving longest, by
+    kind. Beyond `MOST_BODIES`, the longest of the same kind is evicted. So strangers who open connections, or send
+    bodies slowly, cannot exclude others, and never displace notifications or known callers.
     """
 
     def __init__(self) -> None:
@@ -376,7 +380,7 @@ class Connections:
         self._untaken: dict[BoundedProtocol, None] = {}
 
     def enter(self, connection: BoundedProtocol) -> bool:
-        """Count a new connection in. False: there are too many, and each has a request in work."""
+        """Add a new connection. False when there are too many and each has a request in work."""
         self._count += 1
         if self._count > MOST_CONNECTIONS:
             waiting = next(filter(None, (self._new, self._idle, *self._reading.values())), None)
@@ -387,7 +391,7 @@ class Connections:
         return True
 
     def leave(self, connection: BoundedProtocol) -> None:
-        """Count a connection out that is closed."""
+        """Remove a closed connection."""
         self._count -= 1
         self.begin(connection)
         self.has_read(connection)
@@ -398,23 +402,23 @@ class Connections:
         self._idle.pop(connection, None)
 
     def read(self, connection: BoundedProtocol, kind: BodyKind) -> None:
-        """The body of its request is on its way."""
+        """The body of the connection's request is arriving."""
         reading = self._reading[kind]
         reading[connection] = None
         if len(reading) > MOST_BODIES:
             _evict_longest(reading)
 
     def has_read(self, connection: BoundedProtocol) -> None:
-        """Its request is complete."""
+        """The connection's request is complete."""
         for reading in self._reading.values():
             reading.pop(connection, None)
 
     def rest(self, connection: BoundedProtocol) -> None:
-        """Every request of the connection has its answer."""
+        """Every request of the connection has its response."""
         self._idle[connection] = None
 
     def leave_untaken(self, connection: BoundedProtocol) -> BoundedProtocol | None:
-        """Its client leaves its answer untaken. Returns the connection that has to be closed for it, if any."""
+        """The client leaves its response unread. Returns the connection that must be closed for it, if any."""
         self._untaken[connection] = None
         if len(self._untaken) <= MOST_UNTAKEN:
             return None
@@ -423,7 +427,7 @@ class Connections:
         return oldest
 
     def take(self, connection: BoundedProtocol) -> None:
-        """Its client has taken most of its answer, or is gone."""
+        """The client has read most of its response, or is gone."""
         self._untaken.pop(connection, None)
 
 

@@ -1,4 +1,4 @@
-"""A request as routes see it: its headers at once, its body when they ask for it, within its bounds."""
+"""A request for a route: its headers at once, its body on demand, within limits."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from gateway.api.limits import SMALL_BODY_BYTES, large_bodies
 
 BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A body must arrive within the grace plus its size at this rate."""
+"""A body must arrive within the grace period plus its size at this rate."""
 DRAIN_SECONDS = 2.0
 MOST_DRAINED_BYTES = 1024 * 1024
 
@@ -28,7 +28,7 @@ class ClientGone(Exception):
 
 
 def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Header lines by name, those of one name joined (RFC 9110, 5.3)."""
+    """Header lines by name. Lines of the same name are joined (RFC 9110, 5.3)."""
     headers = dict(lines)
     if len(headers) < len(lines):
         values: dict[bytes, list[bytes]] = {}
@@ -39,7 +39,7 @@ def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 class Request:
-    """One HTTP request. The body is read when a route asks for it, after the headers were checked."""
+    """One HTTP request. Its body is read when a route asks for it, after the headers were checked."""
 
     __slots__ = (
         "_arrived",
@@ -89,7 +89,7 @@ class Request:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The query's parameters; of a repeated one the last."""
+        """The parameters of the query. Of a repeated one, the last."""
         return QueryDict(self.query_string).dict()
 
     async def body(self, *, limit: int) -> bytes:
@@ -109,10 +109,10 @@ class Request:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def part(self) -> bytes:
-        """Return what has arrived of the body since the last part; `body_is_read` after its last.
+        """The bytes of the body that have arrived since the last part. `body_is_read` is true after the last.
 
-        While it is not taken, the connection is not read from. Raises RequestTimeout for a body that comes too
-        slowly, ClientGone.
+        Until it is called, nothing more is read from the connection. Raises RequestTimeout for a body that arrives too
+        slowly, and ClientGone.
         """
         if self.body_is_read:
             return b""
@@ -133,9 +133,9 @@ class Request:
         return part
 
     async def drain(self) -> None:
-        """Read away what still arrives of a body that nobody wants, for a short time.
+        """Read and drop the rest of an unwanted body, for a short time.
 
-        A connection that is closed while bytes of its client wait unread is reset, and the answer may be lost.
+        Closing a connection with unread bytes resets it, and the client may lose the response.
         """
         drained = 0
         with contextlib.suppress(TimeoutError, RequestTimeout, ClientGone):
@@ -144,12 +144,12 @@ class Request:
                     drained += len(await self.part())
 
     async def disconnected(self) -> None:
-        """Wait until the caller has closed the connection; after the body, if there is one."""
+        """Wait until the caller has closed the connection. Call it after the body, if there is one."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def close(self) -> None:
-        """Release what the body holds of the shared memory."""
+        """Release the body's part of the shared memory."""
         if self._large:
             large_bodies.release(self._large)
             self._large = 0
@@ -164,7 +164,7 @@ def _too_large(limit: int) -> PayloadTooLarge:
 
 
 async def send_head(status: int, headers: Iterable[tuple[str, str]], request: Request, send: Send) -> None:
-    """Send status and headers. The connection of a body that nobody reads ends with the answer."""
+    """Send status and headers. The connection of an unread body ends with the response."""
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     if not request.body_is_read:
         lines.append((b"connection", b"close"))
@@ -174,7 +174,7 @@ async def send_head(status: int, headers: Iterable[tuple[str, str]], request: Re
 async def send_whole(
     status: int, headers: Iterable[tuple[str, str]], body: bytes, request: Request, send: Send
 ) -> None:
-    """Send a whole answer."""
+    """Send a complete response."""
     given = list(headers)
     if not any(name.lower() == "content-length" for name, _ in given):
         given.append(("Content-Length", str(len(body))))
@@ -184,7 +184,7 @@ async def send_whole(
 
 
 async def end_answer(request: Request, send: Send) -> None:
-    """End an answer that is out, once what is under way of a body that nobody wants has been read away."""
+    """End a sent response, after draining the rest of an unwanted body."""
     if not request.body_is_read:
         await request.drain()
     await send({"type": "http.response.body", "body": b""})

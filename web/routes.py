@@ -1,6 +1,6 @@
 """Handlers of the routes that the listener answers itself: notifications, Flow data, sends, read marks, health.
 
-They call the same flows that everything else calls, on the event loop; the event stream is in `event_stream.py`.
+They call the same flows as Django's views, on the event loop. The event stream is in `event_stream.py`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _flows: FlowExchange | None = None
 
 
 async def close() -> None:
-    """Finish what has begun and close what the handlers hold of the database and of the upstream."""
+    """Finish running work and close the handlers' connections to the database and to the Graph API."""
     global _intake, _flows
     if _intake is not None:
         await _intake.close()
@@ -86,9 +86,9 @@ async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
 
 
 async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
-    """The body of the upstream's request, and the environments whose app secret signed it.
+    """The body of Meta's request, and the environments whose app secret signed it.
 
-    An address that failed lately takes turns. Raises ServiceError, ClientGone.
+    An address that failed recently has to wait its turn. Raises ServiceError, ClientGone.
     """
     if strangers.is_suspect(request):
         async with strangers.turn(request):
@@ -121,7 +121,7 @@ async def send_message(request: Request) -> Reply:
 
 
 async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
-    """POST /{number}/messages: what Cloud API software sends, and its errors as it understands them."""
+    """POST /{number}/messages: requests of Cloud API software, with errors in its form."""
     request.route = send.route
     try:
         reply = await _graph_send(send, request)
@@ -141,7 +141,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
     )
     raw: bytes | None = None
     if authorization is None:
-        # Nobody is known yet: no more of a body is read than of a page's form.
+        # The caller is unknown yet, so no more of the body is read than of a page's form.
         raw = await request.body(limit=SMALL_BODY_BYTES)
         token = graph_sends.access_token(query=query, content_type=content_type, body=raw)
         authorization = f"Bearer {token}" if token else None
@@ -173,7 +173,7 @@ async def mark_read(request: Request) -> Reply:
 
 
 async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
-    """An admitted caller's JSON body, as bytes and as an object. Raises ServiceError."""
+    """The JSON body of an admitted caller, as bytes and as an object. Raises ServiceError."""
     caller = await admitted_caller(request, scope=KeyScope.MESSAGES)
     if request.query_string:
         unknown = "This query parameter is unknown. This operation takes none."
@@ -186,7 +186,7 @@ async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    """The key of a send. Raises InvalidRequest for a request with two different ones."""
+    """The idempotency key of a send. Raises InvalidRequest for a request with two different ones."""
     keys = {value for name, value in request.scope["headers"] if name == b"idempotency-key"}
     if len(keys) > 1:
         raise InvalidRequest.of(**{idempotency.HEADER: "Send one key: this request has two different ones."})
@@ -199,7 +199,7 @@ async def live(request: Request) -> Reply:
 
 
 def _shared(ask: Callable[[], Reply]) -> Callable[[Request], Awaitable[Reply]]:
-    """A handler whose concurrent calls share one look at the database."""
+    """A handler whose concurrent calls share one query of the database."""
     asking: asyncio.Task[Reply] | None = None
 
     async def handler(request: Request) -> Reply:

@@ -1,8 +1,8 @@
-"""Strangers: callers whom this process does not know yet, each address with a bounded share of what they may use.
+"""Strangers: callers that this process does not know yet. Each address has a limited share of resources.
 
-Who brings a key, a console token or a session that was verified lately is served by the threads of callers. All others
-share few threads and database connections of their own, and of one address only a few requests are in work at once; the
-rest wait their turn. So do notifications of an address that sent what nobody signed.
+A request with a known credential is served by the threads of callers. All others share a few threads and database
+connections. Only a few requests of one address are processed at once; the rest wait their turn. The same applies to
+notifications from an address that sent one without a valid signature.
 """
 
 import asyncio
@@ -22,15 +22,17 @@ from messaging.cloud_api import parameters as graph_sends
 from web.request import AsgiScope, ClientGone, Request
 
 AT_ONCE = 4
-"""Requests in work of one address. Strangers have more threads: an address that keeps its own leaves others theirs."""
+"""Most requests of one address at once. There are more threads for strangers, so one address leaves threads for
+others.
+"""
 MOST_WAITING = 200
-"""Requests of one address that wait."""
+"""Most requests of one address that wait."""
 FAILED_SECONDS = 0.1
-"""How much longer a request that was refused keeps its turn: an address gets 40 such answers a second."""
+"""How much longer a rejected request keeps its turn: an address gets 40 such responses a second."""
 REFUSED_SECONDS = 1.0
-"""How late, up to twice as late, a request is answered for which there is no place: who asks on is slowed down."""
+"""Delay, up to its double, of a rejection for lack of a place, which slows down clients that retry."""
 SUSPECT_SECONDS = 60.0
-"""How long an address whose notification failed takes turns."""
+"""How long an address must wait its turn after an invalid notification."""
 MOST_SUSPECTS = 10_000
 
 
@@ -43,7 +45,7 @@ class _Turns:
 
 
 class Strangers:
-    """Gives strangers their turns, by address."""
+    """Manages the turns of strangers by address."""
 
     def __init__(self) -> None:
         self._turns: dict[str, _Turns] = {}
@@ -52,13 +54,13 @@ class Strangers:
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
-        """Hold a turn for the time of the block. Raises RateLimited when too much of an address waits."""
+        """Hold a turn for the time of the block. Raises RateLimited when too many requests of an address wait."""
         address = network_of(request)
         turns = self._turns.get(address)
         if turns is None:
             turns = self._turns[address] = _Turns()
         if turns.users >= AT_ONCE + MOST_WAITING:
-            # Those that came together are not answered together: the others' calls would wait for all of them.
+            # Simultaneous requests are answered at different times, because other calls would wait for all of them.
             await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
             raise RateLimited(
                 "Too many calls of your address wait for their turn.", headers={"Retry-After": "1"}
@@ -77,13 +79,13 @@ class Strangers:
                 del self._turns[address]
 
     def suspect(self, request: Request) -> None:
-        """Note that a notification failed: it was not signed, or its body did not come."""
+        """Record that a notification was invalid: it had no valid signature, or its body did not arrive."""
         if len(self._suspects) >= MOST_SUSPECTS:
             self._suspects.clear()
         self._suspects[network_of(request)] = asyncio.get_running_loop().time() + SUSPECT_SECONDS
 
     def is_suspect(self, request: Request) -> bool:
-        """Whether a notification of this address failed lately."""
+        """Whether a notification of this address was recently invalid."""
         if not self._suspects:
             return False
         address = network_of(request)
@@ -98,9 +100,9 @@ strangers = Strangers()
 
 
 def is_known(scope: AsgiScope) -> bool:
-    """Whether a request brings a credential that this process verified lately.
+    """Whether a request has a known credential.
 
-    A key in a body does not count: it has not been read yet.
+    A key in a body does not count, because the body has not been read yet.
     """
     credential = _credential(scope)
     return credential is not None and authentication.is_known(authentication.credential_digest(credential))
@@ -123,7 +125,7 @@ def _credential(scope: AsgiScope) -> str | None:
 
 
 def network_of(request: Request) -> str:
-    """The client's address, as the trusted proxies report it; of an IPv6 address its network of 64 bits."""
+    """The client's address, as reported by the trusted proxies. For IPv6, its network of 64 bits."""
     client = request.scope["client"]
     address = str(client[0]) if client else ""
     if settings.ALLAUTH_TRUSTED_PROXY_COUNT:

@@ -1,8 +1,8 @@
-"""Hub of the event streams of a process: reads the event log for all listeners together and hands each its events.
+"""Hub of the event streams of a process: polls the event log for all listeners together and passes each its events.
 
-A listener is due when its tenant published, when it has taken a full page, or when the poll found news for it. Due
-listeners are looked for together, a chunk in one statement. A signal can come before the commit that it announces,
-so a listener stays due until every transaction that had begun at the next look has ended.
+A listener is due when its tenant published, when its client has read a full page, or when the poll found events for it.
+Due listeners are polled together, a chunk in one statement. A signal can arrive before the commit that it announces. So
+a listener stays due until all transactions that had begun at the next poll have ended.
 """
 
 import asyncio
@@ -30,21 +30,22 @@ from webhooks.stream import Wanted, horizon
 log = structlog.get_logger(__name__)
 
 MOST_STREAMS = 3_000
-"""Streams of one process: its other connections are for calls and notifications."""
+"""Most streams of one process. Its other connections are for calls and notifications."""
 CHUNK = 64
-"""Listeners of one look: with `reading.PAGE`, what a look may bring into memory."""
+"""Most listeners in one statement. With `reading.PAGE`, this limits the events in memory."""
 POLL_CHUNK = 500
 POLL_SECONDS, DEAF_POLL_SECONDS = 10.0, 0.5
-"""How often the hub polls: beside signals, and while it receives none."""
+"""Intervals of the poll: while the hub receives signals, and while it does not."""
 YOUNG_SECONDS = 3.0
-"""For how long after its beginning a stream is polled as if no signal came: publishers notice it within a second."""
+"""Age up to which a stream is polled as if no signal came. Publishers notice a new stream within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
-"""Pauses before the horizon is asked for again while transactions are open: the first, the longest, their growth."""
+"""Pauses between checks of the horizon while transactions are open: the first, the longest, and their growth."""
 AGAIN_SECONDS = 1.0
 NOTIFY_SECONDS = 3.0
 KEEP_SECONDS = 8.0
-"""How often credentials are checked again and slots in Valkey are renewed: a revoked key ends its streams within twice
-this and the lifetime of a cached key."""
+"""Interval at which credentials are checked again and slots in Valkey renewed. A revoked key ends its streams within
+twice this and the lifetime of a cached key.
+"""
 KEEP_CHUNK = 200
 
 ANY_LOOK = -1
@@ -68,13 +69,13 @@ class Hub:
         )
         self._slots = StreamSlots(self._valkey)
         self._tasks = [
-            # Of no request's context: the first one's id would be on every line of the log.
+            # Outside of the context of any request, whose id would be on every log line.
             asyncio.create_task(work(), context=Context())
             for work in (self._look_around, self._poll, self._receive, self._notify, self._keep, self._beat)
         ]
 
     async def enter(self, listener: Listener) -> None:
-        """Take a stream in. The newest of a key ends the one before; the streams of a tenant are bounded.
+        """Add a stream. The newest of a key ends the previous one. The streams of a tenant are limited.
 
         Raises TooManyInFlight and ServiceUnavailable.
         """
@@ -100,7 +101,7 @@ class Hub:
 
     async def leave(self, listener: Listener) -> None:
         """Remove a stream. Idempotent."""
-        # A look or a poll that is under way has it in hand: one that has ended is not put back among the due.
+        # A poll under way may still have it, but never marks an ended stream as due again.
         listener.end("left")
         self._due.pop(listener, None)
         if self._by_slot.get(listener.slot) is listener:
@@ -114,22 +115,22 @@ class Hub:
             await self._slots.release(listener)
 
     def drained(self, listener: Listener) -> None:
-        """A listener's client has taken its page."""
+        """Record that a listener's client has read its page."""
         if listener.drained():
             self._due[listener] = None
         if listener in self._due:
             self._wake.set()
 
     def end_all(self, reason: str) -> None:
-        """End every stream; clients come again, to another process."""
+        """End all streams. Clients reconnect to another process."""
         for listener in self._all():
             listener.end(reason)
 
     async def close(self) -> None:
-        """Release what the hub holds."""
+        """Close the hub's resources."""
         ending = set(self._tasks)
         while ending:
-            # Again and again: redis-py takes a cancellation that meets its own time-out for the time-out.
+            # Cancel repeatedly: redis-py treats a cancellation that coincides with its own time-out as the time-out.
             for task in ending:
                 task.cancel()
             _, ending = await asyncio.wait(ending, timeout=0.5)
@@ -148,7 +149,7 @@ class Hub:
         self._wake.set()
 
     async def _look_around(self) -> None:
-        """Look for due listeners, chunk by chunk, for as long as there are any that can take events."""
+        """Poll for due listeners, chunk by chunk, while there are any that can accept events."""
         while True:
             chunk = [listener for listener in self._due if listener.is_idle][:CHUNK]
             if not chunk:
@@ -168,7 +169,7 @@ class Hub:
                     await self._look_one_by_one(chunk)
 
     async def _look_one_by_one(self, listeners: Sequence[Listener]) -> None:
-        """Look for each listener of a failed look alone: one whose place or event cannot be read ends alone."""
+        """Poll for each listener of a failed chunk alone. Only a listener with an unreadable place or event ends."""
         for listener in listeners:
             try:
                 await self._look([listener])
@@ -180,9 +181,9 @@ class Hub:
                 listener.end("failed")
 
     async def _settle(self) -> None:
-        """Wait until a transaction has ended that was open at the last look, or an event is published.
+        """Wait until a transaction that was open at the last poll has ended, or an event is published.
 
-        Until then another look would find nothing more; to ask for the horizon costs a fraction of it.
+        Until then another poll would find nothing more. A check of the horizon costs a fraction of a poll.
         """
         pause = UNSETTLED_SECONDS
         while True:
@@ -197,15 +198,15 @@ class Hub:
             pause = min(LONGER * pause, MOST_UNSETTLED_SECONDS)
 
     async def _look(self, listeners: Sequence[Listener]) -> bool:
-        """Hand each listener what follows its place; returns whether anybody got events."""
-        # Listeners of one tenant that have heard the same are one question.
+        """Pass each listener the events after its place. Returns whether any listener got events."""
+        # Listeners of one tenant at the same place share one query.
         asked = dict.fromkeys(_wanted(listener) for listener in listeners)
         look = await self._database.run_each(stream.look(list(asked)))
         self._settled = look.horizon.settled
         pages = dict(zip(asked, look.pages, strict=True))
         for listener in listeners:
             page = pages[_wanted(listener)]
-            # Put back behind the others while it stays due.
+            # Moved behind the others while it stays due.
             self._due.pop(listener, None)
             if listener.until == ANY_LOOK:
                 listener.until = look.horizon.begun
@@ -218,7 +219,7 @@ class Hub:
         return any(look.pages)
 
     async def _poll(self) -> None:
-        """The net under signals that were lost: now and then every listener is asked for."""
+        """Poll all listeners at intervals, to make up for lost signals."""
         polled_at = time.monotonic()
         while True:
             await asyncio.sleep(DEAF_POLL_SECONDS)
@@ -239,7 +240,7 @@ class Hub:
                 log.warning("stream_poll_failed", error=type(error).__name__)
 
     async def _with_news(self, listeners: Sequence[Listener]) -> Sequence[Listener]:
-        """Those for which there is news; all, when one of them cannot be asked for: the look finds out which."""
+        """The listeners with new events. All of them when the check fails; the poll then finds the faulty one."""
         news = stream.with_news([_wanted(listener) for listener in listeners])
         try:
             return [listeners[place] for place in await self._polling.run_each(news)]
@@ -284,7 +285,7 @@ class Hub:
             await self._valkey.set(wake_up.LISTENING, 1, px=int(3 * NOTIFY_SECONDS * 1000))
 
     async def _beat(self) -> None:
-        """Wake the listeners that have sent nothing for long: one clock for all costs less than one for each."""
+        """Wake the listeners that have sent nothing for long. One clock for all costs less than one for each."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS / 15)
             for listener in self._all():
@@ -292,7 +293,7 @@ class Hub:
                     listener.news.set()
 
     async def _keep(self) -> None:
-        """End the streams of ended credentials and of keys that listen elsewhere by now; keep the other places."""
+        """End the streams of invalid credentials and of keys that opened a newer stream. Renew the other slots."""
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             everyone = self._all()

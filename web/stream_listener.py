@@ -1,7 +1,7 @@
-"""Listeners of the event stream, and their slots in Valkey: a bounded number for each tenant and one for each key.
+"""Listeners of the event stream, and their slots in Valkey: a limited number for each tenant and one for each key.
 
-A listener is one open stream: its place in the log, and the page that its client has not taken yet. A slot that is not
-kept is free again after `SLOT_SECONDS`.
+A listener is one open stream: its place in the log, and the page that its client has not read yet. A slot that is not
+renewed is free after `SLOT_SECONDS`.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from webhooks.stream import Asked, Found, Position
 HEARTBEAT_SECONDS = 15.0
 SLOT_SECONDS = 40
 STREAMS_PER_TENANT = 20
-"""Event streams that one tenant may hold open."""
+"""Most open event streams of a tenant."""
 
-# A connection's slot among those of its tenant, and that of its key, which the newest connection takes. All of a chunk
-# are renewed in one call.
+# A connection's slot among those of its tenant, and the slot of its key, which the newest connection takes over. One
+# call renews all slots of a chunk.
 _ENTER = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 local former = redis.call('GET', KEYS[2])
@@ -103,16 +103,16 @@ class Listener:
         return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
 
     def sent(self) -> None:
-        """Its client was sent something."""
+        """Record that something was sent to its client."""
         self._told_at = time.monotonic()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for events and holds none."""
+        """Whether it has no events and waits for some."""
         return not self.page and self.ended is None
 
     def hand(self, page: Sequence[Found]) -> None:
-        """Hand over what follows its place; a full page may not be all."""
+        """Pass it the events after its place. After a full page there may be more."""
         self.after = page[-1].position
         self._full = len(page) == stream.PAGE
         self.page = [
@@ -121,19 +121,19 @@ class Listener:
         self.news.set()
 
     def drained(self) -> bool:
-        """The page is with the client; returns whether there may be more at once."""
+        """Record that the client has the page. Returns whether there may be more at once."""
         self.page = []
         full, self._full = self._full, False
         return full
 
     def end(self, reason: str) -> None:
-        """End the stream; the first reason counts."""
+        """End the stream. Only the first reason counts."""
         self.ended = self.ended or reason
         self.news.set()
 
 
 class StreamSlots:
-    """The slots, over one asynchronous connection. Every method raises `VALKEY_UNAVAILABLE`."""
+    """The slots, over one asynchronous connection. All methods raise `VALKEY_UNAVAILABLE`."""
 
     def __init__(self, valkey: Any) -> None:
         self._valkey = valkey
@@ -146,13 +146,13 @@ class StreamSlots:
         )
 
     async def renew(self, listeners: Sequence[Listener]) -> list[bool]:
-        """Renew the slots of these; False for each whose key listens elsewhere by now."""
+        """Renew the slots of these listeners. False for each whose key has a newer stream."""
         names = [name for listener in listeners for name in _names(listener)]
         values = [int(time.time()), SLOT_SECONDS, *(listener.id for listener in listeners)]
         return [bool(kept) for kept in await self._valkey.eval(_KEEP, len(names), *names, *values)]
 
     async def release(self, listener: Listener) -> None:
-        """Release a slot; twice does no harm."""
+        """Release a slot. Safe to repeat."""
         await self._valkey.eval(_LEAVE, 2, *_names(listener), listener.id)
 
 

@@ -1,1 +1,1 @@
-"""Notification router: the upstream's one callback address in front of several cells (`docs/capacity.md`)."""
+"""Notification router: Meta's single callback address in front of several cells (`docs/capacity.md`)."""

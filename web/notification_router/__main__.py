@@ -1,4 +1,4 @@
-"""`python -m web.notification_router`: the router's process. Run two of them; they share nothing.
+"""`python -m web.notification_router`: the process of the router. Run two of them; they share nothing.
 
 python -m web.notification_router --port 8060 --default a --cell a=http://… --cell b=http://… ROUTES
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Serve until SIGTERM; notifications in flight are answered."""
+    """Serve until SIGTERM, then answer the notifications in flight."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     import django
 

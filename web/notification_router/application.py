@@ -1,8 +1,9 @@
-"""The ASGI application of the notification router: a notification goes to the cell of its accounts, byte for byte.
+"""The ASGI application of the notification router: it forwards a notification to the cell of its accounts, byte for
+byte.
 
-One with changes of several cells is cut into a part for each, re-signed, and answered 200 only if every cell answered
-200: otherwise the upstream repeats the whole, and a cell that had its part already knows it by its dedupe keys. What is
-of no cell goes to the default one, which keeps it. The router stores nothing.
+A notification with changes of several cells is split into a part for each cell and signed again. It is answered 200
+only if every cell answered 200. Otherwise Meta repeats the whole, and a cell that has its part already recognises it by
+its dedupe keys. Changes of no cell go to the default cell, which stores them. The router stores nothing.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from gateway.upstream.notifications.split_by_tenant import Splitter
 from messaging.notifications import incoming, signatures
 from web.request import AsgiScope, ClientGone, Receive, Request, Send, send_whole
 
-# --- Routing table of the notification router: which cell has which account (WABA).
+# --- Routing table of the notification router: the cell of each account (WABA).
 
 
 class RoutingTable:
@@ -43,30 +44,31 @@ class RoutingTable:
         self.read()
 
     def read(self) -> None:
-        """Read the files that have changed."""
+        """Read the changed files."""
         for cell in self.urls:
             path = self._directory / f"{cell}.accounts"
             changed_at = path.stat().st_mtime if path.exists() else 0.0
             if changed_at != self._read_at.get(cell):
                 rest = {waba_id: of for waba_id, of in self._cell_of.items() if of != cell}
                 own = path.read_text().split() if changed_at else []
-                # A tenant that moved is in both until the former cell has written its part anew: the newer one counts.
+                # A tenant that moved is in both files until its former cell has rewritten its file, so the newer file
+                # counts.
                 self._cell_of = {**rest, **dict.fromkeys(own, cell)}
                 self._read_at[cell] = changed_at
 
     def cell_of(self, *waba_ids: str | None) -> str:
-        """The cell of the first account that is known."""
+        """The cell of the first known account."""
         return next((self._cell_of[each] for each in waba_ids if each in self._cell_of), self.default)
 
     def parts(self, body: bytes) -> dict[str, bytes]:
-        """The parts of a notification, by cell."""
+        """The parts of a notification by cell."""
         normalised = normalise(body)
         places = defaultdict(set)
         for change in normalised.changes:
             cell = self.cell_of(change.route.waba_info_id, change.route.entry_id)
             places[cell].add((change.entry, change.change))
         if normalised.error is not None or not places:
-            # The default cell keeps what nobody can read; it gets the whole, as the upstream signed it.
+            # The default cell stores unreadable notifications. It gets the whole, as Meta signed it.
             places[self.default] = set()
         if len(places) == 1:
             return dict.fromkeys(places, body)
@@ -74,23 +76,22 @@ class RoutingTable:
         return {cell: splitter.split(own)[0] if own else body for cell, own in places.items()}
 
 
-# --- Calls of the notification router to one cell, behind a bulkhead: bounded in number, in bytes and in
-# time.
+# --- Calls of the notification router to one cell, behind a bulkhead: limited in number, bytes and time.
 #
-# A cell that hangs keeps its calls until they time out. What comes for it beyond the bounds is refused at
-# once, so that it takes neither the memory nor the connections of the other cells' notifications.
+# A hanging cell occupies its calls until they time out. Further notifications for it are rejected at once, so they use
+# neither memory nor connections of the other cells.
 
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS = 4.0
-"""How long a cell may take. The upstream itself gives up somewhere between 5 and 20 seconds (upstream fact 3.1)."""
+"""How long a cell may take. Meta gives up after 5 to 20 seconds (upstream fact 3.1)."""
 MOST_CALLS = 512
 MOST_BYTES = 32 * 1024 * 1024
-"""What the calls to one cell may hold at once in a router process. The largest notification has 16 MiB."""
+"""Most bytes of the calls to one cell in a router process. The largest notification has 16 MiB."""
 
 
 class CellCalls:
-    """The connections of this process to one cell. They are its own: no cell waits for another one's."""
+    """The connections of this process to one cell. Each cell has its own, so no cell waits for another's."""
 
     def __init__(self, name: str, url: str) -> None:
         self._name, self._url = name, f"{url}/upstream/webhook"
@@ -112,7 +113,7 @@ class CellCalls:
             await self._session.close()
 
     async def post(self, body: bytes, signature: str) -> bool:
-        """Whether the cell answered 200."""
+        """Send a notification. Returns whether the cell answered 200."""
         if self._calls >= MOST_CALLS or self._bytes + len(body) > MOST_BYTES:
             self._refused["full"] += 1
             return False
@@ -134,7 +135,7 @@ class CellCalls:
         return status == 200
 
     def log_state(self) -> None:
-        """One line in the log for all that the cell did not take since the last one."""
+        """Log one line about everything that the cell has not accepted since the last line."""
         if self._refused:
             log.warning("cell_did_not_take", cell=self._name, in_flight=self._calls, **self._refused)
             self._refused.clear()
@@ -147,7 +148,7 @@ class CellCalls:
 
 
 LOOK_SECONDS = 1.0
-"""How long the routes that were read count, and the refusals of a cell are collected for one line of the log."""
+"""Interval at which the routes are read again, and refusals of a cell are logged in one line."""
 _TEXT = {"Content-Type": "text/plain"}
 
 
@@ -227,5 +228,5 @@ class Router:
             try:
                 self._table.read()
             except (OSError, ValueError):
-                # The routes read before still count; the file is read again at the next look.
+                # The previous routes stay valid, and the next interval reads the file again.
                 log.exception("routes_unreadable")
