@@ -1,4 +1,4 @@
-"""Billing is on, the provider is the simulator's payments part, and the calendar is where a test puts it."""
+"""Fixtures: billing is on, the simulator is the payment provider, and a test sets the date."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ SECOND_OF_NOVEMBER = datetime(2026, 11, 2, tzinfo=UTC)
 
 
 def ist(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
-    """A moment named in Indian time."""
+    """A moment in Indian time."""
     return datetime(year, month, day, hour, minute, tzinfo=IST).astimezone(UTC)
 
 
@@ -43,7 +43,7 @@ def _billing_is_on(settings: Settings) -> None:
 
 
 def assert_balanced() -> None:
-    """Every entry sums to zero, and each invoice says what its postings say."""
+    """Check that every entry sums to zero, and that each invoice agrees with its postings."""
     entries = LedgerPosting.objects.values("entry").annotate(total=Sum("amount_paise"))
     assert {row["total"] for row in entries} <= {0}
     for row in Invoice.objects.all():
@@ -52,7 +52,7 @@ def assert_balanced() -> None:
 
 @pytest.fixture(autouse=True)
 def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever came first in a test that commits, its books balance."""
+    """Check that the books balance after a test that commits, whichever racer was first."""
     marker = request.node.get_closest_marker("django_db")
     races = marker is not None and marker.kwargs.get("transaction")
     if races:
@@ -64,7 +64,7 @@ def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulator:
-    """The simulator as payment provider; its webhooks are kept, not posted."""
+    """The simulator as payment provider. Its webhooks are stored, not posted."""
     settings.RAZORPAY_BASE_URL = f"{simulator.url}/v1"
     simulator.control("POST", "payments/reset")
     simulator.control("PUT", "payments", {"webhook_url": None})
@@ -73,7 +73,7 @@ def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulato
 
 @pytest.fixture
 def payer(tenant: Tenant) -> Tenant:
-    """`tenant` is past its trial and its profile can be complete."""
+    """`tenant`, past its trial, with a profile that can be completed."""
     tenant.billing_status = Tenant.BillingStatus.ACTIVE
     tenant.billing_email = "bills@shop.example"
     tenant.trial_ends_at = ist(2026, 11, 1)
@@ -89,7 +89,7 @@ def browser(staff: User) -> Client:
 
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:
-    """A live number of a tenant that was connected for these spans. The tenant's State becomes known."""
+    """A live number of a tenant that was connected for these spans. Completes the tenant's State."""
     buyers.profile_of(tenant)
     BillingProfile.objects.filter(tenant=tenant, state_code="").update(state_code="29")
     account, _ = BusinessAccount.objects.get_or_create(

@@ -1,7 +1,7 @@
-"""An independent recount of a year: from raw intervals and a log of what was done, by code of its own.
+"""An independent recount of a year from raw intervals and a log of actions.
 
-Nothing of the product is imported: prices, taxes, places of supply, months and rounding are worked out
-anew, in Decimal.
+It imports nothing of the product. Prices, taxes, places of supply, months and rounding are computed again, with
+Decimal.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ Span = tuple[datetime, datetime | None]
 
 
 def month_start(year: int, month: int) -> datetime:
-    """Midnight in India of the first day of a month, counted on beyond December."""
+    """Midnight in India on the first day of a month. Months beyond December count on into the next year."""
     year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
     return datetime(year, month, 1, tzinfo=UTC) - IST
 
@@ -27,7 +27,7 @@ def half_up(amount: Decimal) -> int:
 
 @dataclass
 class Buyer:
-    """What decides about the tax of a business from a moment on."""
+    """The facts that decide the tax of a tenant from a moment on."""
 
     since: datetime
     state: str
@@ -39,7 +39,7 @@ class Buyer:
 
 @dataclass
 class Price:
-    """What a month costs, from its number (months since January 2027) on."""
+    """The price of a month, from this month on (months since January 2027)."""
 
     since: int
     first: int
@@ -76,7 +76,7 @@ class Document:
 
 @dataclass
 class Recount:
-    """What was done, and what follows from it."""
+    """The log of actions, and the amounts that follow from it."""
 
     prices: list[Price]
     own_prices: dict[str, list[Price]]
@@ -87,7 +87,7 @@ class Recount:
     trial_months: dict[str, int] = field(default_factory=dict)
     documents: list[Document] = field(default_factory=list)
     came: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """By bank, less what was given back."""
+    """Received by bank, less refunds."""
     given_up: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     deducted: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     certified: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -114,7 +114,7 @@ class Recount:
         return [buyer for buyer in self.buyers[name] if buyer.since <= at][-1]
 
     def invoice(self, name: str, month: int, at: datetime) -> Document | None:
-        """Issue the invoice of a month; none for a month of the trial or without numbers."""
+        """Issue the invoice of a month. None for a month of the trial or without numbers."""
         numbers = self.active(name, month)
         if numbers == 0 or month < self.trial_months.get(name, 0):
             return None
@@ -145,7 +145,7 @@ class Recount:
         return invoice.total - sum(note.total for note in self.credited(invoice))
 
     def credit(self, invoice: Document, total: int, at: datetime) -> Document:
-        """Credit a part of an invoice: its share of tax, and the very rest at the end."""
+        """Credit a part of an invoice: its share of tax, or exactly the rest at the end."""
         notes = self.credited(invoice)
         taxable_left = invoice.taxable - sum(note.taxable for note in notes)
         tax_left = invoice.tax - sum(note.tax for note in notes)
@@ -170,7 +170,7 @@ class Recount:
         return note
 
     def replace(self, invoice: Document, at: datetime) -> None:
-        """Credit what is left, issue the month anew, and credit there what was credited before."""
+        """Credit the rest of an invoice, issue the month again, and repeat the previous credits."""
         before = sum(note.total for note in self.credited(invoice))
         self.credit(invoice, self.left(invoice), at)
         self.deducted[invoice.business] -= invoice.tds
@@ -179,7 +179,7 @@ class Recount:
             self.credit(new, min(before, new.total), at)
 
     def owed(self, name: str, collected: int) -> int:
-        """What a business owes after all; negative: what it has too much."""
+        """The total amount that a tenant owes. Negative for a surplus."""
         total = 0
         for document in self.documents:
             if document.business == name:
@@ -187,7 +187,7 @@ class Recount:
         return total - collected - self.came[name] - self.deducted[name] - self.given_up[name]
 
     def accounts(self, book: dict[str, Any]) -> dict[str, int]:
-        """What stands on each account at the end, by the log and the provider's book."""
+        """The final balance of each account, by the log and the provider's books."""
         found: defaultdict[str, int] = defaultdict(int)
         for document in self.documents:
             sign = 1 if document.credits else -1

@@ -1,4 +1,4 @@
-"""What staff hand to an accountant: the month's return and postings, revenue by month, and unpaid invoices by age."""
+"""Data for an accountant: the month's return and postings, revenue by month, and unpaid invoices by age."""
 
 import csv
 from datetime import timedelta
@@ -40,13 +40,13 @@ def invoice(request: pytest.FixtureRequest, payer: Tenant) -> Invoice:
 
 
 def notes_of(month: Period) -> list[tuple[str, float]]:
-    """Date and value of the credit notes, or of consumers the sum that they leave, in a month's return."""
+    """Date and value of the credit notes in a month's return; for consumers the sum that they leave."""
     found = gstr1.of(month)
     return [(note["nt_dt"], note["val"]) for row in found.get("cdnr", []) for note in row["nt"]]
 
 
 def test_a_document_has_the_date_and_month_of_indian_time(payer: Tenant) -> None:
-    """Between midnight and half past five in India it is still yesterday in UTC."""
+    """Between midnight and half past five in India, it is still the previous day in UTC."""
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)

@@ -1,4 +1,4 @@
-"""The staff admin of billing: every page opens, credit notes are issued by those who may, with an audit entry."""
+"""The staff admin of billing: every page opens, and credit notes by permitted staff are audited."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`/v1/billing*` and `/v1/admin/billing`: the bodies, bad input, and what is said while billing is off."""
+"""`/v1/billing*` and `/v1/admin/billing`: bodies, invalid input, and responses while billing is off."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Edges of billing that are easily opened: trials, mandates asked for again, billing while it is off, odd notices."""
+"""Edge cases of billing: trials, repeated mandate requests, billing while it is off, unusual notices."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 @pytest.mark.parametrize("amount", ["590.00", "90.00"])
 def test_a_payment_ends_no_trial(browser: Client, payer: Tenant, invoice: Invoice, amount: str) -> None:
-    """A business may be put back on trial while an invoice of before is open."""
+    """A tenant may be put back on trial while an earlier invoice is open."""
     Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=ist(2027, 6, 1))
     url = reverse("admin:billing_invoice_payment", args=[invoice.pk])
     browser.post(url, {"_form_submitted": "on", "amount": amount, "reference": "UTR1"})
@@ -121,7 +121,7 @@ def test_less_than_a_rupee_is_not_asked_for_and_makes_nobody_late(
 def test_nobody_pays_on_the_mailed_page_while_billing_is_off(
     provider: RunningSimulator, invoice: Invoice, settings: Settings, rest: str
 ) -> None:
-    """After a restore the service starts with billing off, until what was paid meanwhile is known."""
+    """After a restore the service starts with billing off, until payments of the gap are known."""
     path = mails.pay_url(invoice).removeprefix(service.APP_URL)
     assert Client().get(path + rest).status_code == 200
     settings.BILLING_ENABLED = False

@@ -1,4 +1,4 @@
-"""The finance desk: a second person above an amount a day, and months that stay closed."""
+"""Staff controls: a second person above a daily amount, and months that stay closed."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 
 def person(name: str, group: str = FINANCE) -> Client:
-    """A browser of a member of the staff."""
+    """A browser of a staff member."""
     user = User.objects.create_user(f"{name}@gateway.example", "a long enough password", is_staff=True)
     user.groups.add(Group.objects.get(name=group))
     return logged_in(user)
@@ -242,7 +242,7 @@ class TestClosedMonths:
     def test_an_act_that_races_the_closing_is_in_no_closed_month(
         self, payer: Tenant, invoice: Invoice
     ) -> None:
-        """Whatever comes first: either it is in the figures at the closing, or in the next month."""
+        """Whichever is first: the act is in the figures at the closing, or in the next month."""
         run(ist(2027, 1, 1, 0, 15))
         late, figures = ist(2026, 12, 30), []
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 
 def invoice_of(payer: Tenant, **profile: Any) -> Invoice:
-    """The November invoice of one number with this profile."""
+    """The November invoice for one number with this profile."""
     connected(payer, "1", (ist(2026, 11, 3, 10), ist(2026, 11, 10)), (ist(2026, 11, 20), None))
     BillingProfile.objects.filter(tenant=payer).update(**{**PROFILE, "tax_id_type": "gstin", **profile})
     run(FIRST_OF_DECEMBER)

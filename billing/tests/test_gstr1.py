@@ -1,4 +1,4 @@
-"""GSTR-1 as the portal's offline tool writes it: each kind of supply in its table, held to a schema of its file."""
+"""GSTR-1 in the format of the portal's offline tool: each kind of supply in its table, validated with a schema."""
 
 import json
 import re
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 DECEMBER = Period(2026, 12)
 
 SCHEMA = json.loads((Path(__file__).parent / "gstr1_schema.json").read_text())
-"""What the offline tool writes, and where that was read."""
+"""The format of the offline tool, with its source."""
 
 BUYERS: dict[str, dict[str, Any]] = {
     # name: profile, how many numbers
@@ -43,7 +43,7 @@ BUYERS: dict[str, dict[str, Any]] = {
 
 
 def of_december() -> dict[str, Any]:
-    """The return of December, held to the schema. Amounts have two decimals at most, in every table."""
+    """The return of December, validated. Amounts have at most two decimals, in every table."""
     found = gstr1.of(DECEMBER)
     jsonschema.validate(found, SCHEMA)
     assert not re.search(r"\d\.\d{3}", json.dumps(found))
@@ -51,7 +51,7 @@ def of_december() -> dict[str, Any]:
 
 
 def invoices(count_of_large: int = 400) -> dict[str, Invoice]:
-    """The invoice of November of each kind of buyer."""
+    """The November invoice of each kind of buyer."""
     for index, (name, profile) in enumerate(BUYERS.items()):
         tenant = Tenant.objects.create(
             name=name,

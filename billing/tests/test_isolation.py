@@ -1,4 +1,4 @@
-"""Isolation: a poisoned tenant, invoice or notice, and a step that fails, stop nothing else; killed runs do no harm."""
+"""Isolation: an invalid tenant, invoice or notice, or a failing step, stops nothing else; killed runs do no harm."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def three(payer: Tenant) -> list[Tenant]:
-    """Three tenants with a number each; the second one's tax id is broken in the database."""
+    """Three tenants with one number each. The second one's tax id is invalid in the database."""
     values = {
         "status": "active",
         "billing_status": "active",
@@ -108,7 +108,7 @@ REFUSALS = {
 
 
 def refuse(attempt: PaymentAttempt, sqlstate: str) -> None:
-    """Let Postgres refuse every change of one payment attempt."""
+    """Let Postgres reject every change of one payment attempt."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS "
@@ -136,7 +136,7 @@ def _no_poison() -> Iterator[None]:
 def test_notices_of_one_tenant_that_cannot_be_applied_stop_no_other(
     provider: RunningSimulator, three: list[Tenant], trouble: str
 ) -> None:
-    """The notices of all tenants come in one run; what concerns one tenant's payment fails each time."""
+    """One run has the notices of all tenants, and those of one tenant's payment always fail."""
     for tenant in three:
         set_up_mandate(provider, tenant)
     run(FIRST_OF_DECEMBER)
@@ -269,7 +269,7 @@ def test_two_whole_runs_at_once_do_everything_once(provider: RunningSimulator, t
 
 @pytest.mark.django_db(transaction=True)
 def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator, payer: Tenant) -> None:
-    """kill -9 at many moments of a run; the runs after it finish the month, and nothing is there twice."""
+    """Kill a run at many moments. Later runs finish the month, and nothing exists twice."""
     BillingProfile.objects.create(tenant=payer, **PROFILE, tax_id_type="gstin")
     Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 5, 1), created_at=ist(2026, 4, 1))
     connected(payer, "1", (ist(2026, 5, 3), None))
@@ -294,7 +294,7 @@ def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator
 
     for delay in (0.0, 0.02, 0.05, 0.1, 0.2):
         process = start()
-        time.sleep(delay)  # where the run is then does not matter: any moment has to be harmless
+        time.sleep(delay)  # any moment must be harmless, so it does not matter where the run is
         process.send_signal(signal.SIGKILL)
         process.communicate()
     process = start()

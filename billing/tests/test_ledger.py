@@ -1,4 +1,4 @@
-"""The ledger: every act is booked once and sums to zero, and what a customer has too much pays what is due next."""
+"""The ledger: every act is posted once and sums to zero, and a surplus pays what is due next."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -44,7 +44,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 
 def accounts() -> dict[str, int]:
-    """What stands on each account that is not empty."""
+    """The balances of all accounts that are not zero."""
     return {name: paise for name, paise in accounting.trial_balance(ist(2040, 1, 1)).items() if paise}
 
 

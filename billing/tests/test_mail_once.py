@@ -1,4 +1,4 @@
-"""A mail that goes out once, by two billing runs that meet in the middle of it."""
+"""Two billing runs that meet while queueing a mail queue it once."""
 
 import threading
 from datetime import timedelta

@@ -67,13 +67,13 @@ def paid(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> Payment
 
 @pytest.fixture
 def paid_twice(provider: RunningSimulator, paid: PaymentAttempt) -> PaymentAttempt:
-    """The invoice was paid and then credited: its whole amount is surplus."""
+    """An invoice that was paid and then credited, so its whole amount is a surplus."""
     credit_notes.issue(invoice_id=paid.invoice_id, total_paise=59_000, reason="Outage", at=ist(2026, 12, 3))
     return paid
 
 
 def at_once(*works: Callable[[], object]) -> list[Exception]:
-    """Run these in threads that start at the same moment; returns what they raised."""
+    """Run the calls in threads that start at the same moment. Returns the errors that they raised."""
     barrier, errors = threading.Barrier(len(works)), []
 
     def work(act: Callable[[], object]) -> None:
@@ -260,7 +260,7 @@ class TestSettlement:
 class TestOneDebitPerMandate:
     @pytest.fixture
     def nine(self, provider: RunningSimulator, payer: Tenant, settings: Settings) -> list[Invoice]:
-        """Nine unpaid invoices of a tenant, and then a mandate."""
+        """Nine unpaid invoices of a tenant, then a mandate."""
         settings.BILLING_FIRST_PERIOD = "2026-03"
         Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 3, 1), created_at=ist(2026, 3, 1))
         connected(payer, "1", (ist(2026, 3, 3), None))

@@ -1,4 +1,4 @@
-"""Mandates, debits, links and notices against the simulated provider: every scenario ends where it should."""
+"""Mandates, debits, links and notices with the simulated provider: every scenario ends correctly."""
 
 import threading
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ HOOK = "/internal/razorpay/webhook"
 
 
 def deliver(provider: RunningSimulator, at: datetime, *, since: int = 0) -> int:
-    """Deliver the provider's kept notices as it would, then apply them; returns how many there are."""
+    """Deliver the provider's stored notices, then apply them. Returns their number."""
     hooks = provider.control("GET", "payments")["webhooks"]
     for hook in hooks[since:]:
         post(hook)
@@ -48,7 +48,7 @@ def post(hook: dict[str, Any], route: str = HOOK) -> Any:
 
 
 def answer(page_url: str, choice: str) -> requests.Response:
-    """The payer presses a button on the provider's page."""
+    """Press a button on the provider's page, as the payer."""
     return requests.post(page_url, data={"answer": choice}, timeout=10, allow_redirects=False)
 
 
@@ -149,7 +149,7 @@ def test_a_mandate_that_ended_at_the_bank_ends_here_with_its_mail_without_a_noti
 def test_an_attempt_that_was_never_asked_for_goes_on_with_the_next_run(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
-    """The process ended between the attempt's commit and the call."""
+    """The process ended between the commit of the attempt and the call."""
     mandate = set_up_mandate(provider, payer)
     assert debits._begin_debit(invoice.pk, mandate, CHARGE) is not None
     run(CHARGE + timedelta(minutes=10))

@@ -74,7 +74,7 @@ def test_trouble_is_over_with_the_next_answer() -> None:
 
 
 CONTRACT = json.loads((service.BASE_DIR / "simulator" / "payments" / "contract.json").read_text())
-"""Members, types and nulls of Razorpay's pages; the simulator answers by the same file."""
+"""Members, types and nulls in Razorpay's documentation. The simulator uses the same file."""
 PAYER = Payer("Asha Traders", "bills@shop.example", "+919845012345")
 LATER = datetime(2026, 12, 8, tzinfo=UTC)
 CLIENT = Razorpay()
@@ -120,11 +120,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "list_settlements": lambda: list(CLIENT.settlements()),
     "settled_items": lambda: CLIENT.settled_of(Settlement("setl_1", 100, "UTR1", LATER)),
 }
-"""What the client asks, by the call's name in the contract."""
+"""The client's calls, by their names in the contract."""
 
 
 def documented(shape: Any, *, full: bool) -> Any:
-    """An answer of a documented shape: with every member, or as small as its page allows, with every null."""
+    """An answer of a documented shape: with every member, or the smallest that is allowed, with every null."""
     if isinstance(shape, list):
         return {"entity": "collection", "count": 1, "items": [documented(shape[0], full=full)]}
     if isinstance(shape, str):
@@ -150,7 +150,7 @@ def _value(name: str, kind: Any, *, full: bool) -> Any:
 
 
 def assert_documented(members: dict[str, Any], body: dict[str, Any], within: str = "") -> None:
-    """A request has what its page asks for, nothing that it does not name, and no amount below the least."""
+    """Check that a request has the required members, no unknown ones, and no amount below the minimum."""
     known = {name.removesuffix("?"): kind for name, kind in members.items()}
     assert set(body) <= set(known), f"{within}: {set(body) - set(known)} is/are not required"
     assert {name for name in members if not name.endswith("?")} <= set(body), within
@@ -190,7 +190,7 @@ def test_each_notice_names_what_it_is_about(event: str, full: bool) -> None:
         name: {"entity": {**documented(name, full=full), "id": f"{name}_1"}}
         for name in CONTRACT["notices"][event]
     }
-    payload["created_at"] = 1595456636  # so in notices of notifications: beside the entities
+    payload["created_at"] = 1595456636  # in notices it stands beside the entities
     for name, member in (("payment", "order_id"), ("invoice", "order_id"), ("notification", "order_id")):
         if name in payload:
             payload[name]["entity"][member] = f"{name}_order"

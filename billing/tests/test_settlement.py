@@ -1,6 +1,6 @@
 """Results of payments only move forward: repeated, late and reordered ones change nothing.
 
-And what changed between a look and its lock is seen: nothing is debited or paid back beyond what is allowed.
+Changes between a read and its lock are detected: nothing is debited or refunded beyond what is allowed.
 """
 
 import pytest
@@ -46,7 +46,7 @@ def captured(attempt: PaymentAttempt, paise: int, *, refunded: int = 0) -> None:
 
 
 def state(attempt: PaymentAttempt) -> tuple[str, str, int]:
-    """Of the attempt, of its invoice, and what was paid."""
+    """The states of the attempt and of its invoice, and the amount paid."""
     attempt.refresh_from_db()
     attempt.invoice.refresh_from_db()
     return attempt.status, attempt.invoice.status, attempt.invoice.amount_paid_paise
@@ -84,7 +84,7 @@ def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice)
 
 
 def test_a_late_part_payment_leaves_the_debit_under_way(invoice: Invoice) -> None:
-    """Until the debit ends, the invoice is offered to nobody for payment."""
+    """Until the debit ends, the invoice cannot be paid in another way."""
     attempt_of(invoice, "autopay", "processing")
     Invoice.objects.filter(pk=invoice.pk).update(status="processing")
     late = attempt_of(invoice, "link", "failed")
@@ -103,7 +103,7 @@ def test_a_part_payment_reopens_an_invoice_without_a_debit(invoice: Invoice) -> 
 def test_a_debit_never_exceeds_what_the_payer_approved(
     payer: Tenant, invoice: Invoice, allowed: int, begins: bool
 ) -> None:
-    """The look found room; under the lock the mandate allows less."""
+    """The check found room, but under the lock the mandate allows less."""
     mandate = Mandate.objects.create(
         tenant=payer, method="upi", status="active", max_amount_paise=100_000, created_at=AT
     )
@@ -113,7 +113,7 @@ def test_a_debit_never_exceeds_what_the_payer_approved(
 
 @pytest.fixture
 def twice_paid(invoice: Invoice) -> PaymentAttempt:
-    """The second of two payments of the invoice; of the first one ₹500.00 are being paid back."""
+    """The second of two payments of the invoice. ₹500.00 of the first are being refunded."""
     first, second = attempt_of(invoice, "autopay", "processing"), attempt_of(invoice, "link", "failed")
     for attempt in (first, second):
         captured(attempt, 59_000)

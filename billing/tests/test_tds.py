@@ -1,4 +1,4 @@
-"""Tax deducted at source: a buyer that declares it pays the rest, the certificate follows, and nobody becomes late."""
+"""Tax deducted at source: a buyer that declares it pays the rest, the certificate follows, and no one is late."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def deductor(payer: Tenant) -> Tenant:
-    """A payer that declares to deduct 10 %, with a number since November."""
+    """A payer that declares a deduction of 10 %, with a number since November."""
     connected(payer, "1", (ist(2026, 11, 3), None))
     declare(payer, 10)
     return payer
@@ -32,7 +32,7 @@ def deductor(payer: Tenant) -> Tenant:
 
 @pytest.fixture
 def invoice(deductor: Tenant) -> Invoice:
-    """An invoice of ₹590.00, of which ₹50.00 are the tax office's."""
+    """An invoice of ₹590.00, of which ₹50.00 are deducted."""
     run(FIRST_OF_DECEMBER)
     return only_invoice(deductor)
 
@@ -47,7 +47,7 @@ def record(invoice: Invoice, paise: int, certificate: str = "") -> None:
 
 
 def due(tenant: Tenant) -> tuple[str, int, int]:
-    """Status, what is due, and what is deducted of the newest invoice."""
+    """Status, amount due and deducted amount of the newest invoice."""
     newest = Invoice.objects.filter(tenant=tenant).latest("id")
     assert_balanced()
     return newest.status, newest.amount_due_paise, newest.tds_paise

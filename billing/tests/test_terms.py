@@ -1,4 +1,4 @@
-"""Terms by date: a new price, rate or due date changes what comes, and nothing that was counted or issued."""
+"""Terms by date: a new price, rate or due date affects later months, never what was counted or issued."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def add(**values: Any) -> PlanVersion:
 
 @pytest.fixture
 def two(payer: Tenant) -> Tenant:
-    """A business with two numbers all the time."""
+    """A tenant that always has two numbers."""
     for name in "12":
         connected(payer, name, (ist(2026, 10, 3), None))
     BillingProfile.objects.filter(tenant=payer).update(**PROFILE, tax_id_type="gstin")

@@ -1,9 +1,10 @@
-"""A year of many businesses by a moved clock, recounted by code that shares nothing with the product (`recount.py`).
+"""A year of many tenants with a moved clock, recounted by code that shares nothing with the product (`recount.py`).
 
-In it: trials, numbers that come and go, prices and a rate that rise, own prices, a seller that moves, letters of
-undertaking, special zones, exports, tax deducted at source, debits that fail, come late or are held, links, transfers
-too big, too small and in parts, goodwill, refunds by API, by dashboard and by bank, replacements, write-offs, and
-notices that are lost, doubled, shuffled, forged or weeks late. `FAULTS=long` is the whole year.
+It includes trials, numbers that connect and disconnect, rising prices and a rising rate, tenants' own prices, a seller
+that moves, letters of undertaking, special zones, exports, and tax deducted at source. Debits fail, are late or are
+held. Transfers are too large, too small or partial. There are links, goodwill, replacements, write-offs, and refunds by
+API, by dashboard and by bank. Notices are lost, repeated, reordered, forged or weeks late. `FAULTS=long` runs the whole
+year.
 """
 
 import csv
@@ -51,12 +52,12 @@ START = month_start(2027, 1)
 HOUR = timedelta(hours=1)
 APRIL = month_start(2027, 4)
 STEPS = [(1, 0.25), (1, 9.5), (2, 12), (3, 23), (5, 12), (9, 9.5), (12, 9.5), (15, 9.5), (22, 9.5), (28, 9.5)]
-"""Day and hour of Indian time of each run of a month."""
+"""Day and hour of Indian time of each run in a month."""
 
 
 @dataclass(frozen=True)
 class Business:
-    """How a business is, and how it pays: by mandate (its method), link, bank, or not at all."""
+    """A tenant, and how it pays: by mandate (its method), link, bank, or not at all."""
 
     name: str
     how: str
@@ -132,7 +133,7 @@ def gstin(state: str) -> str:
 
 
 def lives(rng: random.Random) -> list[Span]:
-    """When one number was connected; also a second less or more than a day."""
+    """When one number was connected, including a second less or more than a day."""
     spans: list[Span] = []
     moment = START + rng.randrange(-200, 24 * 30 * MONTHS) * HOUR
     for _ in range(rng.randrange(1, 5)):
@@ -144,7 +145,7 @@ def lives(rng: random.Random) -> list[Span]:
 
 
 class Year:
-    """The product, moved through a year, and the log of what was done."""
+    """The product moved through a year, and the log of actions."""
 
     def __init__(self, provider: RunningSimulator, settings: Settings) -> None:
         self.provider, self.settings = provider, settings
@@ -157,7 +158,7 @@ class Year:
         self.transfers = 0
         provider.control("POST", "clock/advance", {"hours": (START - datetime.now(UTC)) / HOUR})
 
-    # --- Making the businesses
+    # --- Creation of the tenants
 
     def begin(self) -> None:
         for price in PRICES[1:]:
@@ -232,7 +233,7 @@ class Year:
         self.settings.BILLING_LUT_NUMBERS = {"2728": "AD270427000001X"}
 
     def deliver(self) -> None:
-        """The new notices in any order: some twice, some forged, some weeks late, some never."""
+        """Deliver the new notices in random order: some twice, some forged, some weeks late, some never."""
         hooks = self.provider.control("GET", "payments")["webhooks"]
         fresh = [hook for hook in hooks if hook["event_id"] not in self.seen]
         self.seen |= {hook["event_id"] for hook in fresh}
@@ -249,10 +250,10 @@ class Year:
                 assert post({**hook, "body": hook["body"].replace("event", "evenT", 1)}).status_code == 401
         notices.apply_waiting(self.at)
 
-    # --- What is done by hand
+    # --- Actions by hand
 
     def issued(self, name: str) -> tuple[Invoice, Document]:
-        """The newest invoice of a business, and the same in the log."""
+        """The newest invoice of a tenant, and the same invoice in the log."""
         invoice = Invoice.objects.filter(tenant=self.tenants[name]).latest("id")
         mine = [one for one in self.log.documents if one.business == name and not one.credits]
         return invoice, mine[-1]
@@ -356,7 +357,7 @@ class Year:
             bank_transfers.write_off(invoice_id=oldest.id, reason="Closed", at=self.at)
 
     def deduct(self, name: str, certificate: str) -> int:
-        """What the buyer deducted of its newest invoice, a tenth, is certified."""
+        """Certify the deduction of the newest invoice, a tenth of it."""
         invoice, mine = self.issued(name)
         paise = (2 * mine.taxable * 10 + 100) // 200
         self.log.deducted[name] += paise - mine.tds
@@ -437,7 +438,7 @@ def test_a_year(year: Year) -> None:
 
 
 def collected(book: dict[str, Any], name: str) -> int:
-    """What the provider keeps of a business, without the rupee of a mandate."""
+    """The amount that the provider has collected from a tenant, without the rupee of a mandate."""
     own = [row for row in book["payments"] if row["captured"] and not row["invoice_id"]]
     emails = {link["id"]: link["customer"]["email"] for link in book["payment_links"]}
     orders = {link.get("order_id"): emails[link["id"]] for link in book["payment_links"]}
@@ -449,7 +450,7 @@ def collected(book: dict[str, Any], name: str) -> int:
 
 
 def check_documents(year: Year) -> None:
-    """Every invoice and credit note, to the paisa and in the order of its series."""
+    """Check every invoice and credit note, to the paisa and in the order of its series."""
     wanted = [document for document in year.log.documents if not document.credits]
     key = {tenant.pk: name for name, tenant in year.tenants.items()}
     found = defaultdict(list)
@@ -480,7 +481,7 @@ def check_documents(year: Year) -> None:
 
 
 def check_balances(year: Year, book: dict[str, Any]) -> None:
-    """What each business owes, by its postings, its invoices and its statement."""
+    """Check what each tenant owes by its postings, its invoices and its statement."""
     for name, tenant in year.tenants.items():
         owed = year.log.owed(name, collected(book, name))
         own = LedgerPosting.objects.filter(entry__tenant=tenant, account__in=("receivable", "balance"))
@@ -493,14 +494,14 @@ def check_balances(year: Year, book: dict[str, Any]) -> None:
 
 
 def check_returns(log: Recount) -> None:
-    """GSTR-1 of every month, table by table."""
+    """Check GSTR-1 of every month, table by table."""
     for number in range(1, MONTHS + 3):
         start, end = month_start(2027, number), month_start(2027, number + 1)
         assert sums_of(gstr1.of(Period.of(start))) == log.returns(start, end), number
 
 
 def sums_of(content: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """The same sums of a return as it is exported, in paise."""
+    """The same sums from an exported return, in paise."""
     found: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for table in ("b2b", "exp", "cdnr", "cdnur", "b2cs", "hsn"):
         for name, row, is_document in _rows(table, content.get(table, ())):
@@ -527,7 +528,7 @@ def _rows(table: str, content: Any) -> Iterator[tuple[str, dict[str, Any], int]]
 
 
 def check_ledger_export(wanted: dict[str, int], net: int) -> None:
-    """The CSV of all months together says what stands on each account."""
+    """Check that the CSV of all months together gives the balance of each account."""
     labels = {account.label: account.value for account in LedgerPosting.Account}
     found: defaultdict[str, int] = defaultdict(int)
     for number in range(1, MONTHS + 4):

@@ -1,4 +1,4 @@
-"""The upstream of these tests is the simulator; what runs in the background ends as soon as it has nothing to do."""
+"""Meta is the simulator in these tests, and background work ends as soon as it is idle."""
 
 from messaging.tests.conftest import _no_lingering_runner, account, number
 from tests.simulated import _simulator_process, simulator

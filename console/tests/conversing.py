@@ -1,4 +1,4 @@
-"""Messages of conversations, written to the event log with their bodies, for the tests of conversations."""
+"""Messages of conversations, written to the event log with their bodies."""
 
 import json
 from datetime import datetime

@@ -1,7 +1,7 @@
 """The authorisation matrix of the console's pages as data: one row for every page below /console.
 
-A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), so that the
-object can be made and looked for by a stranger. An object that the API does not know is made by `make`.
+A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), with which
+the tests create the object for a neighbour. `make` creates an object that the API does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,21 +21,21 @@ Status = Literal["pending_approval", "rejected", "suspended"]
 
 @dataclass(frozen=True)
 class Page:
-    """How a page is called, and who may."""
+    """The methods of a page, and who may call it."""
 
     area: Area
     reads: bool = True
     changes: bool = False
     of: str | None = None
-    """The API route (a key of `tests.api_contract.authorisation.ROWS`) that knows how to make the page's object."""
+    """The API route (a key of `tests.api_contract.authorisation.ROWS`) that can create the page's object."""
     make: Callable[[World], Mapping[str, Any]] | None = None
     body: Mapping[str, str] = field(default_factory=dict)
-    """The form; `{name}` in a value is a part of the page's path."""
+    """The form. `{name}` in a value is a part of the page's path."""
     changed_while: frozenset[Status] = frozenset()
-    """The statuses of a business, besides active, in which a POST does its work."""
+    """Statuses of a tenant, besides active, in which a POST works."""
 
     def made(self, world: World) -> dict[str, Any]:
-        """The parts of the page's path that name an object of the world's tenant, made now."""
+        """Create the object, and return the parts of the page's path that name it."""
         make = self.make or (ROWS[self.of].ids if self.of else None)
         return dict(make(world)) if make else {}
 
@@ -111,7 +111,7 @@ def _export(kind: str) -> Callable[[World], Mapping[str, Any]]:
 
 
 def _does(area: Area, of: str | None = None, **body: str) -> Page:
-    """A page that only takes a POST, of an active business."""
+    """A page with only a POST, for an active tenant."""
     return Page(area, reads=False, changes=True, of=of, body=body)
 
 

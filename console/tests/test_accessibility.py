@@ -1,4 +1,6 @@
-"""Every page that people see, in Chromium: axe finds nothing, in light and dark; each fits a phone and its policy."""
+"""Every page in Chromium: axe finds nothing, in light and dark mode, and each page fits a phone and obeys its
+policy.
+"""
 
 from typing import Any
 
@@ -58,7 +60,7 @@ def test_pages_are_accessible_and_fit_a_phone(world: World, live_server: Any, se
 
 
 def _console_paths(world: World) -> list[str]:
-    """The console's pages with an object each; files to download are no pages."""
+    """The console's pages with an object each, without downloads."""
     names = [name for name, page in PAGES.items() if page.reads and name in registered_pages()]
     pages = [reverse(name, kwargs=PAGES[name].made(world)) for name in names]
     client = Client()
@@ -73,7 +75,7 @@ def _is_page(answer: Any) -> bool:
 
 
 def invite_by_keyboard(page: Page) -> None:
-    """Invite somebody with Tab, letters and Enter alone, from the top of the page."""
+    """Invite somebody with only Tab, letters and Enter, from the top of the page."""
     page.goto("/console/team")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip", "the first stop leads to the content"

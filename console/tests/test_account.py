@@ -39,7 +39,7 @@ def browser(person: User) -> Client:
 
 
 INLINE = re.compile(r"""<script(?![^>]*(?:src=|type="application/json"))|<style|\son\w+=|\sstyle=""")
-"""What a strict policy refuses; a block of JSON is data and runs nothing."""
+"""What a strict policy forbids. A block of JSON is allowed, because it is data."""
 
 
 def log_in(client: Client, password: str = PASSWORD, email: str = "asha@traders.example") -> Any:

@@ -1,4 +1,4 @@
-"""Every page of the console × everybody who could ask for it, from the table in `pages.py`."""
+"""Every page of the console × every kind of visitor, from the table in `pages.py`."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def test_every_page_has_a_row_and_every_row_a_page() -> None:
 
 @pytest.fixture(autouse=True)
 def _others_are_away(settings: Settings) -> None:
-    """A page that gets as far as the upstream, an endpoint or the payment provider finds nobody."""
+    """Meta, endpoints and the payment provider are unreachable for pages that get that far."""
     settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
     settings.BILLING_ENABLED = True
 
@@ -69,7 +69,7 @@ ENVIRONMENT_OF_THEIR_OWN = (
 
 
 class Visitors:
-    """Everybody, made once for all pages: it takes longer than their requests."""
+    """All visitors, created once for all pages, because that takes longer than their requests."""
 
     def __init__(self) -> None:
         tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
@@ -83,7 +83,7 @@ class Visitors:
             "staff": browser_of(None, **staff),
             "support": browser_of(None, **staff),
         }
-        # The objects of the table are live ones; an account that waits begins in its test world.
+        # The objects of the table are live ones; a waiting account starts in its sandbox.
         self._browsers["of live"].post("/console/preferences", {"environment": "live"})
         self._browsers["support"].post(
             reverse("admin:tenants_tenant_see_as", args=[tenant.pk]),
@@ -91,7 +91,7 @@ class Visitors:
         )
 
     def browser(self, name: str) -> Client:
-        """A browser with a visitor's session and nothing that earlier pages left in it."""
+        """A browser with a visitor's session and no state of earlier pages."""
         client, cookie = Client(raise_request_exception=False), settings.SESSION_COOKIE_NAME
         client.cookies[cookie] = self._browsers[name].cookies[cookie].value
         return client
@@ -104,14 +104,14 @@ def visitors(django_db_setup: None, django_db_blocker: Any) -> Iterator[Visitors
 
 
 class Case:
-    """One page, asked for by whoever."""
+    """One page with one visitor."""
 
     def __init__(self, name: str, visitors: Visitors) -> None:
         self.name, self.page = name, PAGES[name]
         self.world, self.browser = visitors.world, visitors.browser
 
     def made(self) -> dict[str, Any]:
-        """The parts of the page's path that name an object of the world's tenant."""
+        """The parts of the page's path that name an object of the tenant."""
         return self.page.made(self.world)
 
     def get(self, client: Client) -> HttpResponse:
@@ -123,7 +123,7 @@ class Case:
         return client.post(reverse(self.name, kwargs=made), body)  # type: ignore[return-value]
 
     def calls(self) -> list[Any]:
-        """The methods that the page takes."""
+        """The methods of the page."""
         return [
             call for call, takes in ((self.get, self.page.reads), (self.post, self.page.changes)) if takes
         ]
@@ -140,7 +140,7 @@ def browser_of(tenant: Tenant | None, role: str = "owner", **fields: Any) -> Cli
 
 
 def assert_opens(answer: HttpResponse) -> None:
-    """The page does its work; what the body lacks may be said as 400."""
+    """Check that the page works. It may answer 400 for what the body lacks."""
     assert answer.status_code in {200, 204, 302, 400}, answer.content.decode()[-2000:]
     assert not answer.headers.get("Location", "").startswith("/login")
 
@@ -184,7 +184,7 @@ def _each_role_gets_its_areas(case: Case) -> None:
 
 
 def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
-    """A form says for which environment it was filled in where both have the page; keys have a field of their own."""
+    """A form names its environment if both environments have the page. Keys have a separate field."""
     if case.page.area in {"integration", "conversations"} and not case.name.startswith(
         ENVIRONMENT_OF_THEIR_OWN
     ):
@@ -193,7 +193,7 @@ def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
 
 
 def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpResponse) -> None:
-    """A page holds a form that changes something only for a role that may: the server would refuse it anyway."""
+    """A page has a form that changes something only for roles that may send it. The server would reject others."""
     if case.page.area not in CHANGES[role]:
         _, _, content = answer.content.partition(b"<main")
         assert b'method="post"' not in content
@@ -218,7 +218,7 @@ def _staff_have_pages_of_their_own(case: Case) -> None:
 
 
 def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
-    """A staff member who looks at the business: a listed page opens by a safe method, and nothing else at all."""
+    """A staff member in a support view: a listed page opens with a safe method, and nothing else does."""
     client = case.browser("support")
     made = case.made()
     path = reverse(case.name, kwargs=made)
@@ -240,7 +240,7 @@ def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
 
 @cache
 def _tables() -> list[str]:
-    """The tables with the id of a business; their partitions are in them."""
+    """The tables with a tenant id, including their partitions."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_name)"
@@ -251,7 +251,7 @@ def _tables() -> list[str]:
 
 
 def _rows_of(tenant: Tenant) -> dict[str, Any]:
-    """The rows of a business in every table that has its id, as text."""
+    """The rows of a tenant in each of these tables, as text."""
     with connection.cursor() as cursor:
         rows = " UNION ALL ".join(
             f"SELECT '{name}', t::text FROM {name} t WHERE tenant_id = %(id)s"  # noqa: S608

@@ -1,4 +1,4 @@
-"""The billing pages of the console: what a customer sees and does there, and what another tenant does not."""
+"""The billing pages of the console: what a tenant sees and does there, and what another tenant cannot."""
 
 import csv
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Answers to customers from the console: text, quote, file, template; the window; files that customers sent; agents."""
+"""Replies to customers from the console: text, quote, file, template; the window; files of customers; agents."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def path(tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page of a conversation with a customer of a number that can send."""
+    """The page of a conversation with a customer, of a number that can send."""
     lifecycle.create(tenant_id=tenant.id, environment="live", actor=GATEWAY, kind="inbox")
     monkeypatch.setattr(conversing, "PNID", number.phone_number_id)
     return f"/console/conversations/{number.phone_number_id}/{WA_ID}"
@@ -61,7 +61,7 @@ def template(tenant: Tenant, number: PhoneNumber) -> MessageTemplate:
 
 
 def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[Any]:
-    """What WhatsApp got."""
+    """The bodies that WhatsApp received."""
     return [orjson.loads(body) for body in test_send.sent_bodies(simulator, number)]
 
 

@@ -1,4 +1,6 @@
-"""Conversations: the list, the search, a thread, answers, roles, and the inbox that makes a number go live."""
+"""Conversations: the list, the search, a thread, replies, roles, and the inbox, which connects a number without an
+endpoint.
+"""
 
 import re
 from datetime import timedelta
@@ -47,7 +49,7 @@ def here(tenant: Tenant) -> PhoneNumber:
 
 
 def rows(browser: Client, **query: str) -> list[str]:
-    """The rows of the list as a person reads them."""
+    """The rows of the list as displayed."""
     page = browser.get(f"{LIST}?{urlencode(query)}").content.decode()
     found = re.findall(r'<li[^>]*><a href="/console/conversations/.*?</a></li>', page, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found]
@@ -461,7 +463,7 @@ def _template(tenant: Tenant, number: PhoneNumber, **values: Any) -> MessageTemp
 
 
 def messages(browser: Client, **query: str) -> list[str]:
-    """The rows of the list of messages as a person reads them."""
+    """The rows of the list of messages as displayed."""
     page = browser.get(f"/console/messages?{urlencode(query)}").content.decode()
     found = re.findall(r"<tr><td.*?</tr>", page, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found]
@@ -493,7 +495,7 @@ def test_past_retention_the_list_of_messages_shows_no_text(
 def test_lists_are_of_the_days_that_a_person_asks_for_in_the_zone_of_that_person(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
-    # Half an hour after midnight in India is the day before in UTC.
+    # Half an hour after midnight in India, it is the previous day in UTC.
     midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0) - timedelta(days=2)
     inbound(tenant, "Early", at=midnight - timedelta(minutes=30))
     inbound(tenant, "Late", at=midnight + timedelta(minutes=30))
@@ -537,13 +539,13 @@ def test_home_says_who_waits_and_how_the_numbers_are(
     home = " ".join(re.sub(r"<[^>]+>", " ", text(browser, "/console")).split())
     assert "Conversations 1 unread Asha R Hello?" in home
     assert "Numbers 1 of 2 connected +91 98000 00002" in home
-    # Another business sees neither, though it has conversations on.
+    # Another tenant sees neither, although it has conversations enabled.
     turn_on(other_tenant)
     theirs = text(stranger, "/console")
     assert "Nobody waits for an answer." in theirs
     assert "Hello?" not in theirs
     assert "of 2 connected" not in theirs
-    # Another environment has neither, and roles that may not read them see none.
+    # Another environment has neither, and roles without access see none.
     browser.post("/console/preferences", {"environment": "test"})
     assert "unread" not in text(browser, "/console")
     bills = text(browser_of(tenant, "billing"), "/console")

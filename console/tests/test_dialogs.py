@@ -1,4 +1,4 @@
-"""Dialogs in Chromium by the keyboard alone: where the focus goes, what Escape does, and what axe says of them."""
+"""Dialogs in Chromium with only the keyboard: where the focus goes, what Escape does, and the findings of axe."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def a_new_key_is_shown_once(page: Page) -> list[str]:
     page.keyboard.type("web shop")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Your new key")).to_be_visible()
-    # Before the page's script has run it keeps no focus inside.
+    # Until the page's script has run, the focus can leave the dialog.
     expect(page.get_by_role("dialog").get_by_role("heading")).to_be_focused()
     found = complaints_here(page, "the dialog of a new key")
     for _ in range(10):

@@ -1,7 +1,7 @@
 """Every route outside of /v1, /console and /admin, by who may open it: each is in one of the groups below.
 
-A route that no group names fails. What a link, a signature or a key opens has tests of its own beside its code; here a
-session, of whatever business and status, opens no more of it than a stranger gets.
+A route that no group names fails. Routes that a link, a signature or a key opens have tests beside their code. These
+tests check that a session, of any tenant and status, opens no more of them than a stranger can.
 """
 
 import re
@@ -49,7 +49,7 @@ ANYBODYS = {
     "account_reset_password_from_key_done",
     "mfa_login_webauthn",
 }
-"""They show nothing of a business."""
+"""They show nothing about a tenant."""
 OPENED_BY_A_LINK = {
     "sign_up_confirm",
     "account_reset_password_from_key",
@@ -60,7 +60,7 @@ OPENED_BY_A_LINK = {
     "connect_page",
     "connect_answer",
 }
-"""The path holds a secret that was sent to one person."""
+"""The path contains a secret that was sent to one person."""
 OF_THE_PERSON = {
     "account_logout",
     "account_change_password",
@@ -80,7 +80,7 @@ OF_THE_PERSON = {
     "mfa_edit_webauthn",
     "person",
 }
-"""Log-in, second factor and settings of whoever asks, in every role and status."""
+"""Log-in, second factor and settings of the caller, in every role and status."""
 OF_MACHINES = {
     "/upstream/webhook",
     "payment-webhook",
@@ -97,7 +97,7 @@ OF_MACHINES = {
     "graph-signup",
     "graph-unknown",
 }
-"""A signature, a key or a token opens them."""
+"""They need a signature, a key or a token."""
 OF_DEVELOPMENT = {"components", "outbox", "outbox_mail"}
 """See `console/tests/test_account.py`."""
 
@@ -113,7 +113,7 @@ PARTS = {
     "mail_id": 1,
     "name": "131047",
 }
-"""What the paths hold: secrets and ids that nobody has."""
+"""Values for the parts of paths: secrets and ids that do not exist."""
 WITHOUT_REVERSE = {
     "llms.txt": "/llms.txt",
     "llms-full.txt": "/llms-full.txt",
@@ -154,14 +154,14 @@ def path_of(name: str, **more: Any) -> str:
 
 
 def answers(browser: Client, path: str) -> list[HttpResponse]:
-    """The answers to both methods, without those that the route does not take."""
+    """The responses to both methods, without those that the route does not support."""
     both: list[Any] = [browser.get(path), browser.post(path)]
     return [answer for answer in both if answer.status_code != 405]
 
 
 @pytest.fixture
 def browsers(tenant: Tenant, settings: Settings) -> dict[str, Client]:
-    """A stranger, and an owner of a business in each status."""
+    """A stranger, and an owner of a tenant in each status."""
     settings.BILLING_ENABLED = True
     found = {"stranger": Client()}
     for status in STATUSES:

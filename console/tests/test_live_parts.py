@@ -1,4 +1,4 @@
-"""Parts of a page that refresh themselves, in Chromium: what a lost stream shows, and an endpoint's waiting count."""
+"""Parts of a page that refresh themselves, in Chromium: a lost stream, and the count of waiting deliveries."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +73,7 @@ def _deliver() -> None:
 
 
 def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(session: str, live_server: Any) -> None:
-    """htmx keeps pages that it leaves in the session storage, unless it is told not to."""
+    """htmx stores pages that it leaves in the session storage by default."""
 
     def journey(browser: Browser) -> None:
         with window(browser, live_server.url, session, 1280) as page:

@@ -1,4 +1,4 @@
-"""Links of mails into the console: they open after a log-in, and in the environment that the mail is about."""
+"""Links of mails into the console open after a log-in, and in the environment of the mail."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PASSWORD = "correct horse battery staple"
 
 
 def path_in_mail(tenant: Tenant, template: str, **context: Any) -> str:
-    """The path that the button of a mail leads to."""
+    """The path behind the button of a mail."""
     tenant.contact_email = "asha@traders.example"
     mail.send_to_tenant(tenant=tenant, template=template, context=context)
     link = mail.links_in(OutboundMail.objects.latest("id").text)[-1]

@@ -179,7 +179,7 @@ def test_the_business_profile_is_shown_and_changed(
     page = text(browser, path)
     for value in ("Kites & threads", "https://kites.example/", "Shopping and retail"):
         assert value in page
-    # A kind of business, once said, can be taken back; the rest stays.
+    # A kind of business can be removed again. The rest stays.
     browser.post(path, typed | {"vertical": "", "address": "1 MG Road"})
     page = text(browser, path)
     assert 'value="RETAIL" selected' not in page
@@ -194,7 +194,7 @@ def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(
     answer = browser.post(path, {"email": "nonsense", "address": "1 MG Road"})
     assert answer.status_code == 400
     browser.post(path, {"about": "Kites"})
-    # Meta takes no empty line.
+    # Meta rejects an empty line.
     page = html.unescape(browser.post(path, {"about": "", "address": "2 MG Road"}).content.decode())
     assert "Meta refused" in page
     assert "2 MG Road" in page

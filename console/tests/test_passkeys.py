@@ -1,4 +1,4 @@
-"""Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their bounds."""
+"""Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their limits."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ AUTHENTICATOR = {
 
 
 def played(play: Callable[[Page], Any]) -> Any:
-    """What a person does in a browser that has an authenticator. The driver runs an event loop: a thread of its own."""
+    """Act in a browser with an authenticator. The driver runs an event loop, so it needs its own thread."""
 
     def run() -> Any:
         with sync_playwright() as driver:
@@ -113,7 +113,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.e2e
 def test_the_button_for_a_passkey_is_shown_where_it_does_something(live_server: Any) -> None:
-    """Without the script behind it a press sends the form as it is: "Incorrect code" to whoever was quick."""
+    """Without its script, a press would submit the form, and a quick user would see "Incorrect code"."""
 
     def play(page: Page) -> list[bool]:
         button = page.get_by_role("button", name="Log in with a passkey")
@@ -133,7 +133,7 @@ def person(tenant: Tenant) -> User:
 
 
 def add_passkey(user: User, name: str = "laptop") -> Authenticator:
-    """A passkey's row, without the key itself."""
+    """The row of a passkey, without the key itself."""
     data = {"name": name, "credential": {}}
     return Authenticator.objects.create(user=user, type=Authenticator.Type.WEBAUTHN, data=data)
 

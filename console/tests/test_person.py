@@ -1,4 +1,4 @@
-"""A person's own settings: name, time zone and theme, on the console's pages and the staff's."""
+"""A user's own settings: name, time zone and theme, on the console's pages and the staff pages."""
 
 import pytest
 from django.test import Client

@@ -1,4 +1,4 @@
-"""What anybody reads before signing up, and what a sign-up agreed to; the first steps with and without a developer."""
+"""Pages before the sign-up, and the texts that a sign-up agreed to; the first steps with and without a developer."""
 
 from hashlib import sha256
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The console's search: what a business pastes leads to its own things, and never to another's."""
+"""The console's search: a pasted text finds the tenant's own objects, and never another's."""
 
 import html
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def things(tenant: Tenant) -> dict[str, Any]:
-    """One of each kind; how it is asked for → the path of its page."""
+    """One object of each kind: search text → the path of its page."""
     made = one_of_each(tenant)
     event, delivery, batch = made.event.public_id, made.delivery.public_id, made.batch.public_id
     return {

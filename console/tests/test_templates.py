@@ -1,4 +1,4 @@
-"""The console's template pages: a new template from its preview to the upstream, its page, its edit and deletion."""
+"""The console's template pages: a new template from its preview to Meta, its page, its edit and deletion."""
 
 import html
 import time
@@ -73,7 +73,7 @@ def test_the_preview_alone_says_what_the_form_says(browser: Client, number: Phon
     page = browser.post("/console/templates/new/preview", form(number)).content.decode()
     assert "Hi Asha, your order A-17 is on its way." in page
     assert "<html" not in page
-    # What is not complete yet is shown as far as it is typed, without the body that submits it.
+    # An incomplete template is shown as far as it is entered, without the body that submits it.
     page = browser.post(
         "/console/templates/new/preview", form(number, name="", language="", body_examples="Asha")
     ).content.decode()
@@ -163,7 +163,7 @@ def test_another_language_begins_with_the_same_name(browser: Client, number: Pho
 
 
 def filled_in(client: Client, path: str) -> dict[str, Any]:
-    """The fields of the page's form as a browser would send them."""
+    """The fields of the page's form, as a browser would send them."""
     page = client.get(path)
     assert page.status_code == 200, page.headers
     form, buttons = page.context["form"], page.context["buttons"]
@@ -198,7 +198,7 @@ def test_a_template_that_is_edited_unchanged_stays_as_it_is(
 
 
 def approved(client: Client, number: PhoneNumber, simulator: RunningSimulator) -> str:
-    """Wait for the review, and read the template; returns its id."""
+    """Wait for the review, and read the template. Returns its id."""
     deadline = time.monotonic() + 10
     while submitted(simulator, number)[0]["status"] != "APPROVED" and time.monotonic() < deadline:
         time.sleep(0.02)

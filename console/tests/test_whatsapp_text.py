@@ -1,4 +1,4 @@
-"""Texts of messages are drawn as WhatsApp draws them, and nothing that a customer writes becomes a part of the page."""
+"""Texts of messages are drawn as by WhatsApp, and a customer's text never becomes markup of the page."""
 
 from html.parser import HTMLParser
 
@@ -31,7 +31,7 @@ def test_marks_are_drawn(written: str, drawn: str) -> None:
 
 
 class Nesting(HTMLParser):
-    """Collects the text, and fails where tags cross."""
+    """Collects the text, and fails when tags overlap."""
 
     def __init__(self) -> None:
         super().__init__()

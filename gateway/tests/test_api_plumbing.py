@@ -1,4 +1,4 @@
-"""Every answer of the API: error shape, headers, limits, version, rate limit, lists."""
+"""Every response of the API: error shape, headers, limits, version, rate limit, lists."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""News between processes: heard while Valkey is there, and said to be missed after a break."""
+"""Messages between processes: received while Valkey is available, and reported as missed after an interruption."""
 
 import queue
 
@@ -11,7 +11,7 @@ SECONDS = 10.0
 
 
 def told(channel: Channel, heard: "queue.Queue[str]") -> str:
-    """Tell until something is heard: a subscription takes a moment."""
+    """Send until something is received, because a subscription takes a moment."""
     for attempt in range(int(SECONDS / 0.05)):
         channel.send(f"news {attempt}")
         try:
@@ -23,7 +23,7 @@ def told(channel: Channel, heard: "queue.Queue[str]") -> str:
 
 @pytest.fixture
 def connections() -> set[int]:
-    """The subscribed connections that are not the test's."""
+    """The subscribed connections, without the test's own."""
     return {int(client["id"]) for client in valkey().client_list(_type="pubsub")}
 
 

@@ -1,4 +1,4 @@
-"""No text of a business or a customer becomes a formula in a spreadsheet, and every text comes back as it was."""
+"""No text of a tenant or a customer becomes a formula in a spreadsheet, and every text is restored exactly."""
 
 import pytest
 

@@ -42,7 +42,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         "evt_" + "0" * 25 + "I",
         "evt_" + "0" * 26 + "\n",
         "evt_" + "٠" * 26,
-        # Of the year 10889, which is no moment of Python's.
+        # It is from the year 10889, which Python cannot represent.
         "evt_7" + "Z" * 25,
     ],
 )

@@ -1,4 +1,4 @@
-"""Bulkheads: what one tenant or number may hold of a process while it waits for somebody else."""
+"""Bulkheads: what one tenant or number may occupy of a process while its calls wait."""
 
 import threading
 from collections import Counter
@@ -24,7 +24,7 @@ from webhooks.models import Endpoint
 
 
 def fill(bulkhead: Bulkhead, tenant: Any, number: str | None = None) -> int:
-    """Enter until refused; how many got in."""
+    """Enter until rejected. Returns how many were admitted."""
     for count in range(1000):
         try:
             bulkhead.enter(tenant, number)

@@ -1,4 +1,4 @@
-"""Logs: a credential that reaches a logger is cut out of its line, and every line has one form."""
+"""Logs: a credential that reaches a logger is removed from its line, and every line has the same form."""
 
 import errno
 import io
@@ -15,7 +15,7 @@ from gateway.monitoring.logs import configure, log_answer
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What is logged, in the form of every process."""
+    """The logged lines, in the form of every process."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     written = io.StringIO()

@@ -1,4 +1,4 @@
-"""The thread of a worker's loop runs it again whatever ends it, until the process stops."""
+"""The thread of a worker's loop restarts it after any end, until the process stops."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ SECONDS = 10.0
 
 
 class _Loop:
-    """Does in each of its runs what it was told, then runs until it is stopped."""
+    """Does in each run what the test says, then runs until it is stopped."""
 
     __name__ = "the.loop"
 

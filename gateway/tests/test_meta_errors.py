@@ -1,4 +1,4 @@
-"""The catalogue of Meta's error codes, and where it is shown."""
+"""The catalogue of Meta's error codes, and the places that show it."""
 
 import json
 from typing import Any

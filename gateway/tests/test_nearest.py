@@ -1,4 +1,4 @@
-"""The nearest known word: a help, and never one that misleads."""
+"""Suggestions for a mistyped word: helpful, never misleading."""
 
 import pytest
 

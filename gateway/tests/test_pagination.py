@@ -1,4 +1,4 @@
-"""Rows of a page are shown as REST framework's serializers show them, by fields that are made once."""
+"""Rows of a page are rendered like by REST framework's serializers, with fields that are created once."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Checks of the servers: each finding by its number, and a process that starts all the same."""
+"""Checks of the servers: each finding by its id, and a process that starts anyway."""
 
 import time
 from typing import Any

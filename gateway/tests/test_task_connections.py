@@ -1,4 +1,4 @@
-"""Tasks of one thread of a worker use one database connection, as requests do, and never a broken one."""
+"""The tasks of one worker thread share a database connection, like requests, but never a broken one."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def session() -> int:
-    """The process of Postgres that serves this thread."""
+    """The Postgres process that serves this thread."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (found,) = cursor.fetchone()
@@ -23,9 +23,9 @@ def session() -> int:
 
 @pytest.fixture(autouse=True)
 def _as_in_a_worker(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What Celery itself does around a task is among what listens."""
+    """Connect Celery's own handlers around a task."""
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
-    # The age of one that is open already was settled when it opened.
+    # The age limit of an open connection was set when it opened.
     connection.close()
     fixup = DjangoWorkerFixup(app)
     task_prerun.connect(fixup.on_task_prerun)

@@ -1,4 +1,4 @@
-"""Tasks are named by their producers: every name is a registered task, and a broker that is away costs nothing."""
+"""Producers name tasks: every name is a registered task, and an unavailable broker loses nothing."""
 
 import re
 from pathlib import Path

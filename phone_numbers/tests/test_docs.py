@@ -1,4 +1,4 @@
-"""docs/numbers.md tells the truth: its table of states is the pure function."""
+"""The table of states in docs/numbers.md matches the pure function."""
 
 from itertools import product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""State intervals: what usage is measured by follows the stored state exactly."""
+"""State intervals, which measure usage, follow the stored state exactly."""
 
 from datetime import timedelta
 

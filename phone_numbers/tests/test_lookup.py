@@ -1,4 +1,4 @@
-"""Finding the number of a send and the owners of a notification."""
+"""Look-up of the number of a send and of the owners of a notification."""
 
 import pytest
 from django.db import connection as database

@@ -1,4 +1,6 @@
-"""Mails about numbers and tokens: one for each cause, of the live environment, at most one a day, never in the way."""
+"""Mails about numbers and tokens: one for each cause, only for the live environment, at most one a day, never
+blocking.
+"""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,6 @@
-"""`/v1/test/*` over HTTP, with a simulator as the sandbox: a ready number, customers who write, nobody else's world."""
+"""`/v1/test/*` over HTTP, with a simulator as the sandbox: a ready number, customers who write, isolation of
+tenants.
+"""
 
 from typing import Any
 
@@ -125,7 +127,7 @@ def test_without_the_sandbox_it_is_502(tenant: Tenant, simulator: RunningSimulat
 
 @pytest.mark.django_db(transaction=True)
 def test_magic_texts_do_what_their_list_says(tenant: Tenant, simulator: RunningSimulator) -> None:
-    """Each listed text is obeyed: the simulator plans an answer, another status or a refusal for it."""
+    """The simulator plans what each listed text promises: an answer, another status or a refusal."""
     simulator.control("PUT", "settings", {"preset": "instant", "throttling": {"pair": False}})
     api = world_of(tenant)
     listed = [row["text"] for row in api.get("/v1/test/texts").json()["data"]]

@@ -1,4 +1,4 @@
-"""How a test world comes to be: after the confirmation of a sign-up, again after a failure, once for racing calls."""
+"""Creation of a sandbox: after the confirmation of a sign-up, again after a failure, once for racing calls."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

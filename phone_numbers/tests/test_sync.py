@@ -1,4 +1,4 @@
-"""The sync: what it reads, that one account is read once at a time, and that nobody waits for another's failure."""
+"""The sync: what it reads, one run for each account at a time, and no account that waits for another's failure."""
 
 import threading
 from contextlib import suppress
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
-    """What was handed to the queue, in the place of a worker."""
+    """The tasks that were enqueued; there is no worker."""
     jobs: list[tuple[UUID, datetime]] = []
 
     def enqueue(task: str, *, account_id: str, lease: str) -> bool:
@@ -59,7 +59,7 @@ def make_due() -> None:
 
 
 def sync_all(queued: list[tuple[UUID, datetime]]) -> None:
-    """What beat and the workers do."""
+    """Do what beat and the workers do."""
     make_due()
     sync.start_due()
     while queued:
@@ -446,7 +446,7 @@ def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
 def test_the_refusal_of_a_token_that_was_replaced_asks_nothing_about_the_new_one(
     simulator: RunningSimulator, tenant: Tenant
 ) -> None:
-    """A call that began before the customer connected again."""
+    """The call began before the tenant connected again."""
     account = connect(simulator, tenant)
     before = simulator.control("GET", "requests?limit=1")["data"]
     tokens.question(waba_id=account.waba_id, token="EAA-of-before")
@@ -509,7 +509,7 @@ def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
     health: str,
     lifted: bool,
 ) -> None:
-    """A business that is limited after its ban sends within limits; a blocked one sends nothing."""
+    """A tenant that is limited after its ban can send within limits; a blocked one cannot send."""
     account = connect(simulator, tenant)
     number = PhoneNumber.objects.get()
     with state.facts_change(tenant_id=tenant.id):

@@ -1,4 +1,6 @@
-"""The Celery entry points: ids in, tolerant of what a newer sender adds, each on beat's schedule by its real name."""
+"""The Celery entry points: they take ids, ignore additional arguments of a newer sender, and have their real names in
+beat's schedule.
+"""
 
 from datetime import timedelta
 

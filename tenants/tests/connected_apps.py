@@ -62,7 +62,7 @@ def connection_of(tenant: Tenant) -> AppConnection:
 
 
 def asked(client: ConnectedAppClient, **changed: str) -> dict[str, str]:
-    """What a client sends a member to the console's page with."""
+    """The parameters with which a client sends a member to the console's page."""
     return {
         "client_id": str(client.id),
         "redirect_uri": client.redirect_uris[0],
@@ -75,7 +75,7 @@ def asked(client: ConnectedAppClient, **changed: str) -> dict[str, str]:
 
 
 def answer_to(address: str) -> dict[str, str]:
-    """The parameters that come to a redirect URI."""
+    """The parameters that a redirect URI receives."""
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 

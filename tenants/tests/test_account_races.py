@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def at_once(*calls: Callable[[], bool]) -> list[bool]:
-    """What the calls return when all of them begin at the same moment, each on a connection of its own."""
+    """Run the calls at the same moment, each with its own connection. Returns their results."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""Connected apps: OAuth 2.1 from registration to revocation, and everything that must give no token."""
+"""Connected apps: OAuth 2.1 from registration to revocation, and all requests that must not give a token."""
 
 import re
 import threading
@@ -54,7 +54,7 @@ def callers(*tokens: Tokens) -> list[Caller | None]:
 
 
 def test_an_app_connects_by_the_address_alone(member: User, settings: Settings) -> None:
-    """The whole way of a client that knows nothing but the address of the MCP server."""
+    """The whole flow of a client that knows only the address of the MCP server."""
     settings.BASE_URL, settings.APP_URL = "https://api.example", "https://app.example"
     http = Client()
     refused = http.post("/mcp", b"{}", content_type="application/json")
@@ -246,7 +246,7 @@ def test_a_code_is_bound_to_what_it_was_asked_with(member: User, name: str) -> N
     with pytest.raises(InvalidGrant):
         connections.redeem_code(**REDEEM[name](right))
     with pytest.raises(InvalidGrant):
-        connections.redeem_code(**right)  # It was good for one try.
+        connections.redeem_code(**right)  # The code works once.
     assert not AppConnection.objects.exists()
 
 
@@ -434,7 +434,7 @@ def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str]
 
 
 def at_once(call: Callable[[], Tokens]) -> list[Tokens]:
-    """The tokens that two calls at once get."""
+    """The tokens from two simultaneous calls."""
     start = threading.Barrier(2)
 
     def run(_: int) -> Tokens | None:

@@ -34,7 +34,7 @@ def log_in(email: str = "asha@traders.example", password: str = PASSWORD, **more
 
 
 def code_of(user: User) -> str:
-    """A fresh code of the authenticator app of `user`, which is added."""
+    """Add an authenticator app to `user` and return a fresh code of it."""
     secret = generate_totp_secret()
     TOTP.activate(user, secret)
     return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30)))
@@ -98,7 +98,7 @@ def _with_and_without_valkey(
 
 
 def hang(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Let the cache's Valkey hang; returns the attempts to ask it, one more each time."""
+    """Let the cache's Valkey hang. Returns a list that gets an entry for each call to it."""
     attempts: list[None] = []
 
     def ask() -> Any:
@@ -127,7 +127,7 @@ def test_the_21st_failure_of_an_address_within_15_minutes_is_429(person: User) -
 
 
 def test_a_log_in_waits_once_for_a_valkey_that_hangs(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks about ten times, and each attempt takes seconds."""
+    """A log-in calls Valkey about ten times, and each call takes seconds."""
     attempts = hang(monkeypatch)
     page = Client().post("/login", {"login": person.email, "password": PASSWORD})
     assert (page.status_code, page["Location"]) == (302, "/console")

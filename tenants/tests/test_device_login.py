@@ -1,4 +1,4 @@
-"""Device log-in: a program asks for a key, a person confirms it on a page of the console."""
+"""Device log-in: a program asks for a key, and a member confirms it on a page of the console."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Scopes of API keys: what a key opens, what it may hand on, and who made it."""
+"""Scopes of API keys: what a key may do, what it may pass on, and who created it."""
 
 from datetime import timedelta
 from importlib import import_module
@@ -46,7 +46,7 @@ class TestWhatATestKeyOpens:
         assert (tenant.name, tenant.retention_days, tenant.billing_email) == before
 
     def test_one_of_before_scopes_changes_nothing_of_it_either(self, tenant: Tenant) -> None:
-        """It has all scopes in its row."""
+        """Its row has all scopes."""
         former = key_of(tenant, environment="test")
         ApiKey.objects.update(scopes=sorted(ALL_SCOPES))
         key_cache.write_key(ApiKey.objects.get())
@@ -68,7 +68,7 @@ class TestWhatATestKeyOpens:
             assert error["details"]["scope"] == "billing"
 
     def test_a_sandbox_tenant_is_its_own(self, platform_app: PlatformApp) -> None:
-        """Nothing of a sandbox tenant is outside the sandbox."""
+        """A sandbox tenant has nothing outside the sandbox."""
         sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")
         platform = api_keys.create(name="p", environment="test", app=platform_app).key
         for api in (
@@ -129,7 +129,7 @@ class TestWhatAKeyHandsOn:
         assert named.partition(".")[0] == field
 
     def test_numbers_stay_within_its_own(self, tenant: Tenant) -> None:
-        """A key with numbers cannot have the scope `keys`, so this holds where a row says otherwise."""
+        """A key with numbers cannot have the scope `keys`, so this matters only for a row that says otherwise."""
         within = api_keys.Grant(phone_number_ids=frozenset({"100", "200"}))
         for numbers in (["100", "300"], ["300"]):
             with pytest.raises(Forbidden):
@@ -152,7 +152,7 @@ class TestWhatAKeyHandsOn:
 
 class TestRotation:
     def test_a_key_with_an_end_never_becomes_one_without(self, tenant: Tenant) -> None:
-        """The command line's key rotates itself, and then again."""
+        """A key from the command line rotates itself, and then again."""
         ends = now() + timedelta(days=90)
         own = key_of(tenant, expires_at=ends, scopes=["messages", "keys"])
         new = Api(own.key).post(f"/v1/api-keys/{own.row.id}/rotate").json()
@@ -216,7 +216,7 @@ class TestTheMirror:
     def test_an_entry_of_the_former_version_opens_nothing_by_itself(
         self, tenant: Tenant, empty_valkey: redis.Redis, missing: str
     ) -> None:
-        """It knows no scopes: the database is asked."""
+        """The entry has no scopes, so the database is read."""
         new = key_of(tenant, scopes=["messages"], phone_number_ids=["100"])
         key_cache.write_key(new.row)
         name = f"key:{new.row.key_hash}"
@@ -236,7 +236,7 @@ class TestTheMirror:
 
 
 def test_keys_of_before_have_everything(tenant: Tenant) -> None:
-    """A row that the former version writes, without scopes."""
+    """A row without scopes, as the previous version writes it."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO tenants_apikey (id, tenant_id, name, environment, prefix, key_hash, created_at) "
@@ -342,6 +342,6 @@ class TestTheConsole:
 
 
 def browser_of_same(tenant: Tenant, role: str = "owner") -> Any:
-    """Another window of the person that `browser_of` made."""
+    """A second browser of the user that `browser_of` created."""
 
     return logged_in(User.objects.get(tenant=tenant, role=role))

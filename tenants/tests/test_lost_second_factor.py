@@ -1,4 +1,4 @@
-"""A lost second factor: a recovery code opens the account, and without one staff and the mailbox do together."""
+"""A lost second factor: a recovery code replaces it; without one, staff and the mailbox do so together."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

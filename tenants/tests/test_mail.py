@@ -1,4 +1,4 @@
-"""Mails: none without its cause's commit, none lost, none kept longer than it must be."""
+"""Mails: none is sent without its cause's commit, none is lost, none is stored longer than needed."""
 
 import re
 from datetime import timedelta
@@ -149,7 +149,7 @@ def test_a_name_never_writes_a_line_or_a_button_of_its_own() -> None:
 )
 @pytest.mark.django_db
 def test_only_links_into_the_console_become_buttons(settings: Any, link: str, is_button: bool) -> None:
-    """What staff wrote has lines of its own: a link in a rejection's reason is text, wherever it leads to."""
+    """Staff may write several lines: a link in the reason of a rejection is text, whatever its target."""
     settings.APP_URL = "https://app.example"
     mail.queue(
         to="a@b.example", subject="Your application", text=f"The reason:\n\nPlease look at:\n{link}\n\nBye"

@@ -1,4 +1,4 @@
-"""Password hashes: Argon2id, bounded in number, and older hashes that go on opening."""
+"""Password hashes: Argon2id, limited in number, and older hashes that still work."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ PASSWORD = "a long enough password"
 
 @pytest.fixture(autouse=True)
 def hashers_of_production(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests have a cheap hasher otherwise."""
+    """Other tests use a cheap hasher."""
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 1000)
     with override_settings(PASSWORD_HASHERS=production.PASSWORD_HASHERS):
         yield

@@ -1,4 +1,4 @@
-"""Platform keys end: by the platform itself, by staff over the API and in the admin, and by a command."""
+"""Ending platform keys: by the platform itself, by staff over the API and in the admin, and by a command."""
 
 from io import StringIO
 from uuid import uuid4
@@ -17,7 +17,7 @@ from tests.fixtures import Api, assert_error
 pytestmark = pytest.mark.django_db
 
 SUBMITTED = {"_form_submitted": "on"}
-"""What the admin theme's dialog sends with its button."""
+"""The value that the admin theme's dialog sends with its button."""
 
 
 def another_key(app: PlatformApp, environment: str = "live") -> api_keys.NewKey:

@@ -336,7 +336,7 @@ def test_a_decision_that_comes_during_a_correction_stays(monkeypatch: pytest.Mon
 
     def compute_during_the_decision(row: SignUp) -> list[screening.Flag]:
         decision.start()
-        # It waits for the correction to end.
+        # Waits until the correction has finished.
         decision.join(0.5)
         return compute(row)
 

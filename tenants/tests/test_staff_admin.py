@@ -1,4 +1,4 @@
-"""The staff admin: who enters, the queue and its decisions, and that no page shows a secret."""
+"""The staff admin: who may enter, the queue and its decisions, and that no page shows a secret."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The team of a business: invitations, roles, removal, and what meets what."""
+"""The team of a tenant: invitations, roles, removal, and their races."""
 
 import threading
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def browser(owner: User) -> Client:
 
 
 def link_in_last_mail() -> str:
-    """The path of the link that the last mail holds."""
+    """The path of the link in the last mail."""
     return "/" + mail.links_in(OutboundMail.objects.latest("id").text)[0].split("/", 3)[3]
 
 
@@ -255,7 +255,7 @@ class TestMembers:
 
 
 def meet_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """Make two threads meet right after a function; one that is alone because of a lock goes on after a moment."""
+    """Make two threads meet right after a function. A thread that a lock keeps alone continues after a moment."""
     barrier, real = threading.Barrier(2), getattr(module, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -268,7 +268,7 @@ def meet_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
 
 
 def outcomes(*calls: Callable[[], Any]) -> list[str]:
-    """What each call of two at once came to: `done` or the name of its error, sorted."""
+    """The outcomes of two simultaneous calls, sorted: `done` or the name of the error."""
 
     def run(call: Callable[[], Any]) -> str:
         try:

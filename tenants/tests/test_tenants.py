@@ -144,7 +144,7 @@ def test_a_tenant_key_may_name_only_its_own_tenant(api: Api, tenant: Tenant, oth
 def test_a_persons_token_may_name_only_the_persons_own_tenant(
     tenant: Tenant, other_tenant: Tenant, role: str
 ) -> None:
-    """A call meant for another business is refused, not made on this one."""
+    """A call meant for another tenant is rejected rather than applied to this one."""
     person = User.objects.create_user("asha@traders.example", "pw", tenant=tenant, role=role)
     console = Api(authentication.open_session(person).token)
     assert console.get("/v1/numbers", X_Service_Tenant=str(tenant.id)).status_code == 200

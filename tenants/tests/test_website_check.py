@@ -1,4 +1,4 @@
-"""The website check adds flags and never refuses."""
+"""The website check adds flags and never rejects."""
 
 from typing import Any
 

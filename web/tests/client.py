@@ -1,4 +1,4 @@
-"""A client of the listener over HTTP, which checks each answer against the contract."""
+"""An HTTP client of the listener, which checks each response against the contract."""
 
 import http.client
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from tests.api_contract.contract import assert_in_contract
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered."""
+    """A response."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -24,7 +24,7 @@ class Answer:
 
 
 class FrontClient:
-    """Asks the listener, over a connection for each request."""
+    """Calls the listener, with a connection for each request."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address

@@ -1,4 +1,4 @@
-"""The whole front over real HTTP, on the tests' own database."""
+"""The whole web process over real HTTP, with the tests' own database."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from web.tests.client import FrontClient
 
 @pytest.fixture
 def front_address(django_db_setup: None) -> tuple[str, int]:
-    """Host and port of the running front."""
+    """Host and port of the running listener."""
     return running.start()
 
 

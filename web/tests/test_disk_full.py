@@ -1,6 +1,7 @@
-"""Postgres takes no writes: what was accepted is not lost, the rest is 503, and nothing unkept is sent.
+"""Postgres accepts no writes: accepted data is not lost, everything else is 503, and nothing is sent that cannot be
+recorded.
 
-The server itself refuses rows with the SQLSTATE of a full disk (53100), by triggers on the tables that would grow.
+The server itself rejects rows with the SQLSTATE of a full disk (53100), by triggers on the tables that would grow.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERR
 
 @contextmanager
 def disk_full(*tables: str) -> Iterator[None]:
-    """The tables take no more rows."""
+    """Let the tables reject new rows."""
     with connection.cursor() as cursor:
         cursor.execute(_FULL)
         for table in tables:
@@ -55,7 +56,7 @@ def disk_full(*tables: str) -> Iterator[None]:
 
 @contextmanager
 def read_only() -> Iterator[None]:
-    """The server takes no writes on any connection, as a standby."""
+    """Let the server reject writes on all connections, like a standby."""
     _configure("ALTER SYSTEM SET default_transaction_read_only = on", shown="on")
     try:
         yield
@@ -160,7 +161,7 @@ def test_a_server_that_became_read_only_is_503_and_keeps_the_journal(
     tmp_path: Any,
     settings: Any,
 ) -> None:
-    """A former primary after a failover takes connections and refuses writes."""
+    """A former primary accepts connections and rejects writes after a fail-over."""
     settings.DATA_DIR = tmp_path
     monkeypatch.setattr(journal, "_slots", journal._Slots())
     body = notification((number.account.waba_id, [text_change(number.phone_number_id, "wamid.1")]))

@@ -1,4 +1,4 @@
-"""`GET /v1/events/stream`: nothing skipped, nothing of others, bounded, and ended with its key."""
+"""`GET /v1/events/stream`: no event is skipped, none of others, limited, and ended with its key."""
 
 import asyncio
 import http.client
@@ -35,7 +35,7 @@ SECONDS = 20.0
 
 
 class Stream:
-    """A client of the stream, over a connection of its own."""
+    """A client of the stream, with its own connection."""
 
     def __init__(self, address: tuple[str, int], key: str, query: str = "", **headers: str) -> None:
         self.connection = http.client.HTTPConnection(*address, timeout=SECONDS)
@@ -47,7 +47,7 @@ class Stream:
         self.last_id = ""
 
     def block(self) -> dict[str, str]:
-        """The next block of lines, by field; comments are the field ''."""
+        """The next block of lines by field. Comments have the field ''."""
         fields: dict[str, str] = {}
         while line := self.response.readline():
             text = line.decode().rstrip("\n")
@@ -60,7 +60,7 @@ class Stream:
         return fields
 
     def event(self) -> dict[str, Any]:
-        """The next event, passing heartbeats by."""
+        """The next event, skipping heartbeats."""
         deadline = time.monotonic() + SECONDS
         while block := self.block():
             if "data" in block:
@@ -79,7 +79,9 @@ Open = Callable[..., Stream]
 
 @pytest.fixture(autouse=True, scope="module")
 def _streams_are_judged_at_once() -> Iterator[None]:
-    """For the whole module: the hub, which outlives a test, sleeps as long as was said when the last round ended."""
+    """Check credentials at once, for the whole module: the hub outlives a test and sleeps for the interval set in its
+    last round.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
         yield
@@ -87,7 +89,7 @@ def _streams_are_judged_at_once() -> Iterator[None]:
 
 @pytest.fixture
 def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Open]:
-    """Open streams; they are closed, and gone from the server, when the test ends."""
+    """Open streams. They are closed, and removed from the server, when the test ends."""
     streams: list[Stream] = []
 
     def open_(query: str = "", *, by: str = key.key, **headers: str) -> Stream:
@@ -116,7 +118,7 @@ def publish_one(tenant: Tenant, kind: str = "message.inbound", **values: Any) ->
 
 
 def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_valkey: redis.Redis) -> None:
-    """Keys of open streams are read together; one holds a time that Python does not know."""
+    """Keys of open streams are read together. One has a time that Python cannot represent."""
     keys = [api_keys.create(name=str(n), environment="live", tenant=tenant) for n in range(3)]
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [keys[1].row.id])
@@ -144,15 +146,15 @@ def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: p
     assert hub is not None
     wait_until(lambda: hub._hears, "the hub hears no signals")
     monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
-    # What this process remembers of former tests is not what Valkey, which was emptied since, holds.
+    # This process's cache from earlier tests does not agree with Valkey, which was emptied since.
     monkeypatch.setattr(wake_up._signals, "_listening", False)
-    # Within a second every process that publishes knows that somebody listens.
+    # Within a second, every publishing process knows that there is a listener.
     wait_until(_publishers_know, "the listener is not announced")
     arrived = threading.Event()
     published: list[str] = []
 
     def publish() -> None:
-        # One signal may be lost, when a busy machine lets the hub's word that it listens run out.
+        # One signal may be lost, when a busy machine lets the hub's registration expire.
         while not arrived.wait(0.5):
             published.append(publish_one(tenant, f"k{len(published)}"))
         connection.close()
@@ -170,7 +172,7 @@ def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: p
 def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listen()  # The hub hears signals from now on, and polls rarely.
+    listen()  # From now on the hub receives signals and polls rarely.
     hub = event_stream._hub
     assert hub is not None
     wait_until(lambda: hub._hears, "the hub hears no signals")
@@ -200,7 +202,7 @@ def test_without_valkey_the_poll_brings_it(
 
 
 def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenant: Tenant) -> None:
-    """The reader meets a committed event while an older transaction is open, and must wait for it."""
+    """The reader finds a committed event while an older transaction is open, and must wait for it."""
     stream = listen()
     begun, may_commit = threading.Event(), threading.Event()
     late: list[str] = []
@@ -265,7 +267,7 @@ def test_it_goes_on_from_an_events_own_id(listen: Open, tenant: Tenant, other_te
 
 
 def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open, tenant: Tenant) -> None:
-    """The places of all streams are looked for in one statement."""
+    """One statement looks up the places of all streams."""
     stream = listen()
     latest = ids.encode(ids.EVENT, UUID(int=2**128 - 1))
     assert listen(Last_Event_ID=f"0.{latest}").response.status == 400
@@ -276,7 +278,7 @@ def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open,
 def test_a_stream_whose_place_cannot_be_read_ends_alone(
     listen: Open, tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    """Streams are looked for together: an error that one of them brings about must not stop the others."""
+    """Streams are polled together. An error that one of them causes must not stop the others."""
     other_key = api_keys.create(name="k", environment="live", tenant=other_tenant)
     unreadable, other = listen(), listen(by=other_key.key)
     hub = event_stream._hub
@@ -458,7 +460,7 @@ def test_a_revoked_key_ends_its_stream(listen: Open, tenant: Tenant, key: api_ke
     api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
     key_cache.clear_process_cache()
     assert stream.event() == {"event": "closed", "data": "unauthorized"}
-    # What a process remembers of a key, and the two rounds in which it may have been judged just before.
+    # The lifetime of a key in the process cache, and the two rounds in which it may have been checked just before.
     assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
 
 

@@ -1,4 +1,4 @@
-"""Strangers on a connection of the listener: drips, floods and broken protocol end in bounded time and memory."""
+"""Strangers on a connection of the listener: slow bytes, floods and broken protocol end in limited time and memory."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ CHUNKED = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chu
 
 
 def closing(request: bytes) -> bytes:
-    """A request whose client wants its connection closed."""
+    """A request with `Connection: close`."""
     return request.replace(b"Host: x", b"Host: x\r\nConnection: close")
 
 
@@ -47,7 +47,7 @@ def talk(address: tuple[str, int], *parts: bytes) -> bytes:
 
 
 def error_of(received: bytes, status: int, code: str) -> None:
-    """The bytes are one answer in the service's form that closes the connection."""
+    """Check that the bytes are one response in the service's form that closes the connection."""
     head, _, body = received.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0].startswith(f"HTTP/1.1 {status} ")
@@ -84,7 +84,7 @@ def test_a_body_that_drips_is_408(front_address: tuple[str, int], monkeypatch: p
 def test_a_body_that_never_stops_dripping_is_408(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte comes within the grace: all of them together are too slow."""
+    """Each byte arrives within the grace period, but all together are too slow."""
     monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.4)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
     with socket.create_connection(front_address, timeout=20) as connection:
@@ -109,8 +109,8 @@ def test_what_follows_a_refusal_is_dropped_up_to_a_bound(front_address: tuple[st
 
 
 def test_a_body_that_is_cut_into_dust_is_refused_early(front_address: tuple[str, int]) -> None:
-    """A stranger's megabyte in chunks of one byte would hold the interpreter for two seconds."""
-    # The body has no end: the connection is closed for its beginning.
+    """A stranger's megabyte in chunks of one byte would occupy the interpreter for two seconds."""
+    # The body has no end, so the connection is closed because of its beginning.
     error_of(talk(front_address, CHUNKED + b"1\r\nx\r\n" * 1100), 400, "invalid_request")
     fair = b"1\r\nx\r\n" * 900 + b"40\r\n%b\r\n" % (b"x" * 64) * 2000 + b"0\r\n\r\n"
     error_of(talk(front_address, closing(CHUNKED) + fair), 401, "unauthorized")
@@ -120,7 +120,7 @@ def test_a_body_that_is_cut_into_dust_is_refused_early(front_address: tuple[str,
     "chunks", [b"a message\r\n", b"1;\nx\r\n0\r\n\r\n", b"1\r\nx\r\n0\r\nContent-Length: 9\r\n\r\n"]
 )
 def test_a_body_whose_chunks_are_broken_is_400(front_address: tuple[str, int], chunks: bytes) -> None:
-    """What follows it is no request."""
+    """The bytes after it are not a request."""
     error_of(talk(front_address, CHUNKED + chunks + LIVE), 400, "invalid_request")
 
 
@@ -194,7 +194,7 @@ def test_offers_without_end_are_refused_as_other_requests_are(front_address: tup
 def test_requests_that_wait_without_end_are_refused_after_the_first_answers(
     front_address: tuple[str, int],
 ) -> None:
-    """Each read brings thousands. Twenty connections of strangers took 400 MB and kept everybody waiting."""
+    """Each read brings thousands. Twenty connections of strangers used 400 MB and delayed everybody."""
     received = talk(front_address, LIVE * 1000)
     answers = received.split(b"HTTP/1.1 ")[1:]
     assert [answer[:3] for answer in answers[:-1]] == [b"200"] * (len(answers) - 1)
@@ -232,7 +232,7 @@ def test_http_1_0_names_no_host(front_address: tuple[str, int]) -> None:
 
 
 def ask(connection: socket.socket) -> None:
-    """One request and its answer; the connection is kept."""
+    """Send one request and read its response. The connection stays open."""
     connection.sendall(LIVE)
     received = b""
     while b'"ok":true' not in received:
@@ -248,8 +248,8 @@ def is_closed(connection: socket.socket) -> bool:
 def connect(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], socket.socket]]:
-    """Opens connections to a front that holds three."""
-    # One that is still answering would leave its place later, and nobody would have to give way.
+    """Open connections to a listener that allows three."""
+    # A connection that is still answering would leave its place later, and none would have to be evicted.
     wait_until(lambda: connections._count == 0, "former connections end")
     monkeypatch.setattr("web.listener.MOST_CONNECTIONS", 3)
     with contextlib.ExitStack() as stack:
@@ -379,7 +379,7 @@ def test_a_request_in_work_never_gives_way(
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has the kernel keep less than thirty answers of a connection, and the process a number of bytes."""
+    """Limit the kernel's buffers to less than thirty responses, and the process's to a number of bytes."""
 
     def apply(most_untaken: int) -> None:
         made = listener.BoundedProtocol.connection_made
@@ -396,7 +396,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @contextlib.contextmanager
 def taking_nothing(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A connection whose client has almost no room for answers."""
+    """A connection whose client has almost no receive buffer."""
     before = set(connections._new)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -418,7 +418,7 @@ def test_answers_that_nobody_takes_end_the_connection(
     most_untaken: int,
     last: bytes,
 ) -> None:
-    """Thirty answers are more than the buffers of the kernel hold here, and less than 64 KiB."""
+    """Thirty responses exceed the kernel's buffers here, but not 64 KiB."""
     narrow(most_untaken)
     monkeypatch.setattr(listener, "TAKE_SECONDS", 0.3)
     held = connections._count
@@ -445,7 +445,7 @@ def test_of_too_many_untaken_answers_one_connections_are_dropped(
 
 
 def answers_of(client: socket.socket) -> int:
-    """How many of thirty answers a client gets."""
+    """The number of responses, of thirty, that a client receives."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while received.count(b'"ok":true') < 30 and (part := client.recv(65_536)):

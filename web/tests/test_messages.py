@@ -1,4 +1,4 @@
-"""`POST /v1/messages` over HTTP: its checks, answers, events and idempotency, and many at once."""
+"""`POST /v1/messages` over HTTP: its checks, responses, events and idempotency, and many simultaneous calls."""
 
 import contextlib
 import http.client

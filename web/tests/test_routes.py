@@ -64,7 +64,7 @@ METHODS = {
     "/v1/health/live": "GET, HEAD, OPTIONS",
     "/v1/health/ready": "GET, HEAD, OPTIONS",
 }
-"""What `Allow` says of each path that the listener alone answers."""
+"""The `Allow` header of each path that only the listener answers."""
 
 
 @pytest.mark.parametrize("path", METHODS)

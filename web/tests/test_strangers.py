@@ -1,4 +1,4 @@
-"""Strangers: a flood of unknown callers keeps neither customers nor other strangers waiting, and has its bounds."""
+"""Strangers: a flood of unknown callers delays neither known callers nor other strangers, and is limited."""
 
 import contextlib
 import socket
@@ -38,18 +38,18 @@ PATIENCE = 30
 
 
 def unknown(number: int) -> str:
-    """A token in the form of a key, which was never made."""
+    """A token in the form of a key that was never created."""
     return f"wb_live_{number:040}"
 
 
 def users(of: str | None = None) -> int:
-    """Requests of strangers that are in work or wait, of one address or of all."""
+    """The number of strangers' requests that are processed or wait, of one address or of all."""
     turns = dict(strangers.strangers._turns)
     return sum(each.users for address, each in turns.items() if of in (None, address))
 
 
 class LookUps:
-    """Stands for the look-up of callers: those of unknown keys wait until a test lets them go on."""
+    """Replaces the look-up of callers: those of unknown keys wait until a test releases them."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -77,7 +77,7 @@ def look_ups(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[LookUps
 
 @pytest.fixture
 def call(front: FrontClient) -> Iterator[Callable[[str, str], Future[Answer]]]:
-    """Calls with a key from an address, beside the test."""
+    """Make calls with a key from an address, in parallel to the test."""
     with ThreadPoolExecutor(100) as callers:
 
         def begin(token: str, of: str) -> Future[Answer]:
@@ -98,7 +98,7 @@ class TestKeys:
         assert_refused(call(key.key, "198.51.100.1"), 400, "invalid_request")
         flood = [call(unknown(number), f"198.51.100.{number % 3}") for number in range(12)]
         wait_until(lambda: users() == 12, "all have arrived")
-        # Found once, but no longer remembered: its call takes a look-up, as theirs do.
+        # Found once, but no longer cached, so its call needs a look-up, like theirs.
         key_cache.clear_process_cache()
         assert_refused(call(key.key, "198.51.100.1"), 400, "invalid_request")
         assert not any(each.done() for each in flood)
@@ -174,7 +174,7 @@ class TestNotifications:
 
     @staticmethod
     def _begun(address: tuple[str, int], of: str) -> socket.socket:
-        """A notification whose body does not come."""
+        """A notification whose body does not arrive."""
         head = f"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {of}\r\nContent-Length: 100\r\n\r\n"
         return connect(address, head.encode())
 
@@ -249,7 +249,7 @@ class TestAbsent:
 def busy(
     views: Views, served: Front, settings: Any
 ) -> Iterator[Callable[[Callable[[int], str]], tuple[str, int]]]:
-    """Begins 30 requests of strangers that wait until the test ends, each with a header of its own."""
+    """Start 30 requests of strangers that wait until the test ends, each with its own header."""
     settings.ALLAUTH_TRUSTED_PROXY_COUNT = 1
     begun, goes_on = threading.Semaphore(0), threading.Event()
     views.at["/waits"] = waiting(begun, goes_on)
@@ -280,7 +280,7 @@ class TestDjango:
         self, busy: Busy, key: api_keys.NewKey, settings: Any, by: str
     ) -> None:
         cookie = settings.SESSION_COOKIE_NAME
-        # Whatever a stranger brings that has the form of a credential is none.
+        # Invalid values in the form of a credential do not make a stranger known.
         address = busy(
             lambda each: (
                 f"X-Forwarded-For: 198.51.100.{each}\r\nCookie: {cookie}=forged{each}"
@@ -450,7 +450,7 @@ class TestKnownSessions:
 
 
 def is_known(client: Client) -> bool:
-    """Whether the session that a browser has now is a known caller's."""
+    """Whether the current session of a browser is a known credential."""
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     return strangers.is_known(scope({"cookie": f"{settings.SESSION_COOKIE_NAME}={cookie.value}"}))
 
@@ -474,7 +474,7 @@ class TestAddress:
     def test_only_what_trusted_proxies_tell_of_the_address_counts(
         self, settings: Any, proxies: int, told: str, address: str
     ) -> None:
-        """What stands before it in the header is the client's own word."""
+        """The earlier entries of the header are the client's own claim."""
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = proxies
         assert strangers.network_of(request({"x-forwarded-for": told})) == address
 

@@ -1,4 +1,4 @@
-"""Traces: one trace from a caller's request over the upstream and the event to the customer's server."""
+"""Traces: one trace from a caller's request through Meta and the event to the tenant's server."""
 
 import re
 from typing import Any
@@ -59,7 +59,7 @@ def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
 
 
 def known_number(tenant: Tenant) -> PhoneNumber:
-    """A connected number that no simulator knows."""
+    """A connected number that is unknown to the simulator."""
     return number_of(tenant, waba_id="100200300400500", phone_number_id="200300400500600")
 
 
@@ -82,7 +82,9 @@ def under(parent: Exported, *spans: Exported) -> bool:
 
 
 def assert_made_in(span: Exported, event: Event) -> None:
-    """The event names the span. Of the last byte one bit says that it is sampled, another that its id is random."""
+    """Check that the event names the span. In the last byte, one bit means sampled and another that the id is
+    random.
+    """
     assert event.traceparent is not None
     assert re.fullmatch(f"00-{span.trace_id}-{span.span_id}-0[13]", event.traceparent)
 
@@ -153,7 +155,7 @@ def test_without_a_callers_trace_one_begins(
 def test_a_caller_that_does_not_sample_is_followed(
     front: FrontClient, key: api_keys.NewKey, number: PhoneNumber, traced: Collector
 ) -> None:
-    """Its trace id still reaches the customer's server, and nothing is exported."""
+    """Its trace id still reaches the tenant's server, and nothing is exported."""
     send(front, key, text(number), traceparent=CALLER[:-1] + "0")
     stored = Event.objects.get().traceparent
     assert stored is not None
@@ -299,7 +301,7 @@ def test_spans_hold_no_content_no_credentials_and_no_addresses(
     traced: Collector,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of what succeeds, fails and is refused, on the way out and in."""
+    """Covers requests that succeed, fail and are rejected, outbound and inbound."""
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
     number = known_number(tenant)
     hidden = {

@@ -17,7 +17,7 @@ Doubler = LoopGroupCommit[str, int]
 
 
 class Writer:
-    """Doubles texts that are numbers, in one statement a group; waits for a lock when it meets `wait`."""
+    """Doubles texts that are numbers, one statement for each group. Waits for a lock when it receives `wait`."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -70,13 +70,13 @@ async def test_what_arrives_together_is_one_group_and_each_gets_its_own(
 async def test_idle_connections_share_what_arrives_together(
     commit: Callable[..., tuple[Doubler, Writer]], connections: int, items: int, groups: list[int]
 ) -> None:
-    """Else all callers of a busy process are answered together, and it rests while the database works."""
+    """Otherwise all callers of a busy process are answered together, and it idles while the database works."""
     doubler, writer = commit(connections=connections)
     for _ in range(2):
         assert await asyncio.gather(*(doubler.do(str(n)) for n in range(items))) == [
             2 * n for n in range(items)
         ]
-        # In which order the connections open is their own affair.
+        # The order in which the connections open is not relevant.
         assert sorted((len(group) for group in writer.groups), reverse=True) == groups
         writer.groups.clear()
 
@@ -154,7 +154,7 @@ async def test_without_a_database_everyone_waiting_is_told_at_once(
 
 
 def _locked() -> Callable[[], None]:
-    """Hold the lock that `wait` waits for, on a connection of its own; returns what lets it go."""
+    """Hold the lock that `wait` needs, on its own connection. Returns the function that releases it."""
     other = connections.create_connection("default")
     other.inc_thread_sharing()
     with other.cursor() as cursor:

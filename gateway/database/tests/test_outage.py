@@ -1,4 +1,4 @@
-"""Outages: which troubles of the database end a loop over rows, and which cost one row alone."""
+"""Outages: which database errors end a loop over rows, and which cost only one row."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ ROW_TROUBLE = {
 
 @pytest.fixture
 def locked_tenant(tenant: object) -> Iterator[None]:
-    """A tenant whose row another connection holds."""
+    """A tenant whose row another connection has locked."""
     held, over = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -1,4 +1,4 @@
-"""Connections of web processes: one plan for each prepared statement, beside what the operator asks for."""
+"""Connections of web processes: one plan for each prepared statement, together with the operator's options."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The settings of a database of a process that has not begun."""
+    """The database settings of a process that has not started."""
     database: dict[str, Any] = {"OPTIONS": {"connect_timeout": 2}}
     monkeypatch.setattr(settings, "DATABASES", {"default": database})
     monkeypatch.setattr(pool, "POOL_SIZE", 3)
@@ -25,7 +25,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def shown(options: str, name: str) -> str:
-    """What a connection with these options says of a setting."""
+    """The value of a setting on a connection with these options."""
     parameters = {**connection.get_connection_params(), "options": options}
     with psycopg.connect(**parameters) as connected:
         row = connected.execute(f"SHOW {name}").fetchone()
@@ -41,7 +41,7 @@ def test_a_prepared_statement_is_planned_once(database: dict[str, Any]) -> None:
 
 
 def test_a_literal_statement_holds_its_parameters() -> None:
-    """So Postgres plans for them, whatever the plan mode."""
+    """So Postgres plans for them in any plan mode."""
     found = []
     for literal in (False, True):
         with bulk_cursor(literal=literal) as cursor:
@@ -71,7 +71,7 @@ def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements(
 
 
 def test_strangers_take_no_connection_of_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind has one connection here; that of strangers is held while a caller's statement runs."""
+    """Each kind has one connection here. That of strangers is occupied while a caller's statement runs."""
     monkeypatch.setattr(pool, "STRANGERS_CONNECTIONS", 1)
     monkeypatch.setattr(pool, "_strangers_pools", {})
     pools: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Registrations of workers: who counts as dead, and who does not."""
+"""Registrations of workers: which count as dead, and which do not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Workers:
-    """A worker that takes over, another one, and a database connection to ask by."""
+    """A worker that takes over, another one, and a database connection for queries."""
 
     def __init__(self) -> None:
         self.taking, self.other = Registration(), Registration()
@@ -42,7 +42,7 @@ class Workers:
         return await self.dead()
 
     async def cut(self, cut: Registration) -> None:
-        """End a worker's connection, as a restart of Postgres does; returns when it noticed."""
+        """End a worker's connection, as a restart of Postgres does. Returns when the worker has noticed."""
         held_since = cut._held_since
         async with await psycopg.AsyncConnection.connect(**_parameters()) as ending:
             await ending.execute(_SESSIONS.format("pg_terminate_backend(pid)", cut.id))

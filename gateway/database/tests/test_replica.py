@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @dataclass
 class Standby:
-    """A standby of the tests' Postgres, made from a base backup; `url` is its database of the tests."""
+    """A standby of the tests' Postgres, made from a base backup. `url` is the tests' database on it."""
 
     directory: Path
     group: ProcessGroup
@@ -52,19 +52,19 @@ class Standby:
         embedded_servers.stop_postgres(self.process)
 
     def run(self, statement: str) -> Any:
-        """The one value of a statement on the standby, by an operator's connection."""
+        """The single value of a statement on the standby, over an operator's connection."""
         with psycopg.connect(self.url, autocommit=True) as operator:
             row = operator.execute(statement).fetchone()
             return row[0] if row else None
 
     def follow(self, primary: str) -> None:
-        """Follow the server at an address from now on; whether it is there shows soon."""
+        """Follow the server at an address from now on. The standby does not check whether it exists."""
         with psycopg.connect(self.url, autocommit=True) as operator:
             operator.execute(psycopg.sql.SQL("ALTER SYSTEM SET primary_conninfo = {}").format(primary))
             operator.execute("SELECT pg_reload_conf()")
 
     def has_replayed_all(self) -> bool:
-        """Whether it has all that was committed; what reading alone has changed may stay unwritten and not travel."""
+        """Whether it has all commits. Changes made only by reading may remain unwritten and are not replicated."""
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
             written = cursor.fetchone()[0]
@@ -73,7 +73,9 @@ class Standby:
 
 @contextmanager
 def standby_in(directory: Path) -> Iterator[Standby]:
-    """A running standby with its files in a directory. Its slot has the primary keep what it has not received yet."""
+    """A running standby with its files in a directory. With its slot, the primary keeps what it has not received
+    yet.
+    """
     settings = connection.settings_dict
     primary = f"host={settings['HOST'] or settings['OPTIONS']['host']} port=5432 user={settings['USER']}"
     cluster, slot = directory / "postgres", f"standby_{uuid4().hex}"
@@ -109,7 +111,7 @@ def standby_in(directory: Path) -> Iterator[Standby]:
 
 @contextmanager
 def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The standby as `DATABASE_REPLICA_URL`, up to date, and so regarded however slow the machine is."""
+    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date and counts as such, however slow the machine is."""
     monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 60.0)
     reader = connections.create_connection("default")
     host = str(embedded_addresses.socket_dir(standby.directory))
@@ -121,7 +123,7 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     connections.databases[pool.REPLICA] = reader.settings_dict
     connections[pool.REPLICA] = reader
     with connection.cursor() as cursor:
-        # The tests' Postgres answers commits before they are written, and what is not written does not travel.
+        # The tests' Postgres answers commits before they are written, and only what is written is replicated.
         cursor.execute("SET synchronous_commit = local")
     wait_until(standby.has_replayed_all, "the standby follows", seconds=30)
     wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it is fit", seconds=30)
@@ -147,7 +149,7 @@ def replicated(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next read looks at the standby anew."""
+    """Make the next read check the standby again."""
     monkeypatch.setattr(pool, "_looked_at", float("-inf"))
 
 
@@ -166,13 +168,13 @@ def read_everything(tenant: Tenant, api: Api) -> None:
     )
 
 
-# Of a list two: its recent rows do not fill a page. Prepared looks, at recent events and for the oldest row, are not
-# counted.
+# A list needs two statements, because its recent rows do not fill a page. Prepared reads of recent events and of the
+# oldest row are not counted.
 STATEMENTS = 6
 
 
 def reads(alias: str, tenant: Tenant, api: Api) -> int:
-    """How many of the lists' statements a database sees."""
+    """The number of list statements that a database receives."""
     with CaptureQueriesContext(connections[alias]) as seen:
         read_everything(tenant, api)
     named = ("FROM figures\n", "FROM api_requests", "FROM events")
@@ -233,7 +235,7 @@ def test_a_replica_that_ends_costs_no_read(
     wait_until(replicated.has_replayed_all, "the standby follows")
     assert reads(pool.REPLICA, tenant, api) == STATEMENTS
     replicated.stop()
-    # Known as fit a moment ago: the read that finds out is answered by the primary too.
+    # It was found fit a moment ago. The read that discovers otherwise is answered by the primary too.
     assert listed(api) == ["msg:first"]
     assert reads("default", tenant, api) == STATEMENTS
     replicated.start()
@@ -280,6 +282,6 @@ def test_without_a_replica_the_primary_serves() -> None:
 
 
 def source(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The database that reads go to, looked at now."""
+    """The database that reads use, checked now."""
     forget(monkeypatch)
     return pool.read(lambda alias: alias)

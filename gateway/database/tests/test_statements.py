@@ -1,4 +1,4 @@
-"""Parameters of prepared statements: each by its name or its place, whatever the length of the statement."""
+"""Parameters of prepared statements, by name or by position, for statements of any length."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The package index beside the SDK's own page, which WhiteNoise answers before it."""
+"""The package index, except for the SDK's own page, which WhiteNoise serves."""
 
 import pytest
 from django.http import Http404

@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
 
 
 def running(process_id: int) -> bool:
-    """A process that ended but was not yet collected by its new parent does not run."""
+    """Whether a process runs. One that has ended but was not collected by its new parent does not."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def child_of(command: str, *, data_dir: Path, group: ProcessGroup) -> Child:
 
 
 def process_ids(data_dir: Path) -> list[int]:
-    """What `echo $$` of each start wrote to the log."""
+    """The output of `echo $$` from each start, in the log."""
     return [int(line) for line in processes.log_path(data_dir, "worker").read_text().split()]
 
 

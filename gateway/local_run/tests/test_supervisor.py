@@ -1,4 +1,4 @@
-"""Refusals of `make run` and `make reset`: one line says why, and nothing was started."""
+"""Refusals of `make run` and `make reset`: one line has the reason, and nothing was started."""
 
 import os
 import socket

@@ -59,7 +59,7 @@ async def client() -> AsyncIterator[Outbound]:
 
 @pytest.fixture
 def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Names are asked of the tests' own DNS server: `good*.test` is this machine, `slow*` gets no answer."""
+    """Resolve names with the tests' DNS server: `good*.test` is this machine, `slow*` gets no answer."""
     with name_server() as address:
         monkeypatch.setattr(addresses, "DNSResolver", partial(DNSResolver, nameservers=[address]))
         yield
@@ -67,7 +67,7 @@ def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 and receiver.test that nobody vouches for, with its key."""
+    """A self-signed certificate for 127.0.0.1 and receiver.test, with its key."""
     return self_signed(tmp_path_factory.mktemp("tls"))
 
 

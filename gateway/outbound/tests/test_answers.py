@@ -1,4 +1,4 @@
-"""Odd answers of receivers: what an outbound call makes of each."""
+"""Unusual responses of receivers, and the result of an outbound call for each."""
 
 import asyncio
 import gzip
@@ -269,7 +269,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def goes_on_without_end(beginning: bytes, repeated: bytes) -> Behaviour:
-    """Answers with a beginning, then sends the same bytes as long as anybody reads them."""
+    """Send a beginning, then the same bytes for as long as the client reads."""
 
     async def behaviour(connection: Connection) -> None:
         await connection.request()

@@ -1,4 +1,4 @@
-"""Connections are opened to public addresses only, however the host is written."""
+"""Connections are opened to public addresses only, for every notation of the host."""
 
 import pytest
 

@@ -61,7 +61,7 @@ async def test_a_url_that_cannot_be_called() -> None:
 
 @pytest.mark.usefixtures("dns_server")
 async def test_names_that_hang_do_not_delay_others(serve: Serve, client: Outbound) -> None:
-    """More of them than a pool of threads for the system's resolver would have."""
+    """There are more of them than threads in the pool of the system's resolver."""
     receiver = await serve(answers_ok)
     slow = [
         asyncio.ensure_future(client.post(f"http://slow{number}.test/", b"", {}, total_timeout=4))

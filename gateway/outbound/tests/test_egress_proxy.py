@@ -1,4 +1,4 @@
-"""An egress proxy: tunnels to judged addresses only, by address, with TLS to the receiver itself."""
+"""An egress proxy: tunnels only to checked addresses, by address, with TLS to the receiver itself."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ CREDENTIALS = base64.b64encode(b"gateway:p@ss").decode()
 
 
 class Proxy:
-    """An HTTP proxy that knows CONNECT; `head` is what it answers before it relays."""
+    """An HTTP proxy that supports CONNECT. `head` is its answer before it relays."""
 
     def __init__(self, head: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> None:
         self.head, self.asked, self.headers = head, list[str](), list[bytes]()
@@ -164,7 +164,7 @@ async def test_a_proxy_that_refuses_the_service_is_away(serve: Serve, settings: 
 async def test_a_proxy_that_is_slow_to_connect_takes_nothing_of_the_receivers_time(
     serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy behind a rule that drops packets: the receiver's own deadline is shorter than what is waited for it."""
+    """Packets to the proxy are dropped. The receiver's own deadline is shorter than the wait for the proxy."""
     monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 0.3)
 
     async def dropped(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The wait that a receiver asks for with `Retry-After`."""
+"""The wait that a receiver requests with `Retry-After`."""
 
 import datetime
 from email.utils import format_datetime

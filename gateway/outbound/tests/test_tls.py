@@ -1,4 +1,4 @@
-"""TLS of outbound calls: which certificates count."""
+"""TLS of outbound calls: which certificates are accepted."""
 
 import ssl
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What all tests of the request log share."""
+"""Fixtures of all tests of the request log."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A request log that listens, written when a test says so."""
+"""A request log that records, and is written when a test says so."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from gateway.request_log import recorder
 
 
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Let the log listen; call what this yields to write what it heard, on the test's own connection."""
+    """Let the log record. Call the yielded function to write the records on the test's own connection."""
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
     call_log.register(recorder.record)
     yield recorder.write

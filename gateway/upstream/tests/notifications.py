@@ -1,4 +1,4 @@
-"""The golden notifications, and what several tests do with a notification."""
+"""The golden notifications, and helpers for tests with notifications."""
 
 import re
 from pathlib import Path
@@ -12,19 +12,19 @@ BODIES = {name: (GOLDEN / f"{name}.json").read_bytes() for name in NAMES}
 
 
 def at_path(body: Any, raw_path: str) -> Any:
-    """What stands at `entry[0].changes[0].value…` in a parsed notification."""
+    """The value at `entry[0].changes[0].value…` in a parsed notification."""
     for name, index in re.findall(r"([a-z_]+)|\[([0-9]+)\]", raw_path):
         body = body[name] if name else body[int(index)]
     return body
 
 
 def changes_of(body: bytes) -> tuple[Change, ...]:
-    """The changes of a notification in which nothing is malformed."""
+    """The changes of a well-formed notification."""
     normalised = normalise(body)
     assert normalised.error is None
     return normalised.changes
 
 
 def drafts_of(body: bytes) -> list[EventDraft]:
-    """The events of a notification in which nothing is malformed."""
+    """The events of a well-formed notification."""
     return [draft for change in changes_of(body) for draft in change.drafts]

@@ -1,6 +1,6 @@
-"""Golden files of notifications: one per kind and variant, none of them forgotten.
+"""Golden files of notifications: one per kind and variant, with none missing.
 
-`golden/<field>__<variant>.json` is a notification, `….expected.json` the events that it yields.
+`golden/<field>__<variant>.json` is a notification, `….expected.json` its events.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ def test_golden(name: str) -> None:
     expected = json.loads((GOLDEN / f"{name}.expected.json").read_bytes())
     drafts = drafts_of(BODIES[name])
     for draft, wanted in zip(drafts, expected, strict=True):
-        # The bytes are compared, since the order of members is part of the contract.
+        # Compares bytes, because the order of members is part of the contract.
         assert draft.data == orjson.dumps(wanted.pop("data"))
         columns = dataclasses.asdict(draft)
         del columns["data"]
@@ -28,7 +28,7 @@ def test_golden(name: str) -> None:
 
 
 def told(members: dict[str, Any]) -> dict[str, Any]:
-    """What is said at all, of a draft or of its message."""
+    """The members that are not None, of a draft or of its message."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -42,7 +42,7 @@ def test_golden_raw_path_leads_to_the_item(name: str) -> None:
             assert item["id"] == draft.wamid
 
 
-# The fields that the app subscribes to, and those that were seen without being offered.
+# The fields that the app subscribes to, and others that were seen.
 SUBSCRIBED = """
 messages message_template_status_update message_template_quality_update message_template_components_update
 template_category_update phone_number_quality_update phone_number_name_update account_update account_alerts
@@ -69,7 +69,7 @@ template.quality
 template.category number.quality number.name account.update account.alerts account.capability account.security
 meta.other
 """
-# One for each kind of identity: what makes two items the same event.
+# One for each kind of identity, which decides when two items are the same event.
 EVERY_KEY = """
 msg status payment err click meta echo history hist contact pref uid tpl num acct alert cap sec uname call group standby
 """
@@ -82,7 +82,7 @@ def test_every_event_type_and_kind_of_key_has_a_golden_file() -> None:
 
 
 def golden_values(field: str, member: str) -> set[str]:
-    """What `member` is anywhere inside the golden notifications of a field."""
+    """All values of `member` inside the golden notifications of a field."""
     found: set[str] = set()
 
     def collect(pairs: list[tuple[str, Any]]) -> None:

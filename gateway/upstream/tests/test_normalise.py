@@ -1,4 +1,4 @@
-"""The rules of the normaliser: routes, keys, people, malformed bodies, JSON that other readers lose."""
+"""The rules of the normaliser: routes, keys, customers, malformed bodies, JSON that other parsers corrupt."""
 
 import dataclasses
 import hashlib
@@ -264,7 +264,7 @@ def test_a_malformed_entry_is_named_and_its_neighbours_are_read(entry: object, e
     assert [change.drafts[0].raw_path[:8] for change in normalised.changes] == ["entry[0]", "entry[2]"]
 
 
-# JSON that other readers lose or refuse
+# JSON that other parsers corrupt or reject
 
 
 def data_with(literal: bytes) -> bytes:
@@ -365,7 +365,7 @@ def test_more_objects_than_the_upstream_ever_sends_are_not_even_read() -> None:
 
 
 def test_what_only_the_exact_reader_could_read_is_bounded() -> None:
-    """Two million halves of surrogate pairs took a second; they are kept, not read."""
+    """Two million halves of surrogate pairs took a second. The body is stored, not parsed."""
     body = b'{"object":"whatsapp_business_account","entry":[{"x":"%b"}]}'
     assert normalise(body % (rb"\ud800" * 100_001)).error == "the body is not JSON"
     assert normalise(body % (rb"\ud83d\ude00" * 200_001)).error != "the body is not JSON"

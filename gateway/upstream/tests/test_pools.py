@@ -1,4 +1,4 @@
-"""Calls of the upstream, by event loops and by threads: kept connections, whole answers, one word for every fault."""
+"""Graph API calls from event loops and from threads: kept connections, whole answers, one error for every fault."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Upstream:
-    """Answers as a test says; `requests` are those that came, `connections` the connections."""
+    """Answers as a test says. `requests` and `connections` are what it received."""
 
     def __init__(self) -> None:
         self.answer = OK
@@ -58,7 +58,7 @@ def upstream() -> Upstream:
 
 
 class OnALoop:
-    """The asynchronous pool as threads call it: it lives on an event loop of another thread."""
+    """The asynchronous pool, called from threads. It runs on the event loop of another thread."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._loop = new_loop()
@@ -83,7 +83,7 @@ class OnALoop:
 
 
 class FromThreads:
-    """The calls of threads, over connections of their own."""
+    """Calls from threads, with their own connections."""
 
     def __init__(self) -> None:
         client._pool.cache_clear()

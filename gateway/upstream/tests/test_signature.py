@@ -6,7 +6,7 @@ from messaging.notifications.signatures import sign, verify
 
 SECRET = "sim_app_secret_0123456789abcdef"
 
-# Computed apart from this code, over the bytes as they go over the wire.
+# Computed independently of this code, over the bytes as sent.
 EMPTY = b'{"object":"whatsapp_business_account","entry":[]}'
 ESCAPED = (
     rb'{"object":"whatsapp_business_account","entry":[{"id":"100200300400500","changes":[{"field":"messages",'

@@ -1,4 +1,4 @@
-"""The hosted connect page in a real browser, with the simulator's stand-in of the embedded sign-up."""
+"""The hosted connect page in a real browser, with the simulator's embedded sign-up."""
 
 import contextlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.simulated import RunningSimulator
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 RETURN_PATH = "/errors/131047"
-"""Any page will do as the place to go back to."""
+"""The page to return to; any page works."""
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def link(tenant: Tenant, simulator: RunningSimulator, live_server: Any, settings
 
 @pytest.fixture
 def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
-    """Open the link on a small phone and play a customer; gives what the browser complained about.
+    """Open the link on a small phone and act as the business. Yields the errors that the browser reports.
 
-    The database is not touched meanwhile: the browser's driver runs an event loop in this thread.
+    The database is not used meanwhile, because the browser's driver runs an event loop in this thread.
     """
 
     def run(play: Callable[[Page], None]) -> list[str]:
@@ -58,13 +58,13 @@ def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
 
 
 def _note(said: ConsoleMessage, complaints: list[str]) -> None:
-    """Errors count, but for the icon that the place to go back to does not have."""
+    """Record errors, except for the missing icon of the page to return to."""
     if said.type == "error" and not said.location["url"].endswith("/favicon.ico"):
         complaints.append(said.text)
 
 
 def fits(page: Page) -> bool:
-    """Whether nothing sticks out to the side."""
+    """Whether nothing overflows horizontally."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
@@ -74,8 +74,8 @@ def came_back(page: Page) -> dict[str, list[str]]:
 
 
 def leave(dialog: Page, button: str) -> None:
-    """Press a button that closes the dialog's window: the window may be gone before the driver hears of its click."""
-    # Before its script has run the button does nothing.
+    """Press a button that closes the dialog's window. The window may be gone before the driver reports the click."""
+    # The button does nothing until the script has run.
     dialog.wait_for_load_state()
     with contextlib.suppress(Error):
         dialog.get_by_role("button", name=button).click()

@@ -201,7 +201,7 @@ def test_the_longest_code_reaches_the_upstream(api: Api, simulator: RunningSimul
 def test_of_the_same_calls_at_the_same_moment_one_connects_and_the_others_are_told_so(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The upstream has refused the others before the one has its token."""
+    """Meta has refused the others before the first has its token."""
     account, calls, asked = simulator.account(), 4, oauth.exchange_code
     all_answered = threading.Barrier(calls)
 

@@ -1,4 +1,4 @@
-"""Closing a tenant: nothing of it can act any more, its past stays, and nobody else is touched."""
+"""Closing a tenant: it can do nothing more, its history stays, and no other tenant is affected."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,6 @@
-"""The notification router: each cell gets its own accounts' changes, and 200 means that every cell has its part."""
+"""The notification router: each cell gets the changes of its own accounts, and 200 means that every cell has its
+part.
+"""
 
 import asyncio
 import os
@@ -51,7 +53,7 @@ async def ask(
     body: bytes = b"",
     *headers: tuple[bytes, bytes],
 ) -> tuple[int, bytes]:
-    """Status and body of an answer."""
+    """Status and body of a response."""
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -73,7 +75,7 @@ async def ask(
 
 
 def serving(table: RoutingTable, asking: Callable[[Router], Awaitable[Result]]) -> Result:
-    """Run a router, and what asks it, to the end."""
+    """Run a router together with its client, until both end."""
 
     async def run() -> Result:
         router = Router(table)
@@ -157,7 +159,7 @@ def test_a_body_that_is_too_large_is_refused(
 
 def test_routes_follow_the_files(table: RoutingTable, tmp_path: Path) -> None:
     assert (table.cell_of("100"), table.cell_of("101"), table.cell_of(None, "7")) == ("a", "b", "a")
-    # The tenant of 100 has moved to b; a has not written its part anew.
+    # The tenant of account 100 has moved to b; a has not rewritten its file yet.
     for name, text, moment in (("b", "100\n101\n", 2), ("a", "", 4)):
         path = tmp_path / f"{name}.accounts"
         path.write_text(text)
@@ -184,7 +186,7 @@ def test_a_redirect_of_a_cell_is_not_followed(table: RoutingTable, receiver: Rec
 
 
 class Hanging:
-    """Answers that do not come before the end of the test."""
+    """Responses that do not arrive before the end of the test."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,7 +198,7 @@ class Hanging:
         return web.Response()
 
     def end(self) -> None:
-        """Let them come."""
+        """Let them arrive."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._over.set)
 
@@ -225,10 +227,10 @@ def test_a_hanging_cell_costs_only_its_own_notifications(
         receiver.answer = lambda got: never(got) if "/b/" in got.path else web.Response()
         hanging = [asyncio.create_task(posted(router, notification(OF_B))) for _ in range(200)]
         await until(lambda: sum("/b/" in got.path for got in receiver.received) == 150)
-        # What is beyond the bound is refused at once, so that the upstream repeats it.
+        # Notifications beyond the limit are rejected at once, so that Meta repeats them.
         assert [task.result() for task in hanging if task.done()] == [503] * 50
         beside = [await took(router) for _ in range(100)]
-        # Those of both cells: the healthy one has its part at once, the upstream repeats the whole.
+        # A notification of both cells: the healthy one has its part at once, and Meta repeats the whole.
         assert await posted(router, notification(OF_A, OF_B)) == 503
         assert sum(task.done() for task in hanging) == 50
         assert "/a/" in receiver.received[-1].path
@@ -236,7 +238,7 @@ def test_a_hanging_cell_costs_only_its_own_notifications(
             task.cancel()
         await asyncio.wait(hanging)
         receiver.answer = lambda _: web.Response()
-        # Every call has given its place back.
+        # Every call has released its place.
         again = await asyncio.gather(*(posted(router, notification(OF_B)) for _ in range(150)))
         assert again == [200] * 150
         return alone, beside
@@ -247,7 +249,7 @@ def test_a_hanging_cell_costs_only_its_own_notifications(
         return time.perf_counter() - began
 
     alone, beside = serving(table, asking)
-    # A busy machine delays some of them: the most are as quick as before, and none waits for the cell that hangs.
+    # A busy machine delays some of them. Most are as quick as before, and none waits for the hanging cell.
     assert median(beside) <= max(1.5 * median(alone), 0.1)
     assert max(beside) < 5
 
