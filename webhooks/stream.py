@@ -1,7 +1,7 @@
 """The event stream: `GET /v1/events/stream` as server-sent events.
 
-What follows each listener's position is read for many listeners in one statement. A request has a query and, when it
-comes again, the last event's id; its answer is the text form of server-sent events.
+One statement reads the events after the positions of many listeners. A request has a query and, when a client
+reconnects, the id of the last event. The response is the text form of server-sent events.
 """
 
 import re
@@ -30,23 +30,23 @@ from gateway.roles import KeyScope
 from webhooks.events import envelope, filters
 from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 
-# --- Positions of events in the event stream: the number of the transaction that committed each, then its id.
+# --- Positions of events in the event stream: the number of the committing transaction, then the event's id.
 #
-# Ids are made before the commit, sometimes long before, so a reader that went by ids would pass events that
-# are not visible yet. A transaction's number orders commits well enough: once every transaction below a
-# number has ended (`pg_snapshot_xmin`), nothing new can appear below it. `events.position` is filled in by
-# the database's default, so no flow that publishes knows of it.
+# Ids are made before the commit, sometimes long before, so a reader that used ids would skip events that are not
+# visible yet. A transaction's number orders commits well enough: once every transaction below a number has ended
+# (`pg_snapshot_xmin`), nothing new can appear below it. The database's default sets `events.position`, so publishing
+# flows know nothing about it.
 #
-# Each cluster numbers its transactions from the beginning. So the upper bits of a position are an epoch, a
-# constant in the database's function `event_position`: Postgres puts it into each plan, and no statement reads
-# it. A new epoch begins where rows go on in another cluster. All its positions come after those of before.
+# Each cluster numbers its transactions from the beginning. So the upper bits of a position are an epoch, a constant in
+# the database's function `event_position`: Postgres puts it into each plan, and no statement reads it. A new epoch
+# begins when the rows move to another cluster. All its positions follow those of earlier epochs.
 ADD_COLUMN = """
 ALTER TABLE events ADD COLUMN IF NOT EXISTS position xid8;
 ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
 """
 DROP_COLUMN = "ALTER TABLE events DROP COLUMN position;"
 EPOCH = 2**48
-"""Transactions of one epoch: at 100,000 a second those of ninety years. 32,768 epochs fit into a position."""
+"""Transactions of one epoch: ninety years at 100,000 a second. A position has room for 32,768 epochs."""
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION event_position(transaction_id xid8) RETURNS xid8 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT (transaction_id::text::bigint + {first})::text::xid8';
@@ -79,7 +79,7 @@ BEGINNING = Position(0, _NONE)
 
 
 class Horizon(NamedTuple):
-    """The transactions of a moment: all below `settled` have ended, none from `begun` on has begun."""
+    """The transactions at a moment: all below `settled` have ended, and none from `begun` on has begun."""
 
     settled: int
     begun: int
@@ -96,15 +96,15 @@ def horizon() -> Statements[Horizon]:
 
 
 def present() -> Statements[Position]:
-    """The place after all that has been committed, and before all that is under way."""
+    """The position after everything that has been committed, and before everything that is under way."""
     return Position((yield from horizon()).settled, _NONE)
 
 
 def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Position | None]:
-    """The place that `Last-Event-ID` names: of the stream itself, or the public id of an event of the caller's.
+    """The position in `Last-Event-ID`: a position of the stream, or the public id of one of the caller's events.
 
-    None when it names none. A place beyond the last transaction is of a database that was restored since without a
-    new epoch: the stream begins anew, so that none is lost.
+    None for any other text. A position beyond the last transaction is from a database that was restored without a new
+    epoch. The stream then starts from its beginning, so that no event is lost.
     """
     if found := _TEXT.fullmatch(text):
         event_id = ids.decode(ids.EVENT, found[2])
@@ -127,20 +127,21 @@ def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Posit
 
 
 def build_index(editor: BaseDatabaseSchemaEditor) -> None:
-    """Build the index that the stream is read by, beside the traffic."""
+    """Build the index of the stream without blocking writes."""
     on = "(tenant_id, environment, position, id) WHERE position IS NOT NULL"
     partitions.build(editor, table="events", index=_INDEX, on=on)
 
 
 def begin_epoch(*, above: int | None = None) -> None:
-    """Begin a new epoch: all positions from now on come after all of before.
+    """Begin a new epoch: all positions from now on follow all earlier ones.
 
-    With `above` it begins one only where the current epoch is not above that one. Raises `OperationalError`, and has
-    changed nothing, while a transaction that writes events does not end.
+    With `above`, only if the current epoch is not above that one. Raises `OperationalError`, and changes nothing, while
+    a transaction that writes events does not end.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
-        # Waits for all who have written in the former epoch. Who writes after it plans anew, with the next one.
+        # The lock waits for all writers of the previous epoch. Later writers plan their statements again, with the new
+        # one.
         cursor.execute("LOCK TABLE ONLY events IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(CURRENT_EPOCH)
         (current,) = cursor.fetchone()
