@@ -73,10 +73,26 @@ hypothesis.settings.load_profile("tests")
 pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector"]
 
 
+LONG_FILES = (
+    "tests/e2e/",
+    "billing/tests/test_year.py",
+    "tests/faults/test_sending.py",
+    "tests/faults/test_hosts.py",
+    "tests/faults/",
+    "tests/operating/",
+)
+"""Where the longest tests are, longest first."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow files first, the whole service and the year of billing: the others fill the time beside them."""
-    items.sort(key=lambda item: not {"e2e", "faults", "test_year.py"} & set(item.path.parts))
+    """The long files first: the others fill the time beside them and after them."""
+
+    def place(item: pytest.Item) -> int:
+        found = (place for place, start in enumerate(LONG_FILES) if item.nodeid.startswith(start))
+        return next(found, len(LONG_FILES))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(trylast=True)
