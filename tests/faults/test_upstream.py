@@ -28,7 +28,7 @@ __all__ = ["_simulator_process", "simulator"]
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
-TIMEOUT_MS = 1_500
+TIMEOUT_MS = 4_000
 EACH = 40 if LONG else 8
 """Customers of each fault; every one gets a single message and an item of the batch."""
 
