@@ -88,19 +88,31 @@ def launched(driver: Playwright) -> Browser:
     return driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
 
 
-def in_chromium(journey: Callable[[Browser], Seen]) -> Seen:
-    """What a journey in a new browser returns. The browser's driver runs an event loop, so it gets a thread."""
+class Chromium:
+    """A headless browser that plays journeys. Its driver runs an event loop, so it has a thread."""
 
-    def run() -> Seen:
-        with sync_playwright() as driver:
-            browser = launched(driver)
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "chromium")
+        self._driver = self._thread.submit(sync_playwright().start).result()
+        self._browser = self._thread.submit(launched, self._driver).result()
+
+    def __call__(self, journey: Callable[[Browser], Seen]) -> Seen:
+        """What a journey returns; the windows that it leaves are closed."""
+
+        def play() -> Seen:
             try:
-                return journey(browser)
+                return journey(self._browser)
             finally:
-                browser.close()
+                for context in self._browser.contexts:
+                    context.close()
 
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run).result()
+        return self._thread.submit(play).result()
+
+    def close(self) -> None:
+        """End the browser and its driver."""
+        self._thread.submit(self._browser.close).result()
+        self._thread.submit(self._driver.stop).result()
+        self._thread.shutdown()
 
 
 def session_of(user: User) -> str:

@@ -1,8 +1,9 @@
-"""People at the console's pages, as Django's client plays them: a customer, and another business's person."""
+"""People at the console, as Django's client plays them: a customer and another business's person; and Chromium."""
 
 import html
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib import admin
@@ -10,6 +11,9 @@ from django.db.models import Model
 from django.test import Client
 
 from tenants.models import Tenant, User
+
+if TYPE_CHECKING:
+    from tests.accessibility import Chromium
 
 
 def logged_in(person: User) -> Client:
@@ -51,3 +55,14 @@ def browser(tenant: Tenant) -> Client:
 def stranger(other_tenant: Tenant) -> Client:
     """A person of `other_tenant`."""
     return browser_of(other_tenant)
+
+
+@pytest.fixture(scope="session")
+def in_chromium() -> "Iterator[Chromium]":
+    """What plays a journey in the browser that all tests of this process share."""
+    # Playwright takes a third of a second to import.
+    from tests.accessibility import Chromium
+
+    chromium = Chromium()
+    yield chromium
+    chromium.close()

@@ -14,7 +14,7 @@ from console.tests.pages import PAGES, registered_pages
 from console.tests.test_authorisation import world as world
 from tenants.models import User
 from tenants.team import invitations
-from tests.accessibility import complaints, in_chromium, session_of, tab_to, window
+from tests.accessibility import Chromium, complaints, session_of, tab_to, window
 from tests.api_contract.authorisation import World
 
 STRANGERS = (
@@ -33,7 +33,9 @@ OWN = ("/second-factor/", "/second-factor/webauthn/", "/password/change", "/reau
 
 @pytest.mark.e2e
 @pytest.mark.django_db(transaction=True)
-def test_pages_are_accessible_and_fit_a_phone(world: World, live_server: Any, settings: Settings) -> None:
+def test_pages_are_accessible_and_fit_a_phone(
+    world: World, live_server: Any, in_chromium: Chromium, settings: Settings
+) -> None:
     settings.APP_URL = live_server.url
     settings.BILLING_ENABLED = True
     owner = User.objects.create_user("asha@traders.example", "a long enough password", tenant=world.tenant)

@@ -22,7 +22,7 @@ from messaging.tests.sending import test_send
 from phone_numbers.models import PhoneNumber
 from tenants.audit import GATEWAY
 from tenants.models import Tenant, User
-from tests.accessibility import complaints, in_chromium, session_of, window
+from tests.accessibility import Chromium, complaints, session_of, window
 from tests.browsers import browser_of, text
 from tests.fixtures import wait_until
 from tests.simulated import RunningSimulator
@@ -282,7 +282,7 @@ def test_a_number_that_cannot_send_offers_no_form(
 
 @pytest.mark.e2e
 def test_conversations_are_accessible_fit_a_phone_and_show_what_comes_by_itself(
-    tenant: Tenant, path: str, template: MessageTemplate, live_server: Any
+    tenant: Tenant, path: str, template: MessageTemplate, live_server: Any, in_chromium: Chromium
 ) -> None:
     wamid = inbound(tenant, "Do you have kites?")
     inbound(tenant, body={"type": "image", "image": {"id": "11", "caption": "Like this one"}})

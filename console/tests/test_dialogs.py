@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from gateway import ids
 from gateway.request_log.models import ApiRequest
 from tenants.models import ApiKey, Tenant, User
-from tests.accessibility import complaints_here, in_chromium, session_of, tab_to, window
+from tests.accessibility import Chromium, complaints_here, session_of, tab_to, window
 from webhooks.models import Event
 from webhooks.tests.delivering import publish_one
 
@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_dialogs_keep_and_return_the_focus(tenant: Tenant, live_server: Any, width: int) -> None:
+def test_dialogs_keep_and_return_the_focus(
+    tenant: Tenant, live_server: Any, in_chromium: Chromium, width: int
+) -> None:
     owner = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
     session = session_of(owner)
     ApiRequest.objects.create(

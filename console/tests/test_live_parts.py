@@ -9,7 +9,7 @@ from django.db import connection
 from playwright.sync_api import Browser, Page, expect
 
 from tenants.models import Tenant, User
-from tests.accessibility import in_chromium, session_of, window
+from tests.accessibility import Chromium, session_of, window
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -21,7 +21,9 @@ def session(tenant: Tenant) -> str:
     return session_of(User.objects.create_user("asha@traders.example", tenant=tenant))
 
 
-def test_a_list_says_that_it_cannot_be_refreshed_until_it_can(session: str, live_server: Any) -> None:
+def test_a_list_says_that_it_cannot_be_refreshed_until_it_can(
+    session: str, live_server: Any, in_chromium: Chromium
+) -> None:
     def journey(browser: Browser) -> None:
         with window(browser, live_server.url, session) as page:
             page.clock.install()
@@ -44,7 +46,7 @@ def _is_stale_while(page: Page, fails: Any) -> None:
 
 
 def test_the_count_of_what_waits_goes_down_by_itself_and_the_focus_stays(
-    session: str, tenant: Tenant, live_server: Any
+    session: str, tenant: Tenant, live_server: Any, in_chromium: Chromium
 ) -> None:
     endpoint = Endpoint.objects.create(
         tenant=tenant, environment="live", url="https://shop.example/hook", status="active", event_types=["*"]
@@ -72,7 +74,9 @@ def _deliver() -> None:
     connection.close()
 
 
-def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(session: str, live_server: Any) -> None:
+def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(
+    session: str, live_server: Any, in_chromium: Chromium
+) -> None:
     """htmx stores pages that it leaves in the session storage by default."""
 
     def journey(browser: Browser) -> None:

@@ -1,20 +1,18 @@
 """Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their limits."""
 
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.test import Client
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from pytest_django import Settings
 
 from console import log_in
 from tenants.models import OutboundMail, Tenant, User
-from tests.accessibility import ACCOUNT_MENU, launched
+from tests.accessibility import ACCOUNT_MENU, Chromium
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a long enough password"
@@ -28,29 +26,20 @@ AUTHENTICATOR = {
 }
 
 
-def played(play: Callable[[Page], Any]) -> Any:
-    """Act in a browser with an authenticator. The driver runs an event loop, so it needs its own thread."""
-
-    def run() -> Any:
-        with sync_playwright() as driver:
-            browser = launched(driver)
-            page = browser.new_page()
-            page.set_default_timeout(30_000)
-            devtools = page.context.new_cdp_session(page)
-            devtools.send("WebAuthn.enable")
-            devtools.send("WebAuthn.addVirtualAuthenticator", {"options": AUTHENTICATOR})
-            result = play(page)
-            browser.close()
-        return result
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run).result()
+def with_authenticator(browser: Browser) -> Page:
+    """A window of a person who has an authenticator."""
+    page = browser.new_page()
+    page.set_default_timeout(30_000)
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("WebAuthn.enable")
+    devtools.send("WebAuthn.addVirtualAuthenticator", {"options": AUTHENTICATOR})
+    return page
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.e2e
 def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
-    tenant: Tenant, live_server: Any, settings: Settings
+    tenant: Tenant, live_server: Any, settings: Settings, in_chromium: Chromium
 ) -> None:
     settings.APP_URL = live_server.url
     person = User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
@@ -61,7 +50,8 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in", exact=True).click()
 
-    def play(page: Page) -> list[str]:
+    def play(browser: Browser) -> list[str]:
+        page = with_authenticator(browser)
         complaints: list[str] = []
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -101,7 +91,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
         page.get_by_text("Incorrect code").wait_for()
         return complaints
 
-    assert played(play) == []
+    assert in_chromium(play) == []
     assert not Authenticator.objects.exists()
     subjects = list(OutboundMail.objects.order_by("id").values_list("subject", flat=True))
     assert [subject for subject in subjects if "asskey" in subject] == [
@@ -112,10 +102,13 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.e2e
-def test_the_button_for_a_passkey_is_shown_where_it_does_something(live_server: Any) -> None:
-    """Without its script, a press would submit the form, and a quick user would see "Incorrect code"."""
+def test_the_button_for_a_passkey_is_shown_where_it_does_something(
+    live_server: Any, in_chromium: Chromium
+) -> None:
+    """Without the script behind it a press sends the form as it is: "Incorrect code" to whoever was quick."""
 
-    def play(page: Page) -> list[bool]:
+    def play(browser: Browser) -> list[bool]:
+        page = with_authenticator(browser)
         button = page.get_by_role("button", name="Log in with a passkey")
         page.route("**/mfa/js/**", lambda route: route.abort())
         page.goto(f"{live_server.url}/login")
@@ -124,7 +117,7 @@ def test_the_button_for_a_passkey_is_shown_where_it_does_something(live_server: 
         page.reload()
         return [without_script, button.is_visible()]
 
-    assert played(play) == [False, True]
+    assert in_chromium(play) == [False, True]
 
 
 @pytest.fixture

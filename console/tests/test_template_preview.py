@@ -7,12 +7,14 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from phone_numbers.models import BusinessAccount
 from tenants.models import Tenant, User
-from tests.accessibility import in_chromium, session_of, window
+from tests.accessibility import Chromium, session_of, window
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
-def test_a_change_while_a_preview_is_on_its_way_is_previewed_too(tenant: Tenant, live_server: Any) -> None:
+def test_a_change_while_a_preview_is_on_its_way_is_previewed_too(
+    tenant: Tenant, live_server: Any, in_chromium: Chromium
+) -> None:
     session = session_of(
         User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
     )

@@ -25,7 +25,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.models import KeptNotification
 from tenants.models import EmailDomainRule, SignUp, Tenant, User
-from tests.accessibility import complaints, in_chromium, session_of, window
+from tests.accessibility import Chromium, complaints, session_of, window
 from tests.api_contract.authorisation import ROWS, World
 from tests.browsers import staff_pages
 from tests.one_of_each import one_of_each
@@ -47,7 +47,7 @@ OVERVIEWS = (
 @pytest.mark.e2e
 @pytest.mark.django_db(transaction=True)
 def test_staff_pages_are_accessible_and_fit_a_phone(
-    world: World, staff: User, live_server: Any, settings: Settings
+    world: World, staff: User, live_server: Any, in_chromium: Chromium, settings: Settings
 ) -> None:
     settings.BILLING_ENABLED = True
     a_row_of_every_table(world)

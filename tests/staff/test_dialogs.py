@@ -12,7 +12,7 @@ from gateway.clock import now
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant, User
 from tests import accessibility
-from tests.accessibility import in_chromium, session_of, tab_to, window
+from tests.accessibility import Chromium, session_of, tab_to, window
 from tests.api_contract.authorisation import ROWS, World
 from tests.one_of_each import OneOfEach, one_of_each
 from webhooks.models import Delivery, Endpoint, EventPayload
@@ -67,7 +67,7 @@ def press(page: Page, name: str) -> None:
 
 
 def test_staff_decide_and_correct_by_the_keyboard(
-    staff: User, waiting: list[Tenant], world: World, rows: OneOfEach, live_server: Any
+    staff: User, waiting: list[Tenant], world: World, rows: OneOfEach, live_server: Any, in_chromium: Chromium
 ) -> None:
     ROWS[INVOICE].ids(world)  # type: ignore[misc]
     invoice = Invoice.objects.get()
@@ -89,7 +89,7 @@ def test_staff_decide_and_correct_by_the_keyboard(
 
 
 def test_a_dialog_without_the_pages_script_is_a_whole_page(
-    staff: User, waiting: list[Tenant], live_server: Any
+    staff: User, waiting: list[Tenant], live_server: Any, in_chromium: Chromium
 ) -> None:
     """Its link opened in a tab of its own, and its form sent as the browser's own request."""
     session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
@@ -110,7 +110,7 @@ def test_a_dialog_without_the_pages_script_is_a_whole_page(
 
 
 def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
-    staff: User, waiting: list[Tenant], live_server: Any
+    staff: User, waiting: list[Tenant], live_server: Any, in_chromium: Chromium
 ) -> None:
     """The first moment at which a key can reach the form is when the script that brought it has ended."""
     session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
@@ -195,7 +195,7 @@ def releases(page: Page, number: PhoneNumber) -> None:
 
 
 def test_a_dialog_says_when_the_server_fails_and_leads_to_the_log_in_when_the_session_ended(
-    staff: User, waiting: list[Tenant], live_server: Any
+    staff: User, waiting: list[Tenant], live_server: Any, in_chromium: Chromium
 ) -> None:
     session = session_of(staff)
 

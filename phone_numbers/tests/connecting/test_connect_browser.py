@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants.models import Tenant
-from tests.accessibility import launched
+from tests.accessibility import Chromium
 from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -34,16 +34,13 @@ def link(tenant: Tenant, simulator: RunningSimulator, live_server: Any, settings
 
 
 @pytest.fixture
-def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
-    """Open the link on a small phone and act as the business. Yields the errors that the browser reports.
-
-    The database is not used meanwhile, because the browser's driver runs an event loop in this thread.
-    """
+def drive(link: str, in_chromium: Chromium) -> Callable[[Callable[[Page], None]], list[str]]:
+    """Open the link on a small phone and play a customer; gives what the browser complained about."""
 
     def run(play: Callable[[Page], None]) -> list[str]:
         complaints: list[str] = []
-        with sync_playwright() as driver:
-            browser = launched(driver)
+
+        def journey(browser: Browser) -> None:
             page = browser.new_page(viewport={"width": 360, "height": 740})
             page.set_default_timeout(30_000)
             page.on("console", lambda said: _note(said, complaints))
@@ -51,7 +48,8 @@ def drive(link: str) -> Callable[[Callable[[Page], None]], list[str]]:
             page.goto(link)
             assert fits(page)
             play(page)
-            browser.close()
+
+        in_chromium(journey)
         return complaints
 
     return run
