@@ -53,14 +53,18 @@ MOST_CELLS = 40
 
 
 def number(cell: int) -> None:
-    """Start every sequence at the cell's range. Raises ValueError if the number is too high, or a table is in use."""
+    """Start every sequence at the cell's range that is not in it yet: in a new cell all, later those of new tables.
+
+    Raises ValueError if the number is too high, or a table has other ids.
+    """
     if not 0 <= cell < MOST_CELLS:
         raise ValueError(f"Cells are numbered from 0 to {MOST_CELLS - 1}.")
     start = cell * RANGE + 1
     with connection.cursor() as cursor:
         for table, column in _numbered():
-            cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])
-            (sequence,) = cursor.fetchone()
+            sequence, last = _sequence(cursor, table, column)
+            if _cell_of(last) == cell:
+                continue
             cursor.execute(
                 sql.SQL("SELECT coalesce(max({}), 0) FROM {}").format(
                     sql.Identifier(column), sql.Identifier(table)
@@ -70,6 +74,21 @@ def number(cell: int) -> None:
             if highest >= start + RANGE:
                 raise ValueError(f"{table} has ids beyond the cell's range.")
             cursor.execute("SELECT setval(%s, %s, false)", [sequence, max(start, highest + 1)])
+
+
+def _cell_of(number: int) -> int:
+    return (number - 1) // RANGE
+
+
+def _sequence(database: Any, table: str, column: str) -> tuple[str, int]:
+    """The name of a table's sequence, and its last id: one that was given, or is the next."""
+    (name,) = _row(database, "SELECT pg_get_serial_sequence(%s, %s)", table, column)
+    (last,) = _row(database, sql.SQL("SELECT last_value FROM {}").format(sql.SQL(name)))
+    return name, last
+
+
+def _row(database: Any, statement: Any, *parameters: object) -> Any:
+    return database.execute(statement, parameters).fetchone()
 
 
 def _numbered() -> list[tuple[str, str]]:
@@ -218,6 +237,7 @@ def take(
         there = _status(source, tenant_id)
         if here is None and there in {Status.ACTIVE, Status.MOVING}:
             _check_movable(source, tenant_id)
+            _check_numbers(source, tenant_id)
             _freeze(source, tenant_id)
             after("frozen")
             time.sleep(SETTLE_SECONDS)
@@ -270,6 +290,25 @@ def _check_movable(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
             has_row = sql.SQL("SELECT 1 FROM {} WHERE tenant_id = %s LIMIT 1").format(sql.Identifier(table))
             if source.execute(has_row, [tenant_id]).fetchone() is not None:
                 raise MoveError(why)
+
+
+def _check_numbers(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
+    """Reject a move if this cell would give ids that the former cell gives too, or that the tenant's rows have."""
+    condition = {rows.table: rows.condition for rows in rows_of(tenant_id)}
+    with connection.cursor() as cursor:
+        for table, column in _numbered():
+            if table not in condition:
+                continue
+            _, here = _sequence(cursor, table, column)
+            _, there = _sequence(source, table, column)
+            own = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {} AND {} BETWEEN %s AND %s)").format(
+                sql.Identifier(table), condition[table], sql.Identifier(column)
+            )
+            (clash,) = _row(source, own, here, (_cell_of(here) + 1) * RANGE)
+            if clash or _cell_of(here) == _cell_of(there):
+                raise MoveError(
+                    f"{table} would get ids here that are taken: manage.py number_cell comes first."
+                )
 
 
 def _status_here(tenant_id: UUID) -> str | None:

@@ -8,7 +8,7 @@ from messaging import tenant_moves
 
 
 class Command(BaseCommand):
-    help = "Begin the numbered ids of this cell at its own range: once, when the cell is new."
+    help = "Begin the numbered ids of this cell at its own range: when the cell is new, and when a release adds tables."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("cell", type=int, help=f"0 to {tenant_moves.MOST_CELLS - 1}; the first cell is 0")

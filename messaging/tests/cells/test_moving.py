@@ -116,8 +116,11 @@ def former(
         _copy("--data-only", source=here, target=there)
         delete_all_rows()
         key_cache.clear_process_cache()
+        tenant_moves.number(1)
         yield FormerCell(there)
         operator.execute(drop)
+    delete_all_rows()
+    tenant_moves.number(0)
 
 
 def take(tenant: Tenant, former: FormerCell, **options: Any) -> tenant_moves.Moved:
@@ -307,27 +310,53 @@ def test_who_cannot_move(tenant: Tenant, other_tenant: Tenant, former: FormerCel
         take(tenant, former)
 
 
-def test_ids_that_overlap_refuse_the_move_and_numbered_cells_do_not_overlap(
-    tenant: Tenant, former: FormerCell
-) -> None:
+@pytest.mark.parametrize("given", [0, 1_000_000])
+def test_a_cell_that_was_not_numbered_takes_nobody(tenant: Tenant, former: FormerCell, given: int) -> None:
+    """Ids that it gives next are those of rows that came along, or of rows that come later: publishing fails."""
+    tenant_moves.number(0)
+    with connection.cursor() as cursor:
+        for table, column in tenant_moves._numbered() if given else ():
+            cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", [table, column, given])
+    with pytest.raises(MoveError, match="number_cell"):
+        take(tenant, former)
+    assert former.status(tenant) == "active"
+    assert not Tenant.objects.exists()
+
+
+def test_a_cell_takes_nobody_whose_ids_it_has_yet_to_give(tenant: Tenant, former: FormerCell) -> None:
+    """Two cells have one number, and the tenant came by a third one."""
+    tenant_moves.number(0)
+    with connected_to(former.url):
+        tenant_moves.number(2)
+    with pytest.raises(MoveError, match="number_cell"):
+        take(tenant, former)
+    assert former.status(tenant) == "active"
+    tenant_moves.number(1)
+    assert take(tenant, former).rows
+
+
+def test_ids_that_overlap_refuse_the_move(tenant: Tenant, former: FormerCell) -> None:
     [number] = [former.run("SELECT id FROM tenants_user WHERE tenant_id = %s", tenant.id)]
     User.objects.create_user("other@example.test", "a long enough password", id=number)
     with pytest.raises(MoveError, match="number_cell"):
         take(tenant, former)
     User.objects.all().delete()
-    before = User.objects.create_user("first@example.test", "a long enough password").pk
-    tenant_moves.number(3)
-    person = User.objects.create_user("another@example.test", "a long enough password")
-    assert before < tenant_moves.RANGE
-    assert 3 * tenant_moves.RANGE < person.pk < 4 * tenant_moves.RANGE
     take(tenant, former)
     assert User.objects.filter(pk=number, tenant=tenant).exists()
+
+
+def test_numbered_cells_do_not_overlap(tenant: Tenant, former: FormerCell) -> None:
+    person = User.objects.create_user("another@example.test", "a long enough password")
+    given = person.pk
+    assert tenant_moves.RANGE < given < 2 * tenant_moves.RANGE
+    person.delete()
+    tenant_moves.number(1)
+    following = User.objects.create_user("following@example.test", "a long enough password")
+    assert following.pk == given + 1, "an id whose row is not committed yet must not be given again"
     with pytest.raises(ValueError, match="beyond"):
-        tenant_moves.number(1)
+        tenant_moves.number(0)
     with pytest.raises(ValueError, match="0 to 39"):
         tenant_moves.number(40)
-    delete_all_rows()
-    tenant_moves.number(0)
 
 
 def test_a_move_is_given_up_before_the_copy_and_not_after(tenant: Tenant, former: FormerCell) -> None:
