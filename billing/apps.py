@@ -17,10 +17,6 @@ class BillingConfig(AppConfig):
         "billing_settleditem": "what the payment provider settled to this cell",
     }
     """Tables that do not move to another cell with a tenant (`messaging/tenant_moves.py`)."""
-    bound_to_cell: ClassVar[Mapping[str, str]] = {
-        "billing_mandate": "The tenant has a payment mandate, whose notices come to its cell.",
-    }
-    """Tables in which a row prevents its tenant from moving to another cell (`messaging/tenant_moves.py`)."""
 
     def ready(self) -> None:
         from billing import checks  # noqa: F401 - registers the checks of the settings

@@ -24,6 +24,7 @@ from billing.terms import terms_for
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
 from tenants.signup import tax_ids
+from tenants.tenant_status import ELSEWHERE
 
 BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
 """Statuses of tenants that are billed, now or after the trial."""
@@ -125,6 +126,7 @@ def uncounted(period: Period) -> QuerySet[Tenant]:
             sandbox=False,
             created_at__lt=period.end,
         )
+        .exclude(status__in=ELSEWHERE)
         .exclude(billing_snapshots__period=str(period))
         .order_by("id")
     )

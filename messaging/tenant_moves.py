@@ -277,19 +277,12 @@ def _check_schema(source: psycopg.Connection[Any]) -> None:
 
 
 def _check_movable(source: psycopg.Connection[Any], tenant_id: UUID) -> None:
-    """Reject tenants that are bound to their cell. A platform's keys must reach all of its tenants. Apps above this
-    one list in `bound_to_cell` the tables whose rows bind a tenant, with the reason.
-    """
+    """Reject tenants of a platform, whose keys must reach all of its tenants."""
     row = source.execute(
         "SELECT app_id IS NOT NULL FROM tenants_tenant WHERE id = %s", [tenant_id]
     ).fetchone()
     if row and row[0]:
         raise MoveError("The tenant belongs to a platform app, whose keys are of one cell.")
-    for config in apps.get_app_configs():
-        for table, why in getattr(config, "bound_to_cell", {}).items():
-            has_row = sql.SQL("SELECT 1 FROM {} WHERE tenant_id = %s LIMIT 1").format(sql.Identifier(table))
-            if source.execute(has_row, [tenant_id]).fetchone() is not None:
-                raise MoveError(why)
 
 
 def _check_numbers(source: psycopg.Connection[Any], tenant_id: UUID) -> None:

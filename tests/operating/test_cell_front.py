@@ -41,6 +41,23 @@ def test_what_hangs_leaves_room_for_the_rest(call: Call, tmp_path: Path, receive
             front.close()
 
 
+def test_a_notice_of_the_payment_provider_reaches_every_cell(tmp_path: Path, receiver: Receiver) -> None:
+    (tmp_path / "routes").mkdir()
+    receiver.ping_answer = lambda got: web.Response()
+    cell = receiver.url.removesuffix("/hook")
+    front = Front(tmp_path, {"cell_a": cell, "cell_b": cell}, router=1)
+    try:
+        url = f"{front.url}/internal/razorpay/webhook?n=1"
+        answer = requests.post(url, data=b'{"n":1.50}', headers={"X-Razorpay-Signature": "s"}, timeout=5)
+        assert answer.status_code == 200
+        wait_until(lambda: len(receiver.received) == 2, "both cells have it")
+    finally:
+        front.close()
+    for got in receiver.received:
+        assert (got.path, got.body) == ("/internal/razorpay/webhook", b'{"n":1.50}')
+        assert got.headers["X-Razorpay-Signature"] == "s"
+
+
 def begun(front: Front, call: Call) -> socket.socket:
     """A call that waits for its answer."""
     method, path, headers = call

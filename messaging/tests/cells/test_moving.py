@@ -22,6 +22,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from psycopg import sql
 
+from billing.models import Mandate
 from gateway.local_run import embedded_servers
 from messaging import tenant_moves
 from messaging.sending import flow
@@ -290,6 +291,15 @@ def test_what_is_under_way_is_waited_for(
             take(tenant, former)
         former.run(let_go)
     take(tenant, former)
+
+
+def test_a_mandate_moves_along(tenant: Tenant, former: FormerCell) -> None:
+    with connected_to(former.url):
+        made = Mandate.objects.create(
+            tenant_id=tenant.id, method="upi", max_amount_paise=1_500_000, status="active"
+        )
+    take(tenant, former)
+    assert Mandate.objects.get(tenant_id=tenant.id, status="active").id == made.id
 
 
 def test_who_cannot_move(tenant: Tenant, other_tenant: Tenant, former: FormerCell) -> None:
