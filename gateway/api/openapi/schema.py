@@ -200,7 +200,8 @@ class ServiceSchema(AutoSchema):
             statuses |= {"502"}
         if upstream:
             statuses |= {"502"}
-            body = {"anyOf": [service_error.ref, self._component("UpstreamError", _UPSTREAM_ERROR).ref]}
+            # Clients try the first one first, or keep the last one's `source`: PHP takes only its values.
+            body = {"anyOf": [self._component("UpstreamError", _UPSTREAM_ERROR).ref, service_error.ref]}
         for status in sorted(statuses):
             responses.setdefault(
                 status,

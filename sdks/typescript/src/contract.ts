@@ -11311,7 +11311,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`. */
@@ -11361,7 +11361,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `forbidden`, `tenant_not_approved` or `tenant_suspended`. */
@@ -11411,7 +11411,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `headers_too_large`. */
@@ -11461,7 +11461,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `internal_error`. */
@@ -11511,7 +11511,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `invalid_request`: the request fails validation; `details.fields` names each field. */
@@ -11561,7 +11561,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `not_found`: unknown, or another tenant's. */
@@ -11611,7 +11611,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `payload_too_large`. */
@@ -11661,7 +11661,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says. */
@@ -11713,7 +11713,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `unauthorized`: missing or invalid credentials. */
@@ -11763,7 +11763,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`. */
@@ -11815,7 +11815,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `idempotency_conflict` or `webhook_verify_failed`. */
@@ -11865,7 +11865,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `unsupported_media_type`. */
@@ -11915,7 +11915,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description WhatsApp's own error, passed through with its status. */
@@ -11940,7 +11940,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description WhatsApp's own error, passed through with its status. */
@@ -11965,7 +11965,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
         /** @description `uri_too_long`: the request line is longer than 4,094 bytes. */
@@ -12015,7 +12015,7 @@ export interface components {
                  *       "request_id": "req_01M6AYX330E008000000000001"
                  *     }
                  */
-                "application/json": components["schemas"]["ServiceError"] | components["schemas"]["UpstreamError"];
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
     };

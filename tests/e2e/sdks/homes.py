@@ -43,7 +43,7 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(command: list[str], directory: Path, **environment: str) -> str:
+def run(command: list[str], directory: Path, *, seconds: float = 120, **environment: str) -> str:
     """What a program prints; fails with what it says."""
     done = subprocess.run(
         command,
@@ -51,7 +51,7 @@ def run(command: list[str], directory: Path, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
