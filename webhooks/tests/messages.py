@@ -13,10 +13,10 @@ SECOND = 1_793_500_000
 AT = {"sent": SECOND + 1, "delivered": SECOND + 5, "read": SECOND + 60, "failed": SECOND + 90}
 
 
-def outbound(wamid: str | None = "wamid.A", **facts: Any) -> NewEvent:
+def outbound(wamid: str | None = "wamid.A", *, environment: str = "live", **facts: Any) -> NewEvent:
     return NewEvent(
         type="message.outbound",
-        environment="live",
+        environment=environment,
         dedupe_key=f"out:{wamid or ids.uuid7()}",
         data=b"{}",
         wamid=wamid,
