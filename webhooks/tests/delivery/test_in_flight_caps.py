@@ -6,7 +6,7 @@ import pytest
 
 from gateway.clock import now
 from webhooks.delivery import caps as limits
-from webhooks.delivery.caps import FIRST_CAP, BodyMemory, InFlightCaps
+from webhooks.delivery.caps import FIRST_CAP, SLOW_MS, BodyMemory, InFlightCaps, Room, Unserved
 from webhooks.delivery_rows import StoredTarget
 from webhooks.events.publish import HandedOver
 
@@ -77,3 +77,69 @@ def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
         caps.count_call(*counts[place], change=-1)
     assert caps.room(100).call_shares(pairs[1:2]) == {pairs[1][0]: 1}, "its tenant has one place left"
     assert caps.room(100).call_shares(pairs) == {pairs[0][0]: 1, pairs[3][0]: 2}
+
+
+def test_the_memory_for_bodies_is_used_to_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 bytes, of which a tenant has 100."""
+    monkeypatch.setattr(limits, "MOST_BYTES", 400)
+    memory = BodyMemory()
+    for _ in range(3):
+        memory.add(uuid4(), 100)
+    last = uuid4()
+    assert memory.fits(last, 100)
+    memory.add(last, 1)
+    assert memory.fits(last, 99)
+    assert not memory.fits(last, 100), "of its own part"
+    assert not memory.fits(uuid4(), 100), "of all"
+
+
+def test_a_probe_is_alone() -> None:
+    endpoint_id, tenant_id = uuid4(), uuid4()
+    quick = {endpoint_id: 100}
+    assert Room(40, FIRST_CAP, caps=quick).shares([(endpoint_id, tenant_id, True)]) == {endpoint_id: 1}
+    under_way = Room(40, FIRST_CAP, caps=quick, taken={endpoint_id: 1})
+    assert under_way.shares([(endpoint_id, tenant_id, True)]) == {}
+
+
+@pytest.mark.parametrize(("cap", "rows"), [(FIRST_CAP, 5), (100, 30)])
+def test_who_answers_quickly_gets_what_is_left_beyond_the_tenants_cap(cap: int, rows: int) -> None:
+    """Of 40 a quarter stays free; the tenant's cap is 5."""
+    endpoint_id, tenant_id = uuid4(), uuid4()
+    room = Room(40, FIRST_CAP, caps={endpoint_id: cap}, per_tenant=5)
+    assert room.shares([(endpoint_id, tenant_id, False)]) == {endpoint_id: rows}
+
+
+def test_a_tenant_is_at_its_cap_by_all_its_endpoints_together() -> None:
+    first, second, tenant_id = uuid4(), uuid4(), uuid4()
+    room = Room(40, FIRST_CAP, per_tenant=4)
+    both = {first: tenant_id, second: tenant_id}
+    assert room.unserved(both, {first: 2, second: 2}, [first]) == (set(), {tenant_id}, False)
+    assert room.unserved(both, {first: 2, second: 1}, [first]) == (set(), set(), True)
+
+
+def test_a_cap_grows_by_one_and_halves() -> None:
+    caps = InFlightCaps(capacity=24, of_tenant=10, bodies=BodyMemory())
+    endpoint, _ = caps.of(endpoint_id=uuid4(), tenant_id=uuid4())
+    grown = []
+    for _ in range(4):
+        caps.adapt(endpoint, ok=True, ms=SLOW_MS - 1)
+        grown.append(endpoint.cap)
+    assert grown == [17, 18, 18, 18], "never into the reserve"
+    halved = []
+    for ok, ms in ((True, SLOW_MS), *[(False, 1)] * 4):
+        caps.adapt(endpoint, ok=ok, ms=ms)
+        halved.append(endpoint.cap)
+    assert halved == [9, 4, 2, 1, 1]
+
+
+def test_a_request_that_ended_during_a_claim_makes_it_poll_again() -> None:
+    caps = InFlightCaps(capacity=24, of_tenant=10, bodies=BodyMemory())
+    endpoint_id, tenant_id = uuid4(), uuid4()
+    at_cap = Unserved({endpoint_id}, {tenant_id}, lacks_room=False)
+    assert not caps.note_unserved(at_cap, caps.room(10))
+    endpoint, tenant = caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id)
+    endpoint.taken = tenant.taken = 2
+    asked = caps.room(10)
+    assert not caps.note_unserved(at_cap, asked)
+    tenant.taken = 1
+    assert caps.note_unserved(at_cap, asked)
