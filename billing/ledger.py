@@ -24,8 +24,9 @@ from billing.models import (
     PaymentAttempt,
     Refund,
 )
+from billing.pricing import gst
 from billing.pricing.money import SMALLEST_PAISE
-from billing.pricing.periods import Period
+from billing.pricing.periods import Period, financial_year
 from gateway.api.errors import Conflict
 from tenants import audit
 from tenants.models import Tenant
@@ -302,3 +303,31 @@ def close_month(period: Period, *, at: datetime, actor_user_id: int | None = Non
             target_id=str(period),
             actor_user_id=actor_user_id,
         )
+
+
+# --- Numbers of documents, without gaps (CGST rule 46(b)). The row of a series stays locked until the document commits.
+
+
+def take_number(
+    *, model: type[Invoice] | type[CreditNote], prefix: str, at: datetime
+) -> tuple[str, str, datetime]:
+    """The next number of a series, its financial year, and the time of issue. The time is never before that of the
+    previous number, and never in a closed month.
+
+    Call it inside the transaction that writes the document. If that transaction fails, the next document gets the
+    number.
+    """
+    at = max(at, closed_until())
+    year = financial_year(at)
+    InvoiceSeries.objects.bulk_create(
+        [InvoiceSeries(prefix=prefix, financial_year=year)], ignore_conflicts=True
+    )
+    series = InvoiceSeries.objects.select_for_update().get(prefix=prefix, financial_year=year)
+    if (open_since := closed_until()) > at:  # the month was closed meanwhile
+        return take_number(model=model, prefix=prefix, at=open_since)
+    serial = series.next_serial
+    series.next_serial = serial + 1
+    series.save(update_fields=["next_serial"])
+    before = model._default_manager.filter(number=gst.document_number(prefix, year, max(1, serial - 1)))
+    latest = before.values_list("issued_at", flat=True).first()
+    return gst.document_number(prefix, year, serial), year, max(at, latest or at)

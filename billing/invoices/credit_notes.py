@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db.models import Sum
 
 from billing import ledger
-from billing.invoices.invoice_numbers import take_number
 from billing.models import CreditNote, CreditNoteLine, Invoice
 from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting
@@ -70,7 +69,7 @@ def write(
     )
     if tax_paise and at >= last_credit(invoice.issued_at):
         tax_paise, reason = 0, f"{reason[:400]}. {CreditNote.WITHOUT_TAX}"
-    number, _year, issued_at = take_number(
+    number, _year, issued_at = ledger.take_number(
         model=CreditNote, prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at
     )
     note = CreditNote.objects.create(

@@ -12,7 +12,6 @@ from django.conf import settings
 
 from billing import buyers, ledger
 from billing.invoices import credit_notes
-from billing.invoices.invoice_numbers import take_number
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.payments import bank_transfers, corrections
@@ -72,7 +71,7 @@ def create(
     charge = plan.charge_for(snapshot.active_numbers, terms)
     taxes = gst.taxes(charge, supply)
     total_paise = charge.subtotal_paise + taxes.total_paise
-    number, year, at = take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
+    number, year, at = ledger.take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
     invoice = Invoice.objects.create(
         tenant=snapshot.tenant,
         snapshot=snapshot,

@@ -7,10 +7,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
-from billing import buyers, usage
+from billing import buyers, ledger, usage
 from billing.billing_run import run
 from billing.invoices import issuing
-from billing.invoices.invoice_numbers import take_number
 from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.usage import active_numbers
@@ -155,7 +154,7 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
             for round_ in range(5):
                 try:
                     with transaction.atomic():
-                        number, *_ = take_number(model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER)
+                        number, *_ = ledger.take_number(model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER)
                         if (index + round_) % 3 == 0:
                             raise RuntimeError
                     taken.append(number)
