@@ -219,6 +219,14 @@ def test_a_closing_dispatcher_ends_its_wait(room: redis.Redis, monkeypatch: pyte
     assert registered(room) == [], "nothing is handed over to it any more"
 
 
+def test_a_request_to_look_outlives_the_hand_overs_after_it() -> None:
+    listener = WakeUpListener(worker_id=1, in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
+    listener.take_in([], looks=True)
+    listener.take_in([], looks=False)
+    assert listener.receive() == ([], True)
+    assert listener.receive() == ([], False), "it was told once"
+
+
 async def waiting_listener() -> WakeUpListener:
     """A listener for which Valkey waits for a signal."""
     started = WakeUpListener(worker_id=1, in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
@@ -315,7 +323,7 @@ def test_a_busy_dispatcher_gets_signals_when_no_other_has_room(room: redis.Redis
     ("cpu", "has_room", "state"),
     [(0.6, True, ROOM), (0.8, True, BUSY), (0.1, False, FULL), (0.9, False, FULL)],
 )
-def test_a_dispatcher_says_that_it_is_busy_by_the_cpu_of_the_last_second(
+def test_a_dispatcher_says_that_it_is_busy_by_its_cpu_since_the_last_report(
     monkeypatch: pytest.MonkeyPatch, cpu: float, has_room: bool, state: bytes
 ) -> None:
     clock = {"monotonic": 100.0, "process_time": 5.0}
@@ -329,8 +337,8 @@ def test_a_dispatcher_says_that_it_is_busy_by_the_cpu_of_the_last_second(
         said: list[bytes] = []
         for _ in range(2):
             said.append(speaking._state(has_room=has_room))
-            clock["monotonic"] += 1
-            clock["process_time"] += cpu
+            clock["monotonic"] += 2
+            clock["process_time"] += 2 * cpu
         return said
 
     assert asyncio.run(states()) == [ROOM if has_room else FULL, state]
