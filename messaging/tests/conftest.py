@@ -1,4 +1,4 @@
-"""Fixtures of the messaging tests: the upstream is the simulator."""
+"""Fixtures of the messaging tests: Meta is the simulator."""
 
 import pytest
 
@@ -12,14 +12,14 @@ __all__ = ["_simulator_process", "simulator"]
 
 @pytest.fixture(autouse=True)
 def _no_lingering_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner ends as soon as it has nothing to run."""
+    """Let a runner end as soon as it has nothing to run."""
     monkeypatch.setattr(runner, "LINGER_SECONDS", 0.0)
 
 
 def connected_number(
     tenant: Tenant, account: SimulatedAccount, *, environment: str = "live", **values: object
 ) -> PhoneNumber:
-    """A tenant's connected number on a simulator's account, as onboarding leaves it."""
+    """A tenant's connected number on a simulator's account, as after onboarding."""
     row, _ = BusinessAccount.objects.get_or_create(
         waba_id=account.waba_id,
         defaults={

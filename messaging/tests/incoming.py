@@ -1,4 +1,4 @@
-"""Notifications as the upstream sends them, and what became of them, for the tests of the incoming flow."""
+"""Notifications in Meta's form, and readers of their results."""
 
 import hashlib
 import hmac
@@ -84,7 +84,7 @@ def signature_of(body: bytes, secret: str) -> str:
 
 
 def post(body: bytes, *, secret: str | None = None, **headers: str) -> Any:
-    """POST a notification, signed as the live app unless told otherwise; what waits for the commit runs."""
+    """POST a notification, signed by the live app by default. Runs what waits for the commit."""
     signed = {"X-Hub-Signature-256": signature_of(body, secret or settings.META_APP_SECRET)}
     with TestCase.captureOnCommitCallbacks(execute=True):
         return Client(raise_request_exception=False).post(
@@ -93,17 +93,17 @@ def post(body: bytes, *, secret: str | None = None, **headers: str) -> Any:
 
 
 def events_of(tenant: Tenant) -> list[Event]:
-    """A tenant's events in the order of their making."""
+    """A tenant's events in the order of their creation."""
     return list(Event.objects.for_tenant(tenant.id).order_by("id"))
 
 
 def delivered(event: Event) -> bytes:
-    """The body that an endpoint gets for an event."""
+    """The body that an endpoint receives for an event."""
     found = envelope.load([event.id])[event.id]
     assert found is not None
     return found.body()
 
 
 def envelopes_of(tenant: Tenant) -> list[dict[str, Any]]:
-    """What a tenant's endpoints get, parsed, in the order of the events."""
+    """The bodies that a tenant's endpoints receive, parsed, in the order of the events."""
     return [orjson.loads(delivered(event)) for event in events_of(tenant)]

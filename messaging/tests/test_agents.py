@@ -1,4 +1,4 @@
-"""`/mcp` with the official client: tools and guides, with the caller's own key, bounds and refusals."""
+"""`/mcp` with the official client: tools and guides, with the caller's own key, limits and rejections."""
 
 import json
 import re
@@ -53,7 +53,7 @@ TEXT = {"type": "text", "text": {"body": "Hello"}}
 
 
 class DjangoTransport(httpx2.AsyncBaseTransport):
-    """Carries the official client's requests to the WSGI application, on the test's thread."""
+    """Passes the official client's requests to the WSGI application, on the test's thread."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
@@ -80,7 +80,7 @@ class Agent:
         self.auth = auth
 
     def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
-        """What comes of some work of the official client."""
+        """The result of some work with the official client."""
 
         async def connected() -> Any:
             transport = DjangoTransport()
@@ -96,7 +96,7 @@ class Agent:
         return async_to_sync(connected)()
 
     def call(self, tool: str, **arguments: Any) -> Any:
-        """What a tool answers; fails when it refuses."""
+        """The result of a tool. Fails when it returns an error."""
         result = self.do(lambda client: client.call_tool(tool, arguments))
         assert not result.is_error, result.content
         assert json.loads(result.content[0].text) == result.structured_content
@@ -108,7 +108,7 @@ class Agent:
         return read.message if isinstance(read, MCPError) else str(read.contents[0].text)
 
     def refused(self, tool: str, **arguments: Any) -> Any:
-        """The error of a tool that refuses."""
+        """The error of a tool that returns one."""
         result = self.do(lambda client: client.call_tool(tool, arguments))
         assert result.is_error
         return result.structured_content["error"]
@@ -176,7 +176,7 @@ def test_a_client_offers_prompts(agent: Agent) -> None:
 
 
 class Keeper:
-    """What the official client keeps of its registration and its tokens."""
+    """The official client's storage of its registration and its tokens."""
 
     client: Any = None
     tokens: Any = None
@@ -195,7 +195,7 @@ class Keeper:
 
 
 def connected_agent(member: User, kept: Keeper, **chosen: Any) -> Agent:
-    """The official client, which knows the address alone; a member confirms on the console's page."""
+    """The official client, which knows only the address. A member confirms on the console's page."""
     sent_to: list[str] = []
 
     def confirm(address: str) -> None:
@@ -326,7 +326,7 @@ def test_a_failing_endpoint_is_explained_and_replayed_after_a_preview(
 def test_why_an_endpoint_fails_is_told_from_its_health(
     agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failed delivery lies behind others, on a page after empty ones."""
+    """The failed delivery is behind others, on a page after empty ones."""
     agent.call("send_message", to=[TO], message=TEXT, idempotency_key="k")
     endpoint = failing(tenant)
     for _ in range(3):
@@ -414,7 +414,7 @@ def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.Ne
 def test_a_body_that_many_recipients_make_too_large_is_refused(
     agent: Agent, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """60 KiB for 1,000 recipients would be a batch of 60 MB, twice what the API takes."""
+    """60 KiB for 1,000 recipients would be a batch of 60 MB, twice the limit of the API."""
     monkeypatch.setattr(BatchesView, "body_limit", 10_000)
     message = {"type": "text", "text": {"body": "x" * 100}}
     many = [f"+9198{number:08}" for number in range(100)]
@@ -507,7 +507,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     calls = len([call for call in told if call.route != "/mcp"])
     assert calls > 3
     assert left - int(answered["RateLimit-Remaining"]) == calls
-    # What is still to be booked would be remembered with the former burst.
+    # Pending writes would otherwise be counted with the previous burst.
     write_behind.flush()
     settings.API_RATE_BURST = calls // 2
     limits.allowance.clear()

@@ -1,4 +1,4 @@
-"""The runner against the simulator: what is sent, recorded, paced, and never sent twice."""
+"""The runner with the simulator: what is sent, recorded, paced, and never sent twice."""
 
 import asyncio
 import itertools
@@ -81,15 +81,15 @@ def row(batch_id: str) -> Batch:
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
-    """The messages that the upstream received of a number, oldest first."""
+    """The messages that Meta received from a number, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 
 def assert_paced(times: list[float], batch_id: str, *, rate: float) -> None:
-    """No message came to the upstream before its turn, with the turns counted from the start of the batch.
+    """Check that no message reached Meta before its turn, counted from the start of the batch.
 
-    A busy machine may make any message later, the first one too; that turns are no further apart is in test_pacing.py.
+    A busy machine may delay any message, including the first. test_pacing.py checks that turns are not further apart.
     """
     started_at = row(batch_id).started_at
     assert started_at is not None
@@ -100,7 +100,7 @@ def assert_paced(times: list[float], batch_id: str, *, rate: float) -> None:
 
 
 class InBackground(threading.Thread):
-    """The runner beside the test."""
+    """The runner in a thread."""
 
     def run(self) -> None:
         try:
@@ -137,7 +137,7 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     sent = Counter(row["body"] for row in received(simulator, fast))
     product = '{"messaging_product":"whatsapp",'
     assert sent == Counter(
-        # The callers' own bytes, as they were written.
+        # The callers' own bytes, as written.
         product + json.dumps(message(1000 + place))[1:]
         for place in range(300)
     )
@@ -257,7 +257,7 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
 
 @pytest.fixture
 def unreachable(settings: Any) -> Callable[[], None]:
-    """Nothing listens where the upstream was, until the fixture's value is called."""
+    """Make Meta's address unreachable until the returned function is called."""
     known = settings.META_GRAPH_URL
     settings.META_GRAPH_URL = f"http://127.0.0.1:{free_port()}"
 
@@ -354,7 +354,7 @@ def test_single_sends_count_against_the_pace_and_never_wait(
     assert len(times) == 160
     started_at = row(batch_id).started_at
     assert started_at is not None
-    # Single sends do not wait: together they are as quick as their number, not each at its place.
+    # Single sends do not wait in line: together they are as fast as their number allows.
     assert 159 / (times[-1] - started_at.timestamp()) <= 80 * 1.1
     assert sorted(waits)[20] < 0.2
 
@@ -395,12 +395,14 @@ def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: Ru
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["accepted"], body["failed"]) == (120, 1), "a refused item is not retried"
     times = [row["at"] for row in received(simulator, number)]
-    # A busy machine may be slower. That half is all that it loses is tested by a clock (`sending/test_pacing.py`).
+    # A busy machine may be slower. `sending/test_pacing.py` tests with a fake clock that it loses only half.
     assert 120 / (times[-1] - times[0]) <= 40 * 1.2
 
 
 def run_until_none_is_open() -> None:
-    """A runner ends when it sees nothing to run, also in the moment between two batches of a number."""
+    """Run until all batches are done. A runner ends when it finds nothing to run, even between two batches of a
+    number.
+    """
     deadline = time.monotonic() + 60
     while Batch.objects.filter(completed_at__isnull=True).exists():
         assert time.monotonic() < deadline
@@ -423,7 +425,7 @@ def test_batches_of_one_number_run_one_after_another_and_of_two_numbers_at_once(
 def test_interrupted_items_are_reported_and_never_sent_again(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """What a killed worker leaves: items claimed without a result, and a lease that runs out."""
+    """The state after a killed worker: items claimed without a result, and an expired lease."""
     batch_id = create(api, fast, 10)
     (held,) = held_batch.claim_batches(10)
     taken = held_batch.take(held, first=0, count=4)
@@ -447,7 +449,7 @@ def test_interrupted_items_are_reported_and_never_sent_again(
 def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing_is_sent_twice(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    """The database commits and dies before it says so: the claim is asked for again and must not lose the first one."""
+    """The database commits and dies before it answers. The claim is repeated and must not lose the first one."""
     batch_id = create(api, fast, 600)
     (dead,) = held_batch.claim_batches(10)
     held_batch.take(dead, first=0, count=4)
@@ -482,7 +484,7 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
 
 @pytest.fixture
 def read_only_for_a_moment() -> Iterator[None]:
-    """A former primary during a fail-over: it refuses the first three statements that record a message."""
+    """A former primary during a fail-over: it rejects the first three statements that record a message."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -649,7 +651,7 @@ def test_a_suspended_tenants_batch_waits_for_the_reinstatement(
 
 
 def waits(batch_id: str) -> tuple[str, str | None, bool]:
-    """A batch's status, what it waits for, and whether a runner holds it."""
+    """The status of a batch, the reason why it waits, and whether a runner holds it."""
     batch = row(batch_id)
     return batch.status, batch.waiting_for, batch.lease_token is not None
 
@@ -846,7 +848,7 @@ def test_items_that_met_a_refused_app_secret_can_be_sent_again(
 def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is stalled between the claim of items and their sending asks for its lease again."""
+    """A process that stalls between the claim of items and their sending checks its lease again."""
     batch_id = create(api, number, 40)
     next_turn, turns = BatchRun._next_turn, itertools.count(1)
 
@@ -868,7 +870,7 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
 
 
 def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database may answer late: the lease began when it was asked, at the latest."""
+    """The database may answer late. The lease begins no later than the question."""
     clock = [100.0]
     monkeypatch.setattr("messaging.batches.sender.time.monotonic", lambda: clock[0])
     held = Held(
@@ -964,7 +966,7 @@ def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
 
 @pytest.fixture
 def _one_event_is_refused() -> Iterator[None]:
-    """The database refuses the event of one customer, whatever the reason may be."""
+    """Let the database reject the event of one customer."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "

@@ -1,4 +1,4 @@
-"""`/v1/messages/batch*`: what is stored, refused, listed and cancelled; without a runner."""
+"""`/v1/messages/batch*`: what is stored, rejected, listed and cancelled; without a runner."""
 
 import json
 import threading
@@ -287,13 +287,14 @@ def test_a_client_ref_seen_before_gives_its_batch(
     assert api.post(PATH, body).json() == {**batch, "same_messages": True}
     assert "Idempotent-Replayed" not in first
     assert again["Idempotent-Replayed"] == "true"
-    # White space between values is no difference.
+    # White space between values makes no difference.
     assert api.post(PATH, json.dumps(body, indent=3).encode()).json()["same_messages"] is True
     assert Batch.objects.count() == 1
-    # It is unique in the tenant: a key of the other environment neither sees that batch nor makes a second one.
+    # A client_ref is unique in the tenant, but a key of the other environment neither sees that batch nor creates a
+    # second one.
     test_api = Api(api_keys.create(name="t", environment="test", tenant=number.tenant).key)
     assert_error(test_api.post(PATH, body), 409, "conflict")
-    # Another tenant's client_refs are its own.
+    # Another tenant's client_refs are separate.
     assert_error(other_api.post(PATH, body), 400, "invalid_request")
 
 

@@ -1,4 +1,4 @@
-"""Lists whose filters match few rows or none read a bounded number of rows, and their pages go on from there."""
+"""Lists whose filters match few rows or none read a limited number of rows, and their pages continue there."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 ROWS = 3_000
 WALKED = 300
-# A fifth of the rows is of the number 7 and a twentieth of the type that is looked for; the one row that has both and
+# A fifth of the rows belongs to the number 7, and a twentieth has the searched type. The only row with both and with
 # the rare customer is the oldest.
 _NUMBERED = """
 WITH made AS (
@@ -53,14 +53,14 @@ _LOAD = {
 
 
 def load(table: str, tenant: Tenant, *, days: int = 0, rows: int = ROWS) -> None:
-    """Rows that were made so many days ago."""
+    """Insert rows that are this many days old."""
     with connection.cursor() as cursor:
         cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": rows, "days": days})
         cursor.execute(f"ANALYZE {table}")
 
 
 def rows_read(table: str, statement: str) -> int:
-    """How many rows of the table a statement reads, those included that its scans filter out."""
+    """How many rows of the table a statement reads, including those that its scans filter out."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         (plan,) = cursor.fetchone()
@@ -98,7 +98,7 @@ def test_a_page_reads_a_bounded_number_of_rows(
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     if table == "events":
         with connection.cursor() as cursor:
-            # What former tests left in its pages and indexes would count in the choice of a plan.
+            # Pages and indexes of earlier tests would influence the choice of a plan.
             cursor.execute("TRUNCATE events")
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
@@ -145,7 +145,7 @@ def test_pages_go_on_to_the_rare_row(
 def test_pages_of_several_types_miss_and_repeat_nothing(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The walk through the rare type reaches farther back than the one through the common type."""
+    """The walk through the rare type reaches further back than the one through the common type."""
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     load("events", tenant)
     found, cursor = [], ""
@@ -163,7 +163,7 @@ def test_pages_of_several_types_miss_and_repeat_nothing(
 def test_a_rare_type_of_a_busy_number_is_one_page(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the two indexes the one that reaches farther back is used: all events of the type, whatever the number."""
+    """Of the two indexes, the one that reaches further back is used: all events of the type, for any number."""
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     load("events", tenant)
     body = api.get("/v1/events?phone_number_id=7&type=message.status").json()
@@ -182,7 +182,7 @@ def test_a_rare_type_of_a_busy_number_is_one_page(
 def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
     api: Api, tenant: Tenant, table: str, path: str
 ) -> None:
-    """The week before, this one and the one that begins while clocks differ; of months as many."""
+    """The previous week, this one, and the one that begins while clocks differ. For monthly tables as many months."""
     partitions.make_from(table, (now() - timedelta(days=200)).date())
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
@@ -193,7 +193,9 @@ def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
 
 @pytest.mark.parametrize("table", ["events", "webhook_deliveries"])
 def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tenant, table: str) -> None:
-    """However old the installation is: those since the tenant's oldest row, also where another's rows are older."""
+    """However old the installation is, only partitions since the tenant's oldest row are read, even if others' rows are
+    older.
+    """
     partitions.make_from(table, (now() - timedelta(days=400)).date())
     stranger = Tenant.objects.create(name="An old tenant", status=Tenant.Status.ACTIVE)
     load(table, stranger, days=300, rows=30)
@@ -260,7 +262,7 @@ def test_pages_go_on_where_recent_rows_end(api: Api, tenant: Tenant, monkeypatch
 def test_one_plan_for_all_tenants_reads_only_the_rows_of_the_caller(
     api: Api, tenant: Tenant, other_tenant: Tenant, table: str, path: str, stored: int
 ) -> None:
-    """Nearly all rows are another tenant's, so the plan for all tenants could as well pass by those."""
+    """Nearly all rows belong to another tenant, so the plan for all tenants could pass those as well."""
     if stored:
         load(table, tenant, days=1, rows=stored)
     load(table, other_tenant)

@@ -1,4 +1,4 @@
-"""The Cloud API front: Graph calls with a gateway key do what `/v1` does, below the tenant's own ids alone."""
+"""The Cloud API front: Graph calls with a gateway key do what `/v1` does, only below the tenant's own ids."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ TEXT = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "text", "text":
 
 
 def error_of(answer: Any, status: int, code: int, subcode: int | None = None) -> dict[str, Any]:
-    """The one shape of a Graph error, of the upstream or of the service; the header says whose it is."""
+    """Check the shape of a Graph error, of Meta or of the service. The header names its source."""
     body = answer.json()
     assert answer.status_code == status, body
     assert set(body) == {"error"}
@@ -79,7 +79,7 @@ class TestCredentials:
 
 
 class TestAdmission:
-    """Callers are judged by their headers: nobody holds a thread or memory with a body before that."""
+    """Callers are checked by their headers, before a body can occupy a thread or memory."""
 
     @pytest.mark.parametrize("edge", ["messages", "media", "register", "subscribed_apps", "anything"])
     @pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data; boundary=b"])
@@ -109,7 +109,7 @@ class TestAdmission:
         error_of(answer, status, code)
 
     def test_a_call_of_the_front_is_one_call(self, api: Api, number: PhoneNumber, settings: Settings) -> None:
-        # Nothing comes back into the bucket between the two calls.
+        # The bucket does not refill between the two calls.
         settings.API_RATE_PER_SECOND = 0.001
         path = f"/v25.0/{number.phone_number_id}/messages"
         left = [int(api.post(path, TEXT)["RateLimit-Remaining"]) for _ in range(2)]
@@ -401,7 +401,7 @@ class TestPassThrough:
     def test_no_way_of_setting_a_pin_leaves_the_gateways_behind(
         self, api: Api, number: PhoneNumber, query: str, body: dict[str, Any]
     ) -> None:
-        """Whether it is taken or refused: the number registers again with the PIN that is kept here."""
+        """Whether the call is accepted or rejected, the number registers again with the stored PIN."""
         node = f"{number.phone_number_id}"
         assert api.post(f"/v1/numbers/{node}/two-step", {"pin": "123456"}).status_code == 200
         api.client.post(f"/v25.0/{node}{query}", body, content_type="application/json", headers=api.headers)
@@ -461,7 +461,7 @@ class TestSubscriptions:
 
 
 class TestCallbacks:
-    """Overrides of the callback: endpoints in the upstream's form."""
+    """Overrides of the callback: endpoints in Meta's form."""
 
     @pytest.fixture(params=["account", "number"])
     def callback(
@@ -538,7 +538,7 @@ class TestCallbacks:
     def test_another_tenants_endpoint_of_the_same_uid_and_one_in_another_form_stay(
         self, api: Api, tenant: Tenant, other_tenant: Tenant, receiver: Receiver, callback: Any
     ) -> None:
-        """The number was another tenant's before; and anybody may give an endpoint any uid."""
+        """The number belonged to another tenant before, and anybody may give an endpoint any uid."""
         path, body, filter_ = callback
         ((node,),) = filter_.values()
         uid, url = f"cloud-api:{node}", "https://former.example"
@@ -652,7 +652,7 @@ def test_an_unknown_path_is_2500_in_json(api: Api) -> None:
 class TestRoot:
     @pytest.mark.parametrize("path", ["/v13.0/", "/v25.0"])
     def test_the_version_alone_tells_a_valid_key_from_an_invalid_one(self, api: Api, path: str) -> None:
-        """n8n's test of a credential: `OAuthException` means that the key is not valid."""
+        """n8n's credential test: `OAuthException` means that the key is not valid."""
         assert error_of(api.get(path), 400, 100)["type"] == "GraphMethodException"
         assert error_of(Api("wb_live_unknown").get(path), 401, 190)["type"] == "OAuthException"
 

@@ -1,4 +1,6 @@
-"""The Cloud API front for whole programs: flows, resumable uploads, and the calls of Chatwoot and Typebot in order."""
+"""The Cloud API front for complete programs: flows, resumable uploads, and the calls of Chatwoot and Typebot in
+order.
+"""
 
 from typing import Any
 
@@ -138,7 +140,7 @@ def test_chatwoots_calls(
     simulator: RunningSimulator,
     receiver: Receiver,
 ) -> None:
-    """Setting up an inbox, syncing templates, answering, fetching a picture, removing the inbox."""
+    """Set up an inbox, sync templates, reply, fetch a picture, remove the inbox."""
     anonymous, phone = Api(None), number.phone_number_id
     override = {"override_callback_uri": receiver.url, "verify_token": "t"}
     assert api.post(f"/v22.0/{account.waba_id}/subscribed_apps", override).json()["success"] is True
@@ -211,7 +213,7 @@ def test_typebots_calls(
     simulator: RunningSimulator,
     receiver: Receiver,
 ) -> None:
-    """Checking the token, finding the number, subscribing, a typing indicator, an uploaded picture."""
+    """Check the token, find the number, subscribe, show a typing indicator, upload a picture."""
     assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
     phone = number.phone_number_id
     token = api.get(f"/v17.0/debug_token?input_token={key.key}").json()["data"]

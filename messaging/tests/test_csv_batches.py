@@ -1,4 +1,6 @@
-"""Batches from a CSV file: what is read, which rows cannot be sent, that a file is sent once, whose files they are."""
+"""Batches from a CSV file: what is read, which rows cannot be sent, that a file is sent once, and who can see a
+file.
+"""
 
 import csv
 import html
@@ -274,7 +276,7 @@ def template(number: PhoneNumber) -> MessageTemplate:
 
 
 def upload(client: Client, content: bytes = FILE, name: str = "diwali.csv") -> str:
-    """Upload a file; returns the path of its page."""
+    """Upload a file. Returns the path of its page."""
     answer = client.post("/console/batches/file", {"file": SimpleUploadedFile(name, content)})
     assert answer.status_code == 302, html.unescape(answer.content.decode())
     return str(answer["Location"])
@@ -509,7 +511,7 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
 def test_failures_are_named_by_the_row_of_the_spreadsheet(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
-    """Blank rows, and rows that were left out, count: the person looks for the row in the file."""
+    """Blank and excluded rows count, because the user searches for the row in the file."""
     head, first, second = FILE.splitlines(keepends=True)
     path = upload(browser, b"".join((head, b"98123,Chitra,A-16\n", b"\n", first, second)))
     browser.post(f"{path}/start", choices(number, template))
@@ -556,7 +558,7 @@ def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
 def test_no_name_of_a_column_begins_a_formula(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
-    """Names come from what was sent, which may be any text."""
+    """Names come from the sent data, which may be any text."""
     path = upload(browser)
     browser.post(f"{path}/start", choices(number, template))
     batch = Batch.objects.get()

@@ -1,4 +1,4 @@
-"""Erasure of one customer's data with its receipt, and exports of data: what goes, what stays, and who may."""
+"""Erasure of one customer's data with its receipt, and exports of data: what is deleted, what stays, and who may."""
 
 import threading
 from datetime import timedelta
@@ -47,7 +47,7 @@ def _no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def erase(api: Api, customer_id: str = WA_ID) -> dict[str, Any]:
-    """Erase a customer; returns the completed receipt."""
+    """Erase a customer. Returns the completed receipt."""
     asked = api.delete(f"/v1/customers/{customer_id}/data")
     assert asked.status_code == 202, asked.content
     erasure.run_open()

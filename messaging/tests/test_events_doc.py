@@ -1,4 +1,4 @@
-"""docs/events.md: an envelope of each event type, equal to what the code makes of the same cause."""
+"""docs/events.md: an envelope of each event type, equal to the one that the code makes for the same cause."""
 
 import json
 import re
@@ -125,7 +125,7 @@ def named_as(made: dict[str, Any], example: dict[str, Any]) -> Any:
 
 
 def shape_of_times(event: dict[str, Any]) -> Any:
-    """An event with the members that differ each time reduced to the form of their value."""
+    """An event with the members that always differ reduced to the form of their value."""
     text = json.dumps({member: value for member, value in event.items() if member not in ("id", "tenant_id")})
     return json.loads(re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "a time", text))
 
@@ -145,7 +145,7 @@ def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -
     made = {each["type"]: each for each in envelopes_of(tenant)}
     for kind in ("number.connection", "token.expiring", "token.invalid"):
         written, example = shape_of_times(made[kind]), shape_of_times(EXAMPLES[kind])
-        # The key ends in a moment or a count.
+        # The last part of the key is a moment or a count.
         ends = [re.sub(r"\d+$", "", each.pop("dedupe_key")) for each in (written, example)]
         assert written == example
         assert ends[0] == ends[1]

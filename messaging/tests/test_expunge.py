@@ -1,4 +1,4 @@
-"""Expunging at a tenant's request: bodies go, and what stays of events and batch items names nobody."""
+"""Expunging at a tenant's request: bodies are deleted, and the rest of events and batch items names nobody."""
 
 from datetime import timedelta
 from io import StringIO
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 def expunge(tenant: Tenant, *arguments: str) -> str:
-    """What the operator's command says."""
+    """The output of the operator's command."""
     out = StringIO()
     call_command("expunge", "--tenant", str(tenant.id), *arguments, stdout=out)
     return out.getvalue()

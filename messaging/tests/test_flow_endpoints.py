@@ -1,4 +1,4 @@
-"""A number's Flow endpoint: its keys, WhatsApp's encrypted data requests, and the tenant's server behind them."""
+"""A number's Flow endpoint: its keys, WhatsApp's encrypted data requests, and the tenant's server behind it."""
 
 import asyncio
 import threading
@@ -53,7 +53,7 @@ def path_of(number: PhoneNumber) -> str:
 
 @dataclass
 class Hosted:
-    """A number whose Flow asks through the gateway."""
+    """A number whose Flow calls the gateway."""
 
     number: PhoneNumber
     secret: str
@@ -62,7 +62,7 @@ class Hosted:
     simulator: RunningSimulator
 
     def ask(self, request: Any) -> Any:
-        """A data request as WhatsApp sends it: the decrypted answer with its status."""
+        """A data request in WhatsApp's form: the decrypted response with its status."""
         body = {"phone_number_id": self.number.phone_number_id, "request": request}
         return self.simulator.control("POST", f"flows/{self.flow_id}/data", body)
 
@@ -189,7 +189,7 @@ def test_addresses_that_are_not_public_are_not_called(
 def send(
     hosted: Hosted, front: FrontClient, request: Any, *, secret: str | None = None, key: str | None = None
 ) -> Answer:
-    """An encrypted request from the test itself."""
+    """Send an encrypted request from the test itself."""
     stored = FlowEndpoint.objects.get(number=hosted.number)
     pem = key or endpoints.public_key_of(stored.private_key)
     public: Any = serialization.load_pem_public_key(pem.encode())

@@ -1,4 +1,4 @@
-"""Graph requests: whichever way a parameter comes, it counts and is guarded the same, and the upstream gets it."""
+"""Graph requests: a parameter has the same effect and checks wherever it is sent, and Meta receives it."""
 
 import base64
 import secrets
@@ -33,7 +33,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def upstream_calls(simulator: RunningSimulator, node: str) -> list[dict[str, Any]]:
-    """What the upstream got for a node, oldest first."""
+    """The calls that Meta received for a node, oldest first."""
     rows: list[dict[str, Any]] = simulator.control("GET", f"requests?node={node}&limit=1000")["data"]
     return rows[::-1]
 
@@ -43,7 +43,7 @@ def read(query: str = "", body: bytes = b"", content_type: str = "application/js
 
 
 class TestReading:
-    """The reader alone: plain values in, plain values out."""
+    """Only the reader: plain values in, plain values out."""
 
     def test_json_keeps_its_bytes_and_the_query_comes_before_it(self) -> None:
         raw = b'{ "a" : 1.50, "b":"\\u00e9" }'
@@ -202,7 +202,7 @@ class TestParametersInTheQuery:
 
 
 class TestPins:
-    """The PIN of a number is its owner's: the gateway keeps the one that the upstream got, and invents none."""
+    """The PIN of a number belongs to its owner: the gateway stores the one that Meta received, and generates none."""
 
     @pytest.mark.parametrize("way", ["query", "form", "json", "number"])
     def test_the_callers_pin_registers_and_is_kept(
@@ -332,7 +332,7 @@ class TestEveryWay:
     def test_a_delete_may_come_as_a_form_with_the_key_in_it(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
-        """As Meta's Java SDK sends it."""
+        """In the form of Meta's Java SDK."""
         key = api.headers["Authorization"].partition(" ")[2]
         users = orjson.dumps([{"user": CUSTOMER}]).decode()
         fields = {"access_token": key, "messaging_product": "whatsapp", "block_users": users}
@@ -399,11 +399,11 @@ class TestFiles:
 
 
 class TestNodes:
-    """Ids that are neither a number's, an account's nor a template's."""
+    """Ids of other objects than numbers, accounts and templates."""
 
     @pytest.fixture
     def group(self) -> str:
-        """An id as the upstream writes a group's."""
+        """An id in Meta's form for a group."""
         return base64.urlsafe_b64encode(
             f"capi_group:19505550079:{secrets.randbelow(10**18)}".encode()
         ).decode()
@@ -536,7 +536,7 @@ class TestNodes:
         test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
         calls = len(upstream_calls(simulator, flow))
         error_of(test_api.get(f"/v25.0/{flow}?fields=id,name"), 400, 100, 33)
-        # The same account under both environments: only what is noted of the flow tells them apart.
+        # The same account in both environments: only the note about the flow distinguishes them.
         BusinessAccount.objects.update(environment="test")
         error_of(test_api.get(f"/v25.0/{flow}?fields=id,name"), 400, 100, 33)
         assert len(upstream_calls(simulator, flow)) == calls
@@ -563,7 +563,7 @@ class TestNodes:
             ("GET", "/assets"),
         ):
             error_of(other_api.request(method, f"/v25.0/{flow}{edge}"), 400, 100, 33)
-        # What its account became: the note is the former owner's.
+        # The account has changed hands, so the note belongs to the previous owner.
         BusinessAccount.objects.filter(waba_id=account.waba_id).update(tenant=other_tenant)
         error_of(api.get(f"/v25.0/{flow}"), 400, 100, 33)
         error_of(other_api.get(f"/v25.0/{flow}"), 400, 100, 33)
@@ -653,7 +653,7 @@ LESS_KNOWN: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("GET", "{phone}/message_history", None, '"delivery_status":'),
     ("GET", "{data[0].id}/events", None, '"delivery_status":'),
 ]
-"""Method, path, body, and what the answer holds. `{name}` is of the last answer that had it."""
+"""Method, path, body, and the contents of the response. `{name}` comes from the last response with that member."""
 
 
 @pytest.mark.django_db(transaction=True)

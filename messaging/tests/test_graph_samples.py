@@ -1,10 +1,10 @@
-"""Every sample call of Meta's documentation, against a scripted upstream: it gets there unchanged, or is refused.
+"""Every sample call of Meta's documentation, with a scripted server: it arrives unchanged, or is rejected.
 
-`graph_samples.json` has the calls of three public mirrors as data: method, path, parameters, and the page they are from
-(`source`); and a call of each operation that only Meta's OpenAPI description has. The values of long texts, addresses
-and recipients are ours; a command that its page breaks (a comment in its JSON, a missing quote) is here as its page
-means it. Left out are calls of other hosts (payment providers, a business's own server) and the download from the
-address that `GET /{media}` answers. What is refused is in docs/cloud-api.md.
+`graph_samples.json` has the calls of three public mirrors as data: method, path, parameters, and their page (`source`).
+It also has one call for each operation that only Meta's OpenAPI description has. Long texts, addresses and recipients
+are our own values. A command that is broken on its page (a comment in its JSON, a missing quote) is corrected. Calls of
+other hosts are left out (payment providers, a business's own server), as well as the download from the address in `GET
+/{media}`. docs/cloud-api.md lists what is rejected.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ IDS = {
     "{code}": "4O4YGZEG3RIVE1",
 }
 OWN_ANSWERS = {"debug_token", "{account}/subscribed_apps"}
-"""Answered by the gateway about itself."""
+"""Answered by the gateway itself."""
 REFUSED = {
     "me/application_details": (400, 100, 33),
     "oauth/access_token": (400, 100),
@@ -51,7 +51,7 @@ REFUSED = {
     "{app}/whatsapp_business_solutions": (400, 100, 33),
     "{phone}/messages_encrypted": (403, 10),
 }
-"""Refused whatever is asked, with the reason on the page."""
+"""Always rejected, with the reason on the page."""
 EVERYTHING = orjson.dumps(
     {
         "id": "410000000000002",
@@ -69,7 +69,7 @@ EVERYTHING = orjson.dumps(
 
 @pytest.fixture
 def world(tenant: Tenant, graph: ScriptedGraph) -> ScriptedGraph:
-    """A business that has what the samples name, at an upstream that agrees to everything."""
+    """A tenant with everything that the samples name, and a server that accepts everything."""
     ids = SimulatedAccount(IDS["{account}"], [IDS["{phone}"]], ["+91 98000 00001"], "EAAsample", "")
     number = connected_number(tenant, ids)
     MessageTemplate.objects.create(
@@ -109,7 +109,7 @@ def _place(sample: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _case(sample: dict[str, Any]) -> Any:
-    """A sample; those that the listener answers commit."""
+    """A sample. Those that the listener answers commit."""
     method, path, _ = _place(sample)
     is_sent = method == "POST" and graph_send(f"/v25.0{path}") is not None
     return pytest.param(sample, id=_name(sample), marks=[pytest.mark.django_db(transaction=True)] * is_sent)
@@ -145,7 +145,7 @@ def _replayed(api: Api, sample: dict[str, Any], receiver: Receiver) -> Any:
     if "json" in sample:
         body = orjson.dumps(sample["json"])
         if b"override_callback_uri" in body:
-            # The one value that must be true: the callback answers the handshake.
+            # The only value that must be real: the callback answers the handshake.
             body = body.replace(b"https://shop.example/a", receiver.url.encode())
         return api.client.generic(method, address, body, "application/json", headers=headers)
     if "form" in sample:
@@ -158,7 +158,7 @@ def _replayed(api: Api, sample: dict[str, Any], receiver: Receiver) -> Any:
 
 
 def _members(sample: dict[str, Any]) -> dict[str, Any]:
-    """All that a sample asks for, with objects where their JSON stands in a text."""
+    """All members of a sample, with objects where it has their JSON as text."""
     written = {
         **sample.get("query", {}), **sample.get("form", {}),
         **sample.get("multipart", {}), **sample.get("json", {}),
@@ -199,7 +199,7 @@ def _assert_same_parameters(call: Received, sample: dict[str, Any]) -> None:
         asked = {name: _parsed(value) for name, value in asked.items()}
     got.pop("appsecret_proof", None)
     if sample["path"] == "{media}":
-        # Whose media it is, the gateway always says.
+        # The gateway always adds the owner of the media.
         asked["phone_number_id"] = int(IDS["{phone}"])
     if _is_send(sample):
         got = {"messaging_product": "whatsapp", **got}

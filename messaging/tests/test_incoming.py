@@ -1,4 +1,4 @@
-"""`/upstream/webhook`: what is answered, what is kept, whose it becomes, and that the bytes stay as they came."""
+"""`/upstream/webhook`: the responses, the stored rows, their owner, and that the bytes are unchanged."""
 
 import threading
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def other_number(other_tenant: Tenant) -> PhoneNumber:
 
 
 def taken_in(body: bytes) -> bool:
-    """What the group commit writes of a notification, on the test's own connection; False: nothing."""
+    """Write a notification as the group commit does, on the test's own connection. False when nothing was written."""
     signed = incoming._Signed(body, normalise(body).changes, ("live",))
     (is_taken,) = statements.run(incoming._taking_in([signed]))
     return is_taken
@@ -202,7 +202,7 @@ class TestRouting:
         tenant: Tenant,
         other_tenant: Tenant,
     ) -> None:
-        """The former owner still holds the number here; a process that has just seen it there does not go by that."""
+        """The former owner still has the number here. A process that has just seen it there must not rely on that."""
         assert post(notification((WABA, [text_change(NUMBER, "wamid.before")]))).status_code == 200
         moved = notification((OTHER_WABA, [text_change(NUMBER, "wamid.moved")]))
         assert post(moved).status_code == 200
@@ -497,7 +497,7 @@ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(5); RETURN NULL; 
 
 
 def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
-    """Run the jobs at once, each with a database connection of its own."""
+    """Run the jobs at once, each with its own database connection."""
     barrier = threading.Barrier(len(jobs))
     answers: list[Any] = []
 
@@ -543,7 +543,7 @@ class TestRaces:
     def test_no_200_before_the_commit(
         self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A field with effects takes a transaction of several statements."""
+        """A field with side effects needs a transaction of several statements."""
         change = {
             "field": "security",
             "value": {"display_phone_number": "919800000001", "event": "PIN_CHANGED"},
@@ -564,7 +564,7 @@ class TestRaces:
     def test_no_200_when_the_database_ends_before_it_has_stored(
         self, number: PhoneNumber, tenant: Tenant
     ) -> None:
-        """Messages take one statement, which is a transaction of its own."""
+        """Messages need one statement, which is its own transaction."""
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
 
         with connection.cursor() as cursor:
@@ -586,7 +586,7 @@ class TestRaces:
     ) -> None:
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
         with monkeypatch.context() as stopped:
-            # The process keeps its connections, so it gets an intake that has none yet.
+            # The process keeps its connections, so this uses an intake without one.
             stopped.setattr(routes, "_intake", Intake())
             stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
             for each in (body, b"malformed"):

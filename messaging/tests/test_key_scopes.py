@@ -1,4 +1,4 @@
-"""Keys that are limited to scopes or numbers, wherever they ask for messages and events: `/v1`, Graph paths, `/mcp`."""
+"""Keys with limited scopes or numbers, for all requests of messages and events: `/v1`, Graph paths, `/mcp`."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ HELLO = {"to": TO, "type": "text", "text": {"body": "Hello"}}
 
 @pytest.fixture
 def foreign(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """Another number of the same business, which the limited key does not reach."""
+    """Another number of the same tenant, outside of the limited key."""
     return connected_number(tenant, simulator.account())
 
 
@@ -45,7 +45,7 @@ def with_scopes(tenant: Tenant, *scopes: str, environment: str = "live") -> str:
 
 
 def events_of(tenant: Tenant, *numbers: str | None) -> list[str]:
-    """An event of each number, and a message in the log; their public ids."""
+    """Create an event of each number and a message in the log. Returns their public ids."""
     made = []
     for number in numbers:
         event = Event.objects.create(

@@ -1,4 +1,4 @@
-"""`/v1/media*`: files streamed up and down verbatim, whose they are, and where the token goes."""
+"""`/v1/media*`: files streamed up and down verbatim, their owner, and where the token is sent."""
 
 import gc
 import hashlib
@@ -95,7 +95,7 @@ def test_meta_gives_the_upstreams_description(api: Api, media_id: str) -> None:
 def test_inbound_media_is_found_without_from_among_several_numbers(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """However many numbers there are: one look-up each, of the number that received it."""
+    """For any count of numbers: one look-up each, of the number that received it."""
     numbers = [number, *[connected_number(tenant, simulator.account()) for _ in range(3)]]
     for each in numbers:
         media_id = received(simulator, each, "image")
@@ -153,7 +153,7 @@ def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber, kind: str) -> str:
-    """The id of a media that a customer sent; its notification has arrived here."""
+    """The id of a media that a customer sent. Its notification has arrived here."""
     body = {"phone_number_id": number.phone_number_id, "from": "919812345678", "type": kind}
     simulator.control("POST", "inbound", body)
     rows = simulator.control("GET", f"messages?phone_number_id={number.phone_number_id}")["data"]
@@ -166,7 +166,7 @@ def received(simulator: RunningSimulator, number: PhoneNumber, kind: str) -> str
 
 
 def looked_up(simulator: RunningSimulator, media_id: str) -> int:
-    """How often the upstream was asked for a media."""
+    """How often Meta was called for a media."""
     return len([call for call in simulator.calls(media_id) if call == "GET node"])
 
 
@@ -378,7 +378,7 @@ def test_a_browser_saves_a_strangers_file_and_runs_nothing_of_it(
     content_type: str,
     disposition: str | None,
 ) -> None:
-    """At the console's own address, as a link with the key in it: no header of the caller's, no name, no type."""
+    """At the console's own address, as a link with the key in it: without a caller's header, a name or a type."""
     graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
     told = f"Content-Disposition: {disposition}\r\n" if disposition else ""
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{told}Content-Length: 8\r\n\r\n"
@@ -460,7 +460,7 @@ def test_bytes_that_break_off_end_the_download_short_of_its_length(
 
 
 def test_a_large_file_passes_in_both_directions_in_bounded_memory(api: Api, number: PhoneNumber) -> None:
-    """The short form: 40 MB through this process; the benchmark sends 100 MB through a web process."""
+    """The short form: 40 MB through this process. The benchmark sends 100 MB through a web process."""
     size = 40 * 1024 * 1024
     block = bytes(range(256)) * 4096
     with tempfile.TemporaryFile() as file:
@@ -479,7 +479,7 @@ def _send_to_nobody(file: IO[bytes], size: int) -> None:
 
 
 def _growth(work: Any) -> int:
-    """Kilobytes by which the process's peak grew."""
+    """Kilobytes by which the peak memory of the process grew."""
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     work()

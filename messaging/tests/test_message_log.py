@@ -1,4 +1,4 @@
-"""`GET /v1/messages*`: what a customer sees of each message sent and received, and nobody else's."""
+"""`GET /v1/messages*`: what a tenant sees of each message sent and received, and nothing of others."""
 
 from typing import Any
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""The metrics page counts the notifications that nobody owns."""
+"""The metrics page counts the notifications without an owner."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Opt-outs: what Meta reports and what customers write, where it is shown, and batches that skip it."""
+"""Opt-outs: from Meta and from customers' messages, where they are shown, and batches that skip them."""
 
 import threading
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def take_in(field: str, *, secret: str | None = None, **members: Any) -> None:
 
 
 def report(value: str, *, at: int = T0, **who: str) -> None:
-    """Meta's documented form."""
+    """A report in Meta's documented form."""
     preference = {
         **(who or {"wa_id": WA_ID}),
         "detail": f"User requested to {value} marketing messages",
@@ -69,7 +69,7 @@ def shown(api: Api, customer: str = WA_ID) -> tuple[bool, str | None, str | None
 
 
 def changes() -> list[dict[str, Any]]:
-    """The data of the events, in their order."""
+    """The data of the events, in order."""
     events = Event.objects.filter(type="customer.opt_out").order_by("id")
     return [orjson.loads(bytes(EventPayload.objects.get(id=event.id).body)) for event in events]
 
@@ -227,7 +227,7 @@ def test_the_list_is_of_the_number_the_source_the_tenant_and_the_environment(
 
 
 def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
-    """Neither finds the other's row, and both write it: the later word counts and each change has one event."""
+    """Neither finds the other's row, and both write it. The later word counts and each change has one event."""
     meeting = threading.Barrier(2)
 
     def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
@@ -297,7 +297,7 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
     outcomes, batch = sent(skip_opted_out=True)
     assert outcomes == [skipped, skipped, skipped, ("accepted", None)]
     assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 1, True)
-    # Of a skipped message the name is free again, and without the word everything is sent.
+    # The reference of a skipped message is free again, and without the opt-out everything is sent.
     outcomes, batch = sent()
     assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 4, False)
     error = assert_error(

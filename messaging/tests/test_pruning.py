@@ -1,4 +1,4 @@
-"""Pruning of the message flows: what is forgotten, and what is kept a little longer."""
+"""Pruning of the message flows: what is deleted, and what is stored a little longer."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Messages from ads: the referral in lists, look-up, customer, figures; kept when the content is gone."""
+"""Messages from ads: the referral in lists, look-up, customer and figures, which stays when the content is deleted."""
 
 import re
 from datetime import timedelta

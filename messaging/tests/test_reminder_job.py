@@ -1,4 +1,4 @@
-"""The reminder job of docs/reminders.md, stopped at each of its lines and started again: everybody is reminded once."""
+"""The reminder job of docs/reminders.md, stopped at each of its lines and restarted: everybody is reminded once."""
 
 import functools
 import sqlite3
@@ -21,7 +21,7 @@ from tests.sdk_import import sdk_from
 
 pytestmark = pytest.mark.django_db
 
-# Three visits, two at a time: the loop of the job turns twice.
+# Three visits, two at a time, so the loop of the job runs twice.
 JOB = marked_block("docs/reminders.md", "reminder job").replace("LIMIT 100", "LIMIT 2")
 PEOPLE = [f"91980000000{place}" for place in range(3)]
 MOST_STOPS = 500
@@ -32,7 +32,9 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Ends the job at its n-th step: a line is about to run, or the service has answered and the job has not heard."""
+    """Ends the job at its n-th step: before a line runs, or after the service has answered and before the job has the
+    answer.
+    """
 
     def __init__(self, at: int | None) -> None:
         self.at = at
@@ -67,7 +69,7 @@ class Service(httpx.BaseTransport):
 def run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: PhoneNumber, key: api_keys.NewKey
 ) -> Iterator[Callable[[int | None], bool]]:
-    """Runs the job up to a step; tells whether it came to its end."""
+    """Run the job up to a step. Returns whether it finished."""
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WHABUZZ_API_KEY", key.key)
@@ -87,7 +89,7 @@ def run(
             return False
         finally:
             sys.settrace(before)
-            # As the end of a process does: what was not committed is gone.
+            # As at the end of a process: what was not committed is lost.
             if "visits" in names:
                 names["visits"].close()
         return True
@@ -108,7 +110,7 @@ def make_visits(path: Path) -> None:
 
 
 def reminded() -> Counter[str]:
-    """How many messages each person gets."""
+    """How many messages each customer gets."""
     bodies = BatchItem.objects.filter(status="pending").values_list("body", flat=True)
     return Counter(phone for body in bodies for phone in PEOPLE if phone.encode() in bytes(body))
 

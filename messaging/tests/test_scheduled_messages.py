@@ -70,13 +70,13 @@ def schedule_one(api: Api, number: PhoneNumber, **more: Any) -> str:
 
 
 def let_time_come(age: timedelta = timedelta(seconds=1)) -> None:
-    """Make all that is scheduled due for `age`."""
+    """Make everything that is scheduled due for `age`."""
     ScheduledMessage.objects.filter(status="scheduled").update(send_at=now() - age)
     Batch.objects.filter(waiting_for="scheduled").update(send_at=now() - age)
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
-    """The messages that the upstream received of a number, oldest first."""
+    """The messages that Meta received from a number, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
@@ -259,7 +259,7 @@ def test_two_runners_at_once_send_it_once(
 def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """A process claimed it and was killed: whether it was sent, nobody knows."""
+    """A process claimed it and was killed, so it is unknown whether it was sent."""
     path = f"{PATH}/{schedule_one(api, number)}"
     let_time_come()
     (claimed,) = scheduled.claim([])
@@ -272,7 +272,7 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     event = Event.objects.get(type="message.outbound")
     assert orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))["response"] == after["response"]
     assert received(simulator, number) == []
-    # The killed process was only slow: its result comes too late and changes nothing.
+    # The killed process was only slow. Its result arrives too late and changes nothing.
     scheduled.record(
         claimed,
         held_batch.number_of(number.tenant_id, "live", number.phone_number_id),
@@ -409,7 +409,7 @@ def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
 def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
     api: Api, number: PhoneNumber
 ) -> None:
-    """A process that was stopped for long gives back what another one sends by now."""
+    """A process that was stopped for long releases what another one is now sending."""
     schedule_one(api, number)
     let_time_come()
     (former,) = scheduled.claim([])
@@ -425,7 +425,7 @@ def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
 def test_what_was_claimed_long_ago_is_given_back_unsent(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its claim may run out while the call is on its way, and another process would report it as interrupted."""
+    """Its claim may expire during the call, and another process would report it as interrupted."""
     schedule_one(api, number)
     looked_up = []
     number_of = held_batch.number_of
@@ -506,7 +506,7 @@ def test_a_refusal_of_whatsapp_is_its_end(api: Api, number: PhoneNumber, simulat
 def test_a_number_with_many_does_not_hold_up_another(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """Claims of a number that is busy are bounded; the next number's message is claimed meanwhile."""
+    """Claims of a busy number are limited, so the next number's message is claimed meanwhile."""
     other = connected_number(tenant, simulator.account())
     moment, body = now() - HOUR, b'{"to":"919812345678","type":"text","text":{"body":"x"}}'
     ScheduledMessage.objects.bulk_create(
@@ -577,7 +577,7 @@ class TestBatches:
         assert len(received(simulator, number)) == 4
 
     def test_waiting_for_its_time_uses_up_no_patience(self, api: Api, number: PhoneNumber) -> None:
-        """Only what hinders a batch ends it after 24 hours."""
+        """Only obstacles of a batch end it after 24 hours."""
         batch_id = self.create(api, number, now() + HOUR).json()["id"]
         PhoneNumber.objects.update(connection_state="disconnected")
         runner.run()
@@ -616,13 +616,13 @@ class TestBatches:
 
 
 def hours_in(ahead: int) -> dict[str, int]:
-    """An hour of the customer's day, so many hours from the one that it is there."""
+    """An hour of the customer's day, this many hours after the current one there."""
     first = (now().astimezone(ZoneInfo("Asia/Kolkata")).hour + ahead) % 24
     return {"from": first, "to": first + 1}
 
 
 def set_hours(hours: dict[str, int]) -> None:
-    """Other hours for all that waits, as if the clock stood elsewhere."""
+    """Set other hours for everything that waits, as if the clock showed another time."""
     column = {**hours, "zones": ["Asia/Calcutta"]}
     ScheduledMessage.objects.update(customer_hours=column)
     Batch.objects.update(customer_hours=column)
@@ -673,7 +673,7 @@ class TestCustomerHours:
         assert datetime.fromisoformat(waits["send_at"]) > now() + HOUR
         path = f"/v1/messages/batch/{waits['id']}"
         set_hours(ALWAYS)
-        # The hours begin, and end when the turn of its second message has come.
+        # The hours begin, and end when the second message has its turn.
         turns: list[float] = []
 
         async def next_turn(run: sender.BatchRun) -> float:
@@ -787,7 +787,7 @@ class TestCustomerHours:
             ("IN.ENT.77889900112233445566", ["Asia/Calcutta"]),
             ("ZZ.77889900112233445566", []),
             ("9991234567", []),
-            # WhatsApp would complete it with the country code of the business; by its digits alone it is Iran's.
+            # WhatsApp would add the country code of the business. By its digits alone the number is from Iran.
             ("98123 45678", []),
             ("6581234567", []),
             ("+65 8123-4567", ["Asia/Singapore"]),

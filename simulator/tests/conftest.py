@@ -1,4 +1,4 @@
-"""A simulator in this process behind a real socket, and a receiver that stands in for the gateway."""
+"""A simulator in this process with a real socket, and a receiver in the place of the gateway."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ CUSTOMER = "919812345678"
 
 
 async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until the condition is true and give its value."""
+    """Wait until the condition is true. Returns its value."""
     end = asyncio.get_running_loop().time() + seconds
     while not (value := condition()):
         assert asyncio.get_running_loop().time() < end, "the condition never came true"
@@ -104,7 +104,7 @@ class Graph:
             return response.status, await response.json()
 
     async def send(self, **body: Any) -> tuple[int, dict[str, Any]]:
-        """Send a message from the seeded number; a text to the usual customer unless said otherwise."""
+        """Send a message from the seeded number; by default a text to the usual customer."""
         body = {"messaging_product": "whatsapp", "to": CUSTOMER, **body}
         if "type" not in body:
             body.update(type="text", text={"body": "Hello"})
@@ -119,14 +119,14 @@ class Graph:
 
 @pytest.fixture
 async def graph(gateway: Gateway) -> AsyncIterator[Graph]:
-    """A simulator with one subscribed account, one number and one token, whose statuses follow at once."""
+    """A simulator with one subscribed account, one number and one token. Its statuses follow at once."""
     config = Config(callback_url=gateway.url)
     app = make_app(config)
     client = TestClient(TestServer(app))
     await client.start_server()
     config.base_url = str(client.make_url("")).rstrip("/")
     graph = Graph(client, app[SIMULATOR])
-    # Few of these tests are about the 24-hour window; those switch it on.
+    # Few of these tests concern the 24-hour window; those enable it.
     await graph.control("PUT", "settings", {"preset": "instant", "recipients": {"window": False}})
     await graph.control(
         "POST",

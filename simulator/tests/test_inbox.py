@@ -27,7 +27,7 @@ def sign(body: bytes, event_id: str, stamp: int, key: bytes = KEY) -> str:
 
 @pytest.fixture
 def post(graph: Graph) -> Post:
-    """Post an event to the inbox `shop`, signed as Standard Webhooks says."""
+    """Post an event to the inbox `shop`, signed by Standard Webhooks."""
 
     async def do(
         event: dict[str, Any], *, key: bytes = KEY, age: int = 0, name: str = "shop"

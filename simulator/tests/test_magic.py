@@ -1,4 +1,4 @@
-"""Magic texts: the last line of a message says what becomes of it, and how its customer answers."""
+"""Magic texts: the last line of a message decides its outcome, and its customer's reply."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""POST /{number}/messages: answers, refusals in upstream's order, statuses."""
+"""POST /{number}/messages: responses, refusals in Meta's order, statuses."""
 
 import base64
 from typing import Any
@@ -39,7 +39,7 @@ async def test_a_user_id_recipient_has_no_wa_id(graph: Graph, gateway: Gateway) 
 
 
 async def test_a_met_customers_user_id_is_the_same_chat(graph: Graph, gateway: Gateway) -> None:
-    """A customer whose phone is hidden is answered by user id, and the statuses do not give the phone away."""
+    """A customer with a hidden phone is addressed by user id, and the statuses do not reveal the phone."""
     body = {"phone_number_id": NUMBER, "from": CUSTOMER, "identity": "user_id", "text": "hi"}
     await graph.control("POST", "inbound", body)
     await until(lambda: gateway.bodies)

@@ -1,4 +1,4 @@
-"""Notifications on their way: bytes, signature, batches, retries, faults; and messages from customers."""
+"""Delivery of notifications: bytes, signature, batches, retries, faults; and messages from customers."""
 
 import asyncio
 import json

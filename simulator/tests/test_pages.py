@@ -1,4 +1,4 @@
-"""The pages: served, strict, whole; and the streams behind them."""
+"""The pages: served, under a strict policy, complete; and their streams."""
 
 import asyncio
 import json

@@ -269,7 +269,7 @@ async def test_fields_are_expanded(graph: Graph) -> None:
 
 
 async def test_objects_of_a_message_may_be_their_json(graph: Graph) -> None:
-    """Chatwoot writes `interactive.action` so, Meta's own SDK the type's object."""
+    """Chatwoot sends `interactive.action` like this, and Meta's own SDK the type's object."""
     action = {"buttons": [{"type": "reply", "reply": {"id": "a", "title": "Yes"}}]}
     interactive = {"type": "button", "body": {"text": "[1, 2]"}, "action": json.dumps(action)}
     status, body = await graph.send(type="interactive", interactive=interactive)
@@ -302,14 +302,14 @@ async def test_what_declared_edges_keep_outlives_a_restart(graph: Graph) -> None
 
 
 SAMPLES = Path(__file__).parents[2] / "messaging/tests/graph_samples.json"
-"""The sample calls of Meta's documentation; `messaging/tests/test_graph_samples.py` says where they are from."""
+"""The sample calls of Meta's documentation. `messaging/tests/test_graph_samples.py` names their sources."""
 NOT_OF_THE_ACCOUNT = re.compile(
     r"\{(foreign|app|media)\}|debug_token|me/|oauth/|\{account\}/assigned_users|\{phone\}/messages_encrypted"
 )
 COEXISTENCE = "{phone}/smb_app_data"
-"""Of numbers in the WhatsApp Business app alone (`test_numbers.py`)."""
+"""Only for numbers in the WhatsApp Business app (`test_numbers.py`)."""
 UNKNOWN = re.compile(r"Unknown path|Unsupported \w+ request|nonexisting field \((?!\))")
-"""What the Graph API says of paths, nodes and fields that it does not have."""
+"""The Graph API's answers for unknown paths, nodes and fields."""
 
 
 async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
@@ -329,7 +329,7 @@ async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
     ids["{group}"] = (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"]
     samples = json.loads(SAMPLES.read_bytes())
     unknown = []
-    # What is deleted is not asked for later, and nodes go last.
+    # Deleted objects are not read later, and nodes come last.
     for sample in sorted(
         samples, key=lambda each: each["method"] == "DELETE" and 2 - each["path"].count("/")
     ):

@@ -1,4 +1,4 @@
-"""The token buckets, on a clock of the test's own."""
+"""The token buckets, on the test's own clock."""
 
 import contextlib
 from typing import Any
@@ -13,7 +13,7 @@ from simulator.world.records import Number
 
 
 class Clock:
-    """A clock that moves when told to."""
+    """A clock that moves on request."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -37,7 +37,7 @@ def number(**values: Any) -> Number:
 
 
 def taken(throttle: Throttle, sender: Number, attempts: int) -> int:
-    """How many of the attempts pass."""
+    """How many of the attempts are admitted."""
     passed = 0
     for _ in range(attempts):
         with contextlib.suppress(GraphError):

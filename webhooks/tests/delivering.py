@@ -12,7 +12,7 @@ from webhooks.models import Endpoint
 
 
 def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **members: Any) -> UUID:
-    """Publish an event, with a delivery to every endpoint that wants it; returns its id."""
+    """Publish an event, with a delivery to every endpoint that subscribes. Returns its id."""
     event = NewEvent(
         **{
             "type": "message.inbound",
@@ -32,7 +32,7 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
 
 
 def copied(endpoint_id: str, tenant: Tenant, url: str) -> None:
-    """Another active endpoint like one that there is."""
+    """Another active endpoint with the settings of an existing one."""
     endpoint = Endpoint.objects.get(id=endpoint_id)
     values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}
     Endpoint(**{**values, "id": uuid4(), "tenant_id": tenant.id, "url": url}).save(force_insert=True)

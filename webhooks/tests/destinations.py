@@ -1,4 +1,4 @@
-"""Servers of destinations for tests: SQS and S3 by moto, the Kafka brokers inside librdkafka, Debian's RabbitMQ."""
+"""Servers of destinations: SQS and S3 by moto, the Kafka brokers inside librdkafka, Debian's RabbitMQ."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "s3cret/of+the-shop
 
 
 class Aws:
-    """A server of AWS's protocols, and boto3's clients of it."""
+    """A server of AWS's protocols, with boto3's clients."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class Aws:
         return {"kind": "sqs", "destination": {**KEYS, "queue_url": url}}
 
     def received(self, made: dict[str, Any]) -> list[dict[str, Any]]:
-        """The messages of a queue, which leave it."""
+        """Receive and remove the messages of a queue."""
         url: str = made["destination"]["queue_url"]
         found: list[dict[str, Any]] = []
         while True:
@@ -60,7 +60,7 @@ class Aws:
         return {"kind": "s3", "destination": {**KEYS, "bucket": name, "endpoint_url": self.url, **more}}
 
     def objects(self, name: str) -> dict[str, bytes]:
-        """The objects of a bucket by their names."""
+        """The objects of a bucket by name."""
         listed = self.s3.list_objects_v2(Bucket=name).get("Contents", [])
         return {
             each["Key"]: self.s3.get_object(Bucket=name, Key=each["Key"])["Body"].read() for each in listed
@@ -79,14 +79,14 @@ def aws() -> Iterator[Aws]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 class KafkaBrokers:
-    """Two brokers, and what arrives at them."""
+    """Two brokers, and the records that they receive."""
 
     def __init__(self) -> None:
         self._brokers = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "mocked", "log_level": 0})
@@ -114,7 +114,7 @@ class KafkaBrokers:
 
 @pytest.fixture(scope="module")
 def kafka() -> KafkaBrokers:
-    """Brokers for the tests of a file; they end with their producer."""
+    """Brokers for the tests of a file. They end with their producer."""
     return KafkaBrokers()
 
 
@@ -140,7 +140,7 @@ class Rabbit:
         self._run(declare)
 
     def received(self, name: str) -> list[Any]:
-        """The messages of a queue, which leave it."""
+        """Receive and remove the messages of a queue."""
         found: list[Any] = []
 
         async def take(channel: Any) -> None:
@@ -160,7 +160,7 @@ class Rabbit:
 
 @pytest.fixture(scope="module")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
-    """A server for the tests of a file, with its own port mapper: nothing of it outlives them."""
+    """A server for the tests of a file, with its own port mapper, so that nothing outlives them."""
     where, port = tmp_path_factory.mktemp("rabbitmq"), free_port()
     environment = {
         **os.environ,

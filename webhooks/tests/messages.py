@@ -1,4 +1,4 @@
-"""Events of messages, written to the event log, for the tests of the message log."""
+"""Events of messages, written to the event log."""
 
 from typing import Any
 
@@ -48,6 +48,6 @@ def status(name: Any, wamid: str = "wamid.A", *, environment: str = "live", **fa
 
 
 def write(tenant: Tenant, *groups: list[NewEvent]) -> None:
-    """Publish groups of events, each in a statement of its own."""
+    """Publish groups of events, each with its own statement."""
     for events in groups:
         run(publishing([Publication(tenant.id, events)]))

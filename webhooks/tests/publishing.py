@@ -1,4 +1,4 @@
-"""Rows for tests: events as flows publish them, made at any time, endpoints, and a delivery that is dead."""
+"""Rows for tests: events in the form of flows, created at any time; endpoints; and a dead delivery."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,12 +19,12 @@ _NEW = ids.uuid7
 
 
 def uuid_at(moment: datetime) -> UUID:
-    """A new UUIDv7 made at a moment."""
+    """A new UUIDv7 of a moment."""
     return UUID(int=ids.first_at(moment).int | _NEW().int & ((1 << 80) - 1))
 
 
 def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
-    """An active endpoint that wants every event, at an address where nothing listens."""
+    """An active endpoint that subscribes to every event, at an address without a server."""
     row = {
         "url": "http://127.0.0.1:9/",
         "event_types": ["*"],
@@ -36,7 +36,7 @@ def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
 
 
 def dead_delivery(endpoint: Endpoint, event: Event, **values: Any) -> Delivery:
-    """A delivery of an event to an endpoint, in the endpoint's environment, that was given up."""
+    """A dead delivery of an event to an endpoint, in the endpoint's environment."""
     return Delivery.objects.create(
         tenant_id=endpoint.tenant_id,
         environment=endpoint.environment,
@@ -56,7 +56,7 @@ def make(
     count: int = 1,
     **values: Any,
 ) -> list[Event]:
-    """Publish so many events of one notification, made so long ago."""
+    """Publish this many events of one notification, of this age."""
     moment = datetime.now(UTC) - age
     raw = values.pop("raw", orjson.dumps({"notification": str(_NEW())}))
     event_ids = [uuid_at(moment + timedelta(milliseconds=n)) for n in range(count)]
@@ -89,6 +89,6 @@ def make(
 
 
 def readable(*events: Event) -> list[bool]:
-    """Whether each event still has its envelope."""
+    """For each event, whether its envelope still exists."""
     found = envelope.load([event.id for event in events])
     return [found[event.id] is not None for event in events]

@@ -45,7 +45,7 @@ USERS = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with the user asha; its address."""
+    """A broker with the user asha. Yields its address."""
     where, users = tmp_path_factory.mktemp("kafka"), free_port()
     file = where / "properties"
     file.write_text(

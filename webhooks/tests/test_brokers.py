@@ -1,4 +1,4 @@
-"""Events to Kafka topics and RabbitMQ exchanges: keys and headers, refusals, and where brokers may be."""
+"""Events to Kafka topics and RabbitMQ exchanges: keys and headers, rejections, and permitted addresses of brokers."""
 
 import asyncio
 import socket
@@ -101,7 +101,7 @@ def test_what_a_broker_refuses_says_why_and_comes_again(api: Api, tenant: Tenant
 
 
 class Relay(socketserver.BaseRequestHandler):
-    """Leads a connection to a port of this machine."""
+    """Relays a connection to a port of this machine."""
 
     to = 0
 
@@ -255,7 +255,7 @@ def test_a_user_whom_a_broker_refuses_is_told_why(
     async def refuse(_: object) -> None:
         raise AuthenticationFailedError("wrong password")
 
-    # The brokers of tests have no users; `real_kafka.py` has some.
+    # The brokers of tests have no users; those of `real_kafka.py` have.
     monkeypatch.setattr(AIOKafkaConnection, "_do_sasl_handshake", refuse)
     user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
     answer = api.post("/v1/webhooks", kafka.topic("users", **user))
@@ -293,7 +293,7 @@ def test_a_kind_that_hangs_and_fails_holds_up_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    # More hang than there are senders.
+    # More requests hang than there are senders.
     settings.DELIVERY_CONCURRENCY = 8
     monkeypatch.setattr(senders, "SLOW_SECONDS", 0.05)
     with closing(socket.create_server(("127.0.0.1", 0), backlog=128)) as silent:

@@ -1,4 +1,4 @@
-"""Endpoints with `format: meta`: the upstream's handshake, its notifications one change each, its signature."""
+"""Endpoints with `format: meta`: Meta's handshake, its notifications with one change each, its signature."""
 
 import hashlib
 import hmac
@@ -41,14 +41,14 @@ with_database = pytest.mark.django_db(transaction=True)
 
 
 def stored(draft: Any, raw: bytes) -> Envelope:
-    """An event as the envelope's reader gives it."""
+    """An event as the reader of envelopes returns it."""
     event_id = ids.encode(ids.EVENT, ids.uuid7())
     head = orjson.dumps({"id": event_id, "type": draft.type, "waba_id": draft.waba_id})
     return Envelope(id=event_id, head=head, data=draft.data, raw=raw, raw_path=draft.raw_path)
 
 
 def without_media_urls(data: bytes) -> Any:
-    """`data` less the addresses that lead to the upstream or to the service."""
+    """`data` without the addresses of Meta or of the service."""
     value = orjson.loads(data)
     waiting = [value]
     while waiting:
@@ -64,7 +64,7 @@ def without_media_urls(data: bytes) -> Any:
 
 
 def _delivered(drafts: Iterable[EventDraft]) -> list[EventDraft]:
-    """Those that have a place in the notification: old messages are read from the event of the whole."""
+    """Drafts with a place in the notification. Old messages are read from the event of the whole."""
     return [draft for draft in drafts if draft.type != "message.history"]
 
 
@@ -130,7 +130,7 @@ def make(api: Api, receiver: Receiver, **members: Any) -> dict[str, Any]:
 
 
 def assert_signed(got: Received, secret: str) -> None:
-    """Both signatures: the upstream's with the secret's text, and the service's own."""
+    """Check both signatures: Meta's, with the text of the secret, and the service's own."""
     digest = hmac.new(secret.encode(), got.body, hashlib.sha256).hexdigest()
     assert got.headers["X-Hub-Signature-256"] == f"sha256={digest}"
     Webhook(secret).verify(got.body, {name.lower(): value for name, value in got.headers.items()})

@@ -262,7 +262,7 @@ def test_an_archive_is_delivered_once_its_object_is_stored(api: Api, tenant: Ten
 
 
 def _closing(call: Callable[[], int]) -> int:
-    """Call a function in a thread, whose connection ends with it."""
+    """Call a function in a thread, and close its connection afterwards."""
     try:
         return call()
     finally:

@@ -1,4 +1,4 @@
-"""The SDK's Django app in a project as docs/django.md builds it: its own tests, and deliveries of the gateway."""
+"""The SDK's Django app in a project built by docs/django.md: its own tests, and deliveries of the gateway."""
 
 import os
 import re
@@ -44,7 +44,7 @@ from celery import Celery
 app = Celery("shop", set_as_current=True)
 app.conf.task_always_eager = app.conf.task_eager_propagates = True
 """
-# In one process: each start of Django costs a second or more.
+# In one process, because each start of Django costs a second or more.
 STEPS = """
 import sys, django
 from django.core.management import call_command as call
@@ -59,7 +59,7 @@ SECRET = new_secret()
 
 @pytest.fixture
 def project(tmp_path: Path, receiver: Receiver) -> Iterator[str]:
-    """A project whose tests have passed, and which serves; its address. The receiver stands for the gateway's API."""
+    """A running project whose tests have passed. Yields its address. The receiver replaces the gateway's API."""
     (tmp_path / "shop").mkdir()
     files = dict(FILES.findall(page("docs/django.md")))
     assert set(files) == {f"shop/{name}.py" for name in ("urls", "handlers", "apps", "tasks", "tests")}

@@ -1,4 +1,4 @@
-"""`GET /v1/events` and `GET /v1/events/{id}`: filters, pages, what is shown past retention, and what it costs."""
+"""`GET /v1/events` and `GET /v1/events/{id}`: filters, pages, what is shown past retention, and the cost."""
 
 from datetime import timedelta
 from typing import Any
@@ -101,7 +101,7 @@ def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant
 def test_past_retention_the_metadata_stays(
     api: Api, tenant: Tenant, endpoint: Endpoint, age_days: int
 ) -> None:
-    """Default retention is 90 days; the body may still be stored, its partition goes once a week."""
+    """Default retention is 90 days. The body may still be stored, because its partition is dropped weekly."""
     event = make(tenant, age=timedelta(days=age_days))
     kept = age_days < 90
     assert EventPayload.objects.filter(id=event.id).exists()
@@ -243,8 +243,8 @@ class TestPages:
         assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
 
 
-# Twenty of each value, and another tenant with as many: to walk all events, or all of the tenant, would cost more than
-# the narrowest index.
+# Twenty of each value, and another tenant with as many. A walk through all events, or all of the tenant, would cost
+# more than the narrowest index.
 _MANY = """
 INSERT INTO events (id, tenant_id, environment, type, waba_id, phone_number_id, wamid, wa_id, dedupe_key,
                     payload_expires_on)
@@ -269,8 +269,7 @@ class TestCost:
                 make(tenant)
             with CaptureQueriesContext(connection) as queries:
                 assert len(api.get(path).json()["data"]) >= more
-            # Recent rows do not fill the page; the oldest one is looked for. The text of a prepared statement is not
-            # noted.
+            # Recent rows do not fill the page, so the oldest one is searched. Prepared statements are not recorded.
             assert len([each for each in queries if "SAVEPOINT" not in (each["sql"] or "")]) == 4
 
     def test_a_page_of_recent_events_takes_two_queries(self, api: Api, tenant: Tenant) -> None:
@@ -299,7 +298,7 @@ class TestCost:
         ],
     )
     def test_each_filter_walks_an_index(self, api: Api, tenant: Tenant, query: str, index: str) -> None:
-        """Without sequential scans and sorts to fall back on, each search has an index that gives its order."""
+        """Without sequential scans and sorts as alternatives, each search has an index in its order."""
         with connection.cursor() as cursor:
             cursor.execute(_MANY, [tenant.id])
             cursor.execute("ANALYZE events")

@@ -1,4 +1,4 @@
-"""`GET /v1/analytics`: the figures equal a recount, however statuses are ordered and repeated."""
+"""`GET /v1/analytics`: the figures equal a recount, in any order and with repeats of statuses."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ RANGE = "from=2020-01-01T00:00:00Z&to=2020-02-01T00:00:00Z"
 
 
 def count_all() -> None:
-    """Gather all changes and count every hour now, however soon it would be due."""
+    """Collect all changes and count every hour now, even if it is not due."""
     for _ in range(2):
         rollup.roll_up()
         FigureDue.objects.update(due_at=now() - timedelta(seconds=1))
@@ -128,7 +128,7 @@ def test_a_status_that_comes_later_changes_the_hour_of_its_message(api: Api, ten
     count_all()
     write(tenant, [status("read")])
     assert rollup.roll_up() == 0, "an older hour is not counted again at once"
-    # The hour of the message, and this one for the deliveries of the status.
+    # The hour of the message, and the current one for the deliveries of the status.
     assert figures(api, around(now()))["pending_hours"] == 2
     count_all()
     (hour,) = figures(api, around(now(), "hour"))["messages"]

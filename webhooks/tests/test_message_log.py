@@ -1,4 +1,4 @@
-"""The message log: one row per message, however its events are ordered, repeated or grouped."""
+"""The message log: one row per message, for any order, repetition and grouping of its events."""
 
 import itertools
 import threading
@@ -26,7 +26,7 @@ from webhooks.tests.publishing import uuid_at
 
 
 def told(message: Message) -> dict[str, Any]:
-    """What a row says, but for when it was made."""
+    """The contents of a row, without its creation time."""
     return {
         field.name: getattr(message, field.name)
         for field in Message._meta.get_fields()
@@ -189,7 +189,7 @@ def test_plans_of_an_empty_month_do_not_scan_it_as_it_grows(tenant: Tenant) -> N
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
     def together(self, *works: Any) -> list[BaseException]:
-        """Run each in a thread; all are in the middle of their transaction before any commits or is stuck."""
+        """Run each in a thread. All are inside their transactions before any commits or is blocked."""
         errors: list[BaseException] = []
 
         def run(work: Any) -> None:

@@ -1,4 +1,4 @@
-"""Retention of bodies and keys: moves after a change, the weekly drop."""
+"""Retention of bodies and keys: moves after a change, and the weekly drop."""
 
 import threading
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 def bodies_of(*events: Event) -> set[tuple[date, Any]]:
-    """Where the bodies of events and of their notifications lie."""
+    """The partitions of events' and notifications' bodies."""
     wanted = {body for event in events for body in (event.id, event.raw_id) if body}
     return set(EventPayload.objects.filter(id__in=wanted).values_list("expires_on", "id"))
 
@@ -163,7 +163,7 @@ class TestDrop:
 
     @pytest.mark.parametrize("weekday", range(7))
     def test_no_body_is_dropped_within_its_retention(self, weekday: int, tenant: Tenant) -> None:
-        """Maintenance on each day of a week leaves every body whose retention ends today or later."""
+        """Maintenance on any weekday keeps every body whose retention ends today or later."""
         today = now().date() + timedelta(days=weekday)
         partitions.make_from("event_payloads", today - timedelta(days=14))
         kept = set()

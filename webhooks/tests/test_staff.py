@@ -1,4 +1,4 @@
-"""Staff on endpoints and deliveries: what they see, and what they do in a tenant's name, audited under their own."""
+"""Staff pages of endpoints and deliveries: their contents, and actions in a tenant's name, audited as staff."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def press(user: User, model: type[Model], name: str, key: UUID, **fields: Any) -> Any:
-    """Send an action's dialog."""
+    """Submit the dialog of an action."""
     browser = Client()
     browser.force_login(user)
     path = reverse(f"admin:webhooks_{model._meta.model_name}_{name}", args=[key])
@@ -34,7 +34,7 @@ def press(user: User, model: type[Model], name: str, key: UUID, **fields: Any) -
 
 @pytest.fixture
 def failed(tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver) -> Delivery:
-    """A delivery that failed; the receiver works again."""
+    """A failed delivery. The receiver works again."""
     receiver.answer = lambda request: web.Response(
         status=500, text="no such <table>", headers={"X-Trace": "t"}
     )
@@ -164,7 +164,7 @@ def test_a_recovery_of_a_paused_endpoint_is_refused_in_the_dialog(staff: User, f
 
 
 def shown_value(answer: Any, name: str) -> str:
-    """The value of a hidden field of a dialog."""
+    """The value of a hidden field in a dialog."""
     found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
     assert found is not None
     return found[1]

@@ -1,4 +1,5 @@
-"""A tenant moves between two cells with all its rows; a crash after any step can be repeated, and nothing is lost.
+"""A tenant moves between two cells with all its rows. The move can be repeated after a crash at any step, and nothing
+is lost.
 
 The former cell is a copy of the tests' database, whose own rows are then deleted: two databases, one tenant.
 """
@@ -57,7 +58,7 @@ class FormerCell:
         self.url = url
 
     def run(self, statement: str, *parameters: Any) -> Any:
-        """The first value of a statement's answer, if it has one."""
+        """The first value of a statement's result, if any."""
         with psycopg.connect(self.url, autocommit=True) as database:
             cursor = database.execute(statement, parameters)
             row = cursor.fetchone() if cursor.description else None
@@ -72,14 +73,16 @@ def _address(database: str) -> str:
 
 
 def _copy(part: str, *, source: str, target: str) -> None:
-    """Copy schema or data. Not a copy of the files, for which no earlier test of this process may be connected."""
+    """Copy schema or data. The files cannot be copied, because connections of earlier tests to the database would have
+    to end.
+    """
     dumped = subprocess.run([str(PROGRAMS / "pg_dump"), part, source], check=True, capture_output=True).stdout
     subprocess.run(
         [str(PROGRAMS / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", target],
         input=dumped,
         check=True,
         capture_output=True,
-        # Rows may come before those that they refer to.
+        # Rows may be inserted before those that they refer to.
         env={**os.environ, "PGOPTIONS": "-c session_replication_role=replica"},
     )
 
@@ -97,7 +100,7 @@ def empty_cell(django_db_setup: None) -> None:
 def former(
     empty_cell: None, tenant: Tenant, key: NewKey, other_tenant: Tenant, receiver: Receiver
 ) -> Iterator[FormerCell]:
-    """A cell with a tenant that has a bit of everything, beside another tenant; this cell is empty."""
+    """A cell with a tenant that has rows of every kind, and with another tenant. This cell is empty."""
     api = Api(key.key)
     number_of(tenant, waba_id="100200", phone_number_id="200300")
     number = number_of(other_tenant, waba_id="100201", phone_number_id="200301", digits="919800000002")
@@ -129,7 +132,7 @@ def take(tenant: Tenant, former: FormerCell, **options: Any) -> tenant_moves.Mov
 
 
 def counted(database: Any, tenant_id: UUID) -> dict[str, int]:
-    """The tenant's rows of every table."""
+    """The count of the tenant's rows in every table."""
     return {
         rows.table: database.execute(
             sql.SQL("SELECT count(*) FROM {} WHERE {}").format(sql.Identifier(rows.table), rows.condition)
@@ -155,7 +158,7 @@ def test_a_tenant_moves_with_all_its_rows_and_is_active_here_alone(
     api = Api(key.key)
     assert api.get("/v1/numbers").json()["data"][0]["phone_number_id"] == "200300"
     assert len(api.get("/v1/events?type=message.inbound").json()["data"]) == 2
-    # What the upstream repeats is known here; what is new comes here.
+    # Repeats from Meta are recognised here, and new notifications arrive here.
     for name in ("wamid.1", "wamid.4"):
         assert post(notification(("100200", [text_change("200300", name)]))).status_code == 200
     assert Event.objects.filter(type="message.inbound").count() == 3
@@ -164,7 +167,7 @@ def test_a_tenant_moves_with_all_its_rows_and_is_active_here_alone(
 
 
 def test_a_listener_gets_every_event_once_across_the_move(tenant: Tenant, former: FormerCell) -> None:
-    """Positions of the former cell, which are higher than this one's, stay those that listeners were told."""
+    """Positions of the former cell, which are higher than this one's, stay valid for listeners."""
     reader, late = StreamReader(tenant.id), StreamReader(tenant.id)
     with connected_to(former.url):
         stream.begin_epoch(above=1_000)
@@ -190,7 +193,7 @@ class CrashError(Exception):
 
 
 def crash_after(step: str) -> Callable[[str], None]:
-    """For `take`: the process ends when this step is done."""
+    """For `take`: end the process after this step."""
 
     def after(done: str) -> None:
         if done == step:
@@ -222,7 +225,7 @@ def test_a_move_that_crashed_is_repeated_and_the_tenant_is_never_active_twice(
 def test_the_copy_waits_until_every_process_knows_of_the_freeze(
     tenant: Tenant, former: FormerCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that still remembers the tenant as active may send; its caller may wait for the upstream and for us."""
+    """A process that has cached the tenant as active may send, and its caller may wait for Meta and for us."""
     seen: list[tuple[float, str, bool]] = []
 
     def sleep(seconds: float) -> None:
@@ -413,7 +416,7 @@ def test_a_tenant_on_a_move_is_served_by_nobody(
     others = ("100201", [text_change("200301", "wamid.2")])
     assert post(notification(own)).status_code == 503
     assert post(notification(own, others)).status_code == 503
-    # An account's own change, without a number, too.
+    # Also a change of the account itself, without a number.
     assert post(notification(("100200", [{"field": "account_alerts", "value": {}}]))).status_code == 503
     assert not Event.objects.exists()
     assert post(notification(others)).status_code == 200

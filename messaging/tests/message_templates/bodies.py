@@ -1,4 +1,4 @@
-"""Bodies of message templates that the upstream takes."""
+"""Bodies of message templates that Meta accepts."""
 
 from typing import Any
 

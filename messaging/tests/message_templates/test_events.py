@@ -1,4 +1,4 @@
-"""The upstream's notifications about templates: an event for the tenant, and the mirror that follows at once."""
+"""Meta's notifications about templates: an event for the tenant, and an update of the mirror at once."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, OTHER_WABA = "100200300400500", "100200300400501"
 ID = 9223372036854775807
-"""Beyond what JavaScript's numbers hold."""
+"""Too large for JavaScript's numbers."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def number(tenant: Tenant) -> PhoneNumber:
 
 
 def tell(field: str, *, waba_id: str = WABA, at: int = 1793500000, **value: Any) -> None:
-    """A notification of one template."""
+    """Post a notification about one template."""
     named = {
         "message_template_id": ID,
         "message_template_name": "order_update",

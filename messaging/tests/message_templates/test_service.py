@@ -1,4 +1,4 @@
-"""`/v1/templates*`: the upstream's own answers, and a mirror that says the same."""
+"""`/v1/templates*`: Meta's own responses, and a mirror that agrees with them."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -44,7 +44,7 @@ def upstream_templates(simulator: RunningSimulator, account: SimulatedAccount) -
 
 
 def made_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, *bodies: dict[str, Any]) -> None:
-    """Templates created with the account's token, as in the upstream's own manager."""
+    """Create templates with the account's token, as in Meta's own manager."""
     for body in bodies:
         answer = requests.post(
             f"{simulator.url}/v25.0/{account.waba_id}/message_templates",
@@ -56,7 +56,7 @@ def made_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, *bodi
 
 
 def deleted_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, name: str) -> None:
-    """Deleted with the account's token, as in the upstream's own manager."""
+    """Delete a template with the account's token, as in Meta's own manager."""
     answer = requests.delete(
         f"{simulator.url}/v25.0/{account.waba_id}/message_templates?name={name}",
         headers={"Authorization": f"Bearer {account.access_token}"},
@@ -73,7 +73,7 @@ def upload(api: Api, content: bytes = PNG, *, mime_type: str = "image/png", **fi
 
 @pytest.fixture
 def sync_now(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What beat and the workers do once every account is due."""
+    """Do what beat and the workers do when every account is due."""
     jobs: list[dict[str, str]] = []
 
     def enqueue(task: str, **job: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every example of docs/sending.md goes through the simulator as it is printed."""
+"""The simulator accepts every example of docs/sending.md as printed."""
 
 import json
 import re

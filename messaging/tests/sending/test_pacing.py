@@ -1,4 +1,4 @@
-"""Pacing by itself: turns, sharing, throttling and the way back, on a clock that the test moves."""
+"""The pacing module: turns, sharing, throttling and recovery, on a clock that the test moves."""
 
 import time
 from itertools import pairwise

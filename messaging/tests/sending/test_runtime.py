@@ -1,4 +1,4 @@
-"""Runtime of the sending flow on an event loop: its few connections outlive the statements that fail on them."""
+"""The runtime of the sending flow on an event loop: its connections survive failing statements."""
 
 import pytest
 from django.db import ProgrammingError

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: rules 1 to 7, the caller's bytes upstream, the upstream's bytes back."""
+"""`POST /v1/messages`: rules 1 to 7, the caller's bytes to Meta, Meta's bytes to the caller."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def text(number: PhoneNumber, **more: Any) -> dict[str, Any]:
 
 
 def sent_bodies(simulator: RunningSimulator, number: PhoneNumber) -> list[str]:
-    """What the upstream received as messages of the number, oldest first."""
+    """The messages that Meta received from the number, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
     return [row["body"] for row in reversed(rows) if row["path"].endswith("/messages")]
 
@@ -142,7 +142,7 @@ def test_what_is_no_recipient_is_refused_alone_and_in_a_batch(api: Api, number: 
 def test_a_business_scoped_user_id_in_to_goes_up_as_recipient(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, user_id: str
 ) -> None:
-    """The upstream answers such a `to` with 200, and drops the message without a word."""
+    """Meta answers such a `to` with 200 and silently drops the message."""
     answer = api.post("/v1/messages", text(number, to=user_id))
     assert answer.status_code == 200, answer.content
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
@@ -207,7 +207,7 @@ def test_a_refusal_whose_code_is_no_number_is_passed_on_and_kept_under_its_key(
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with answering(head % len(refusal) + refusal) as settings.META_GRAPH_URL:
         for replayed in (None, "true"):
-            # Without the contract: this upstream keeps none.
+            # Without the contract, because this server does not follow it.
             sent = api.client.post(
                 "/v1/messages",
                 text(number),
@@ -323,7 +323,7 @@ def test_the_same_key_with_a_different_body_is_422(api: Api, number: PhoneNumber
 def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, change: str
 ) -> None:
-    """Send rule 1: the record is looked up before anything else is judged."""
+    """Send rule 1: the record is looked up before any other check."""
     if change == "refused":
         simulator.faults({"action": "error", "code": 131030, "match": {"path": "/messages$"}})
     first = api.post("/v1/messages", text(number), Idempotency_Key="k")
@@ -345,11 +345,11 @@ def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
 def test_what_certainly_was_not_sent_may_be_repeated_with_its_key(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, code: int, status: int
 ) -> None:
-    """Throttled, a token that did not work, a number in maintenance."""
+    """Throttled, an invalid token, a number under maintenance."""
     simulator.faults({"action": "error", "code": code, "match": {"path": "/messages$"}, "times": 1})
     assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == status
     simulator.faults()
-    # The token was asked about, and with it what else the connection takes.
+    # The token was checked, and with it the other facts of the connection.
     PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert again.status_code == 200
@@ -481,12 +481,12 @@ def test_an_odd_answer_still_makes_an_event(
     message: Any,
     stored: tuple[str | None, ...],
 ) -> None:
-    """The message was sent: whatever its answer says, there is one event for each."""
+    """The message was sent, so there is one event for each, whatever the response says."""
     answer = orjson.dumps({"contacts": [contact], "messages": [message]})
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
     with answering(head + answer) as settings.META_GRAPH_URL:
         for _ in range(2):
-            # Without the contract: this upstream keeps none.
+            # Without the contract, because this server does not follow it.
             sent = api.client.post(
                 "/v1/messages", text(number), content_type="application/json", headers=api.headers
             )
@@ -559,7 +559,7 @@ def test_an_interrupted_send_is_answered_as_unknown_and_never_repeated(
 def test_a_first_send_that_may_still_run_is_waited_for_twice_the_upstreams_time(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, settings: Any, seconds: int, is_over: bool
 ) -> None:
-    """Told too soon that it was interrupted, a caller would send the message again with a new key."""
+    """A caller that is told too early of an interruption would send the message again with a new key."""
     settings.UPSTREAM_TIMEOUT_MS = 15_000
     api.post("/v1/messages", text(number), Idempotency_Key="k")
     began = now() - timedelta(seconds=seconds)

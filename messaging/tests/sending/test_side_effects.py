@@ -35,7 +35,7 @@ def number(tenant: Tenant) -> PhoneNumber:
 
 
 def tell(field: str, value: dict[str, Any], *, entry: str = WABA, time: int = 1793500000) -> None:
-    """Post a notification of one change."""
+    """Post a notification with one change."""
     body = notification((entry, [{"field": field, "value": value}]), time=time)
     assert post(body).status_code == 200
 

@@ -1,4 +1,4 @@
-"""A receiver that hangs, for tests of what one endpoint's requests may take from the others."""
+"""A receiver that hangs, for tests of what one endpoint's requests may occupy."""
 
 import asyncio
 import threading
@@ -11,13 +11,13 @@ from tests.receiver import Received, Receiver
 
 
 class HangingRequests:
-    """Requests wait for their answer until `end`; those to a path that ends with `/healthy` get it at once."""
+    """Requests wait for their response until `end`. Those to a path that ends with `/healthy` are answered at once."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
 
     def end(self) -> None:
-        """Answer those that wait, and all that come."""
+        """Answer the waiting requests, and all later ones."""
         self._ended.set()
 
     async def answer(self, request: Received) -> web.StreamResponse:

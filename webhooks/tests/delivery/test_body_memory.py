@@ -1,4 +1,4 @@
-"""Memory for bodies: a tenant that fills its part keeps only itself waiting."""
+"""Memory for bodies: a tenant that fills its part delays only itself."""
 
 from typing import Any
 from uuid import uuid4
@@ -19,7 +19,7 @@ from webhooks.tests.delivery.test_wake_up import running, wait_until
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """400 kB in all, 100 kB a tenant."""
+    """400 kB in total, 100 kB for each tenant."""
     monkeypatch.setattr(caps, "MOST_BYTES", 400_000)
 
 

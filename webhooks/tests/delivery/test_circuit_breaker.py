@@ -1,4 +1,4 @@
-"""The circuit breaker over any sequence of results, and its figures in plain cases."""
+"""The circuit breaker for any sequence of results, and its figures in simple cases."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,13 +18,13 @@ from webhooks.delivery.attempts import (
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 LATE_SUCCESS, LATE_FAILURE = AttemptResult(True), AttemptResult(False)
-"""Of attempts that were claimed before the circuit opened for the first time."""
+"""Results of attempts that were claimed before the circuit first opened."""
 PROBED = AttemptResult(True, probe=True, generation=1)
 
 
 @dataclass(frozen=True)
 class Step:
-    """So many seconds later an attempt ends."""
+    """An attempt that ends this many seconds later."""
 
     seconds: int
     ok: bool
@@ -38,7 +38,7 @@ def attempted(figures: EndpointCounters, moment: datetime) -> bool:
 
 
 def probed(figures: EndpointCounters, *, ok: bool) -> AttemptResult:
-    """The end of the probe that such a circuit lets through."""
+    """The result of the probe that such a circuit allows."""
     return AttemptResult(ok, probe=True, generation=figures.generation)
 
 

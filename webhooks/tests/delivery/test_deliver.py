@@ -1,4 +1,4 @@
-"""Deliveries from publishing to the customer's server: signed, byte for byte, retried, isolated, fenced."""
+"""Deliveries from publishing to the tenant's server: signed, byte for byte, retried, isolated, fenced."""
 
 import asyncio
 from datetime import timedelta

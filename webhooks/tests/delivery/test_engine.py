@@ -1,4 +1,4 @@
-"""The delivery engine when receivers, workers, servers and clocks misbehave."""
+"""The delivery engine with misbehaving receivers, workers, servers and clocks."""
 
 import asyncio
 import gzip
@@ -242,7 +242,7 @@ def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
     settings.DELIVERY_CONCURRENCY = 1
     settings.DELIVERY_LEASE_SECONDS = 6
     monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
-    # No other sender takes the place of the one that waits.
+    # No other sender replaces the waiting one.
     monkeypatch.setattr(caps, "SLOW_FACTOR", 0)
 
     async def slow(request: Received) -> web.Response:

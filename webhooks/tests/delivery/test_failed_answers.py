@@ -1,4 +1,4 @@
-"""Receivers' answers to failed attempts: shown, bounded in each direction, gone with the event's body."""
+"""Receivers' answers to failed attempts: shown, limited in every way, deleted with the event's body."""
 
 from datetime import timedelta
 from typing import Any

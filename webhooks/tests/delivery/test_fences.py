@@ -1,4 +1,4 @@
-"""Fences of the delivery engine: a worker that was overtaken changes nothing, a probe is one worker's, secrets end."""
+"""Fences of the delivery engine: an overtaken worker changes nothing, a probe belongs to one worker, secrets expire."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,7 +32,7 @@ ROOM = Room(10, 10)
 
 
 def overtaken(tenant: Tenant) -> tuple[Claimed, Claimed]:
-    """One delivery, claimed by a worker whose lease then ran out, and by a second one."""
+    """One delivery, claimed by a worker whose lease then expired, and by a second one."""
     publish_one(tenant)
     (late,) = claim(ROOM)
     moment = now() - timedelta(seconds=1)
@@ -59,7 +59,7 @@ def test_a_late_result_does_not_overwrite_a_newer_failed_attempt(
 
 
 def test_a_late_result_does_not_bring_a_dead_delivery_back(tenant: Tenant, endpoint: dict[str, Any]) -> None:
-    """Its endpoint was deleted while the request was under way, which no attempt counts."""
+    """Its endpoint was deleted during the request, which is not counted as an attempt."""
     publish_one(tenant)
     (claimed,) = claim(ROOM)
     Delivery.objects.update(status="dead", leased_until=None)
@@ -70,7 +70,7 @@ def test_a_late_result_does_not_bring_a_dead_delivery_back(tenant: Tenant, endpo
 
 
 def test_what_one_worker_is_claiming_another_passes_over(tenant: Tenant, endpoint: dict[str, Any]) -> None:
-    """The second one claims between the two statements of the first."""
+    """The second worker claims between the two statements of the first."""
     publish_one(tenant)
     others: list[Claimed] = []
 
@@ -123,7 +123,7 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
                 claimed = done.value.deliveries
                 break
             if "UPDATE webhooks_endpoint" in statement:
-                # The other worker's probe was committed between the look at the circuit and this statement.
+                # The other worker's probe was committed between the read of the circuit and this statement.
                 Endpoint.objects.update(circuit_open_until=now() + timedelta(seconds=60))
             cursor.execute(statement, values)
             rows = cursor.fetchall() if cursor.description else []
@@ -150,7 +150,7 @@ def ended(deliveries: Sequence[Claimed], *, ok: bool) -> list[Outcome]:
 
 
 def fail_half(deliveries: Sequence[Claimed]) -> None:
-    """Open the circuit by the share of failures: there are not ten in a row."""
+    """Open the circuit by the share of failures, without ten in a row."""
     outcomes = zip(ended(deliveries[::2], ok=True), ended(deliveries[1::2], ok=False), strict=True)
     record([outcome for pair in outcomes for outcome in pair])
 
@@ -182,7 +182,7 @@ def test_attempts_of_before_the_circuit_opened_neither_close_it_nor_open_it_agai
 def test_a_claim_that_met_the_opening_of_the_circuit_does_not_close_it(
     tenant: Tenant, endpoint: dict[str, Any]
 ) -> None:
-    """The circuit opens between the look at the endpoint and the claim."""
+    """The circuit opens between the read of the endpoint and the claim."""
     for number in range(WINDOW_ATTEMPTS):
         publish_one(tenant, f"k{number}")
     deliveries = claim(Room(100, 100))

@@ -1,4 +1,4 @@
-"""Caps: of what is handed over a dispatcher takes what its endpoint's and its tenant's caps leave room for."""
+"""Caps: a dispatcher accepts hand-overs only within the caps of their endpoint and tenant."""
 
 from uuid import UUID, uuid4
 
@@ -53,7 +53,7 @@ def test_one_tenant_gets_its_cap_over_all_its_endpoints_and_the_others_go_on() -
 def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A lane of 12: 4 for an endpoint, 6 for a tenant. What one holds there counts for its next claim too."""
+    """A lane of 12: 4 for an endpoint, 6 for a tenant. Calls in the lane count for the next claim too."""
     for name, value in (("MOST_CALLS", 12), ("CALLS_OF_TENANT", 6), ("CALLS_OF_ENDPOINT", 4)):
         monkeypatch.setattr(limits, name, value)
     caps = InFlightCaps(capacity=400, of_tenant=100, bodies=BodyMemory())
@@ -62,7 +62,7 @@ def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
     counts = [caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id) for endpoint_id, tenant_id in pairs]
 
     def held() -> list[int]:
-        """How many calls of each endpoint the lane takes, one after another."""
+        """How many calls of each endpoint the lane accepts, one after another."""
         taken = [0] * len(pairs)
         for place, count in enumerate(counts):
             while caps.takes_call(*count):

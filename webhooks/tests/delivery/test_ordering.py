@@ -1,4 +1,4 @@
-"""Ordered endpoints: one event of a customer after another, and a retry holds back its customer alone."""
+"""Ordered endpoints: one event of a customer after another, and a retry delays only its own customer."""
 
 import threading
 from collections import defaultdict
@@ -40,12 +40,12 @@ def ordered(api: Api, receiver: Receiver) -> Endpoint:
 
 @pytest.fixture
 def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each customer the head alone is claimed."""
+    """Claim only the first event of each customer."""
     monkeypatch.setattr(ordering, "LONGEST_LINE", 1)
 
 
 def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
-    """Publish events of a customer in one transaction, as one notification would."""
+    """Publish events of a customer in one transaction, like one notification."""
     with transaction.atomic():
         publish(
             tenant_id=tenant.id,
@@ -68,7 +68,7 @@ def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
 
 
 def claimed() -> list[str]:
-    """The dedupe keys of what a worker claims now."""
+    """The dedupe keys that a worker claims now."""
     return sorted(map(key_of, claim(ROOM)))
 
 
@@ -79,7 +79,7 @@ def key_of(delivery: Claimed) -> str:
 
 
 def settle(status: str = "delivered", *, key: str, minutes: int = 10) -> None:
-    """Let the attempt at an event have ended."""
+    """Set the result of the attempt at an event."""
     event_id = ids_of()[key]
     later = now() + timedelta(minutes=minutes) if status == "failed" else None
     Delivery.objects.filter(event_id=event_id).update(status=status, next_attempt_at=later, leased_until=None)
@@ -116,7 +116,7 @@ def test_a_retry_holds_back_its_customer_and_nobody_else(
 
 
 def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endpoint) -> None:
-    """Whether or not a worker has looked at it since, and for its customer alone."""
+    """Whether or not a worker has polled since, and only for its customer."""
     say(tenant, "91", "a", "b")
     claim(ROOM)
     settle("failed", key="91:a")
@@ -163,7 +163,7 @@ def test_a_customers_events_come_as_one_line(tenant: Tenant, ordered: Endpoint) 
 
 
 def test_a_line_ends_before_an_event_that_is_not_due(tenant: Tenant, ordered: Endpoint) -> None:
-    """Between events that are due lies one that failed and was made before, or that somebody else has locked."""
+    """Between due events lies one that failed and was created earlier, or that another worker has locked."""
     say(tenant, "91", *"abcd")
     settle("failed", key="91:c")
     assert claimed() == ["91:a", "91:b"]
@@ -277,7 +277,7 @@ def test_events_arrive_in_their_order_through_the_dispatcher(
     tenant: Tenant, ordered: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.WEBHOOK_RETRY_SCHEDULE = [600.0]
-    # Who waits for the next look instead of the record of the event before would come too late.
+    # A dispatcher that waits for the next poll, not for the record of the previous event, would be too late.
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 2.0)
     texts = [f"{number:02}" for number in range(12)]
@@ -313,7 +313,7 @@ def test_the_next_event_goes_as_soon_as_the_one_before_has_arrived(
     line_seconds: float,
     most_claims: int,
 ) -> None:
-    """No claim lies between them, until the line takes too long."""
+    """No claim lies between them, unless the line takes too long."""
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(dispatcher, "LINE_SECONDS", line_seconds)
     claims: list[int] = []
@@ -390,7 +390,7 @@ def test_a_delivery_in_order_or_at_a_rate_is_not_claimed_at_publish(
     settings: tuple[dict[str, Any], ...] = ({}, {"ordered": True}, {"rate_per_second": 5})
     endpoints = [api.post("/v1/webhooks", {"url": receiver.url, **given}).json()["id"] for given in settings]
     with transaction.atomic():
-        # Looked at before the commit: after it, nobody hears the hand-over and the lease is given back.
+        # Polled before the commit. After it, nobody receives the hand-over and the lease is released.
         say(tenant, "91", "a")
         leased = {str(row.endpoint_id): row.leased_until is not None for row in Delivery.objects.all()}
     assert [leased[endpoint] for endpoint in endpoints] == [True, False, False]

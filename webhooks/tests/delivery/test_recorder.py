@@ -1,4 +1,4 @@
-"""Outcomes are written soon; their endpoints' figures follow within a second, at once where something failed."""
+"""Outcomes are written soon. Their endpoints' figures follow within a second, at once after a failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ def outcome(delivery: Claimed, answer: Answer) -> Outcome:
 
 
 def recording(work: Callable[[Recorder], Awaitable[None]]) -> None:
-    """Run a recorder around a piece of work, and let it finish."""
+    """Run a recorder during a piece of work, and let it finish."""
 
     async def run() -> None:
         recorder = Recorder(on_awaited=lambda: None)
@@ -53,7 +53,7 @@ def recording(work: Callable[[Recorder], Awaitable[None]]) -> None:
 
 
 async def asked(question: Callable[[], Any]) -> Any:
-    """The answer of the database, asked on a thread."""
+    """The result of a query, run in a thread."""
 
     def ask() -> Any:
         try:

@@ -52,7 +52,7 @@ from webhooks.wake_up import (
 
 SECONDS = 10.0
 FIRST, SECOND = "first", "second"
-"""Names of dispatchers that only say that they are alive."""
+"""Names of dispatchers that only report that they are alive."""
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -79,7 +79,7 @@ def one(**members: Any) -> HandedOver:
 
 
 def signals(valkey: redis.Redis, of: str = FIRST) -> list[bytes]:
-    """The signals that wait for a dispatcher, then those that any takes."""
+    """The signals that wait for a dispatcher, then those that any dispatcher takes."""
     waiting: Any = [valkey.lrange(key, 0, -1) for key in (own_signals(of), SIGNAL)]
     return [signal for each in waiting for signal in each]
 
@@ -89,7 +89,7 @@ def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
 
 
 def report(valkey: redis.Redis, name: str = FIRST, state: bytes = ROOM) -> None:
-    """A dispatcher says that it is alive."""
+    """Report that a dispatcher is alive."""
     command: Any = valkey.execute_command
     command(*report_script(name, state))
 
@@ -104,7 +104,7 @@ def registered(valkey: redis.Redis) -> Any:
 
 @pytest.fixture
 def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
-    """A dispatcher says that it has room, and this process has heard it; it signals at once."""
+    """A dispatcher has reported room, and this process has received that. It signals at once."""
     monkeypatch.setattr(
         wake_up, "soon", lambda fresh: wake_up._send(fresh.handed_over, looks=fresh.has_unclaimed)
     )
@@ -115,7 +115,7 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
             drained.set()
             return [], False
 
-    # What the endpoint's creation signalled must not be answered in the middle of the test.
+    # The signal of the endpoint's creation must not be handled in the middle of the test.
     monkeypatch.setattr(wake_up, "_unsent", Drained())
     wake_up._debounced.ask()
     assert drained.wait(SECONDS)
@@ -130,7 +130,7 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
 
 @contextmanager
 def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[None]:
-    """A dispatcher that has looked once and says that it has room."""
+    """A dispatcher that has polled once and has reported room."""
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     thread = threading.Thread(target=dispatcher.run)
@@ -228,7 +228,7 @@ def test_a_request_to_look_outlives_the_hand_overs_after_it() -> None:
 
 
 async def waiting_listener() -> WakeUpListener:
-    """A listener for which Valkey waits for a signal."""
+    """A listener whose wait in Valkey is under way."""
     started = WakeUpListener(worker_id=1, in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
     started.start()
     async with asyncio.timeout(SECONDS):
@@ -494,7 +494,7 @@ def test_a_large_body_is_not_sent_along(tenant: Tenant, endpoint: dict[str, Any]
     assert taken.event_id == event_id
 
 
-# --- What is refused or lost
+# --- Rejected or lost signals
 
 
 @pytest.mark.django_db(transaction=True)
@@ -573,7 +573,7 @@ def test_what_is_handed_over_is_sent_without_a_claim(
 ) -> None:
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
-        # Nothing but the hand-over may find it.
+        # Only the hand-over may find it.
         monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
         publish_one(tenant)
         (got,) = receiver.wait_for(1)
@@ -591,7 +591,7 @@ def test_a_dispatcher_that_ends_is_handed_nothing(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its process may publish on, while it waits for the last answers."""
+    """Its process may continue to publish while it waits for the last responses."""
     with running(monkeypatch, empty_valkey):
         wait_until(lambda: wake_up._local is not None, "it is the dispatcher of this process")
         publish_one(tenant, "k1")
@@ -637,13 +637,13 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
 ) -> None:
     cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
-    # Longer than the test takes: what is sent was handed over, or found because a request had ended.
+    # Longer than the test takes: everything sent was handed over, or found because a request had ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 6 * SECONDS)
     with running(monkeypatch, empty_valkey):
         for number in range(cap + waiting):
             publish_one(tenant, f"k{number}")
         receiver.wait_for(cap)
-        # A look's result is reported when the next signal has been heard.
+        # The result of a poll is reported when the next signal has been received.
         for _ in range(3):
             wake_up.wake()
             wait_until(lambda: not signals(empty_valkey), "the dispatcher has heard the signal")
@@ -665,7 +665,7 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A look walks through all endpoints with open deliveries: many broken ones make it long."""
+    """A poll walks through all endpoints with open deliveries, so many broken ones make it long."""
     looks, ends = threading.Event(), threading.Event()
     look = Claimer.look
 
@@ -705,7 +705,7 @@ def test_a_lease_that_is_handed_over_names_the_dispatcher_that_had_room(
 def test_what_was_handed_over_to_another_is_bound_before_it_is_sent(
     tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis, is_claimed_meanwhile: bool
 ) -> None:
-    """The other one may have died since, and its leases with it."""
+    """The other dispatcher may have died since, and its leases with it."""
     publish_one(tenant)
     (given,) = handed_over(room)
     given = msgspec.structs.replace(given, leased_by=7)
@@ -730,7 +730,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     room: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its dispatcher was stopped meanwhile: the delivery may be another's already."""
+    """Its dispatcher was stopped meanwhile, so the delivery may belong to another already."""
     publish_one(tenant)
     (given,) = handed_over(room)
     room.flushdb()
@@ -738,7 +738,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     Delivery.objects.update(leased_until=taken_by_another, next_attempt_at=taken_by_another)
     old = given.claimed_at - timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     late = msgspec.structs.replace(given, claimed_at=old)
-    # A dispatcher that has not looked yet knows no database time and takes no hand-over.
+    # A dispatcher that has not polled yet does not know the database's time and accepts no hand-over.
     with running(monkeypatch, room):
         room.rpush(SIGNAL, b"\x91" + late.packed().content)
         wait_until(lambda: not room.exists(SIGNAL), "the dispatcher heard the signal")
@@ -784,7 +784,7 @@ def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
     tenants = {full: calm, slow: calm, other: busy, quick: busy, waiting: calm}
     found = room.unserved(tenants, {slow: 2, quick: 6, waiting: 1}, [full, slow, other])
     assert found == ({full, slow}, {busy}, False)
-    # Beyond its tenant's cap a quick endpoint gets what is left, so it lacked room; as did one below every cap.
+    # Beyond its tenant's cap a quick endpoint gets the rest, so it lacked room, and so did one below every cap.
     assert room.unserved(tenants, {quick: 6}, [quick]).lacks_room
     assert room.unserved(tenants, {waiting: 1}, [waiting]).lacks_room
 

@@ -1,1 +1,1 @@
-"""Tests of webhook endpoints: life, settings, custom headers, health, notices."""
+"""Tests of webhook endpoints: lifecycle, settings, custom headers, health, notices."""

@@ -1,4 +1,4 @@
-"""What requests to an endpoint authenticate with: client certificates, CAs, OAuth2 tokens, a second signature."""
+"""Authentication of requests to an endpoint: client certificates, CAs, OAuth2 tokens, a second signature."""
 
 import ssl
 from base64 import b64decode, b64encode
@@ -43,7 +43,7 @@ def make(api: Api, url: str, **given: Any) -> dict[str, Any]:
 
 
 class Tokens:
-    """An authorisation server beside the receiver's hook: each token is another one."""
+    """An authorisation server beside the receiver's hook. Each token is different."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.asked: list[Received] = []
@@ -142,7 +142,7 @@ def authorities(tmp_path: Path) -> dict[str, tuple[str, str]]:
 
 
 def asking(directory: Path, authorities: dict[str, tuple[str, str]]) -> ssl.SSLContext:
-    """A server that asks for the client's certificate."""
+    """A server that requires a client certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (directory / "chain.pem").write_text("".join(authorities["server"]))
     context.load_cert_chain(directory / "chain.pem")
@@ -180,7 +180,7 @@ def test_client_certificates_and_own_cas(
         assert api.get(path).json()["tls"] == endpoint["tls"]
         assert len(receiver.pings) == 1
 
-        # One without the certificate goes to the same server: it must not go over the other's connection.
+        # An endpoint without the certificate has the same server. Its requests must not use the other's connection.
         stored = readable(Endpoint.objects.get(id=endpoint["id"]))
         assert stored.tls is not None
         stranger = replace(stored, tls=Tls(None, None, stored.tls.ca))

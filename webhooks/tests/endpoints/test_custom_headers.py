@@ -1,4 +1,4 @@
-"""Headers of the caller's own: sent with every request to the endpoint, encrypted at rest, never shown again."""
+"""The caller's own headers: sent with every request to the endpoint, encrypted at rest, never shown again."""
 
 from typing import Any
 

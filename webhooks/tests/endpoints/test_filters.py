@@ -1,4 +1,4 @@
-"""Filters by content: which events come, what is refused, and that no body makes the publishing statement fail."""
+"""Filters by content: which events pass, what is rejected, and that no body makes the publishing statement fail."""
 
 from datetime import timedelta
 from typing import Any

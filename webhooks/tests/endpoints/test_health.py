@@ -26,7 +26,7 @@ def shown_health(api: Api, endpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_circuit() -> str:
-    """The endpoint's circuit opens for a while; returns its end as shown."""
+    """Open the endpoint's circuit for a while. Returns its end as shown."""
     until = now() + timedelta(minutes=10)
     Endpoint.objects.update(
         circuit_open_until=until, circuit_opened=3, consecutive_failures=12, failing_since=now()
@@ -73,7 +73,7 @@ class TestHealth:
     def test_of_one_that_was_disabled_by_410_names_the_reason(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        """No delivery waits that could tell it; another endpoint's dead delivery tells nothing."""
+        """No waiting delivery shows the reason, and another endpoint's dead delivery is irrelevant."""
         other = api.post("/v1/webhooks", {"url": receiver.url, "event_types": ["message.status"]}).json()
         receiver.answer = lambda request: web.Response(status=410)
         publish_one(tenant, "k1")
@@ -131,7 +131,7 @@ class TestHealth:
 
 class TestHeldBackDeliveries:
     def shown(self, api: Api) -> tuple[Any, Any]:
-        """`last_error` and `next_attempt_at` of the one delivery, which every operation shows alike."""
+        """`last_error` and `next_attempt_at` of the only delivery, which every operation shows alike."""
         (listed,) = api.get("/v1/webhook-deliveries").json()["data"]
         one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
         (of_event,) = api.get(f"/v1/events/{listed['event_id']}").json()["deliveries"]

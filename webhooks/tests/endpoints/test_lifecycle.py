@@ -397,10 +397,10 @@ class TestDeliveries:
 
 
 class TestDuringAPing:
-    """A ping takes seconds. What comes meanwhile wins over it."""
+    """A ping takes seconds. Changes during a ping take precedence over it."""
 
     def meanwhile(self, receiver: Receiver, does: Callable[[], object]) -> None:
-        """Have `does` happen while the next ping waits for its answer."""
+        """Call `does` while the next ping waits for its response."""
 
         def act() -> None:
             does()

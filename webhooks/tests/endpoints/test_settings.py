@@ -1,4 +1,4 @@
-"""Settings of an endpoint: which accounts and numbers it hears of, its `uid` and `metadata`."""
+"""Settings of an endpoint: its accounts and numbers, its `uid` and `metadata`."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""An endpoint that works again gets what waits at once, also what would be tried again hours later."""
+"""An endpoint that works again gets all waiting deliveries at once, even those whose retry is hours away."""
 
 from datetime import timedelta
 from typing import Any
