@@ -18,7 +18,7 @@ from messaging.models import Batch, KeptNotification, MessageTemplate
 from tenants.models import Tenant
 from tenants.staff.dialogs import change_url
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines
-from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, status_label, worded
+from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, labelled, status_label
 from tenants.staff.site import NavigationLink, register_navigation
 
 
@@ -46,8 +46,8 @@ class MessageTemplateAdmin(HistoryAdmin):
         "changed_at",
         "deleted_at",
     )
-    shown_status = worded("status")
-    shown_category = worded("category")
+    shown_status = labelled("status")
+    shown_category = labelled("category")
     search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"
 
     def get_search_results(
@@ -121,7 +121,7 @@ class BatchAdmin(HistoryAdmin):
         "started_at",
         "completed_at",
     )
-    shown_environment = worded("environment")
+    shown_environment = labelled("environment")
     id_searches = {ids.BATCH: "id"}
     uuid_searches = ("tenant_id",)
     search_help_text = "A batch ID (bat_…) or a tenant ID"
@@ -141,7 +141,7 @@ class KeptNotificationAdmin(HistoryAdmin):
     list_display = ("id", "received_at", "why_kept", "error", "waba_id")
     list_filter = (PeriodFilter,)
     fields = ("id", "received_at", "why_kept", "error", "waba_id", "body_sha256")
-    why_kept = worded("reason")
+    why_kept = labelled("reason")
     search_help_text = "A WABA ID"
 
     def get_search_results(

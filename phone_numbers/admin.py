@@ -22,7 +22,7 @@ from tenants.models import Tenant
 from tenants.staff.dashboard import Card, register_cards
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines
-from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, status_label, worded
+from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, labelled, status_label
 from tenants.staff.site import NavigationLink, register_navigation
 
 
@@ -174,10 +174,10 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         "refreshed_at",
         "created_at",
     )
-    reason = worded("connection_detail", "Reason")
-    quality = worded("quality_rating")
-    throughput = worded("throughput_level")
-    name_approval = worded("name_status")
+    reason = labelled("connection_detail", "Reason")
+    quality = labelled("quality_rating")
+    throughput = labelled("throughput_level")
+    name_approval = labelled("name_status")
 
     actions_detail = ["release"]
     state = status_label(STATE_LABELS, "connection_state", "State")

@@ -380,12 +380,12 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
     """Register the number with the Cloud API, unless it is a coexistence number or already registered."""
     if number.coexistence or (number.registered and pin in {None, number.pin}):
         return
-    chosen = pin or keep_pin(number)
+    chosen = pin or stored_or_new_pin(number)
     accepted_for(account, graph_of(account).register(number.phone_number_id, pin=chosen))
-    note_registered(number, pin=pin)
+    record_registered(number, pin=pin)
 
 
-def keep_pin(number: PhoneNumber) -> str:
+def stored_or_new_pin(number: PhoneNumber) -> str:
     """The number's stored PIN, or a new one. A new PIN is stored before its first use, because only the service knows
     it.
     """
@@ -398,7 +398,7 @@ def keep_pin(number: PhoneNumber) -> str:
         return str(current.pin)
 
 
-def note_registered(number: PhoneNumber, *, pin: str | None) -> None:
+def record_registered(number: PhoneNumber, *, pin: str | None) -> None:
     """Store that Meta registered the number, with the caller's PIN or with the stored one."""
     moment = now()
     kept = {} if pin is None else {"pin": pin, "pin_is_untold": False}

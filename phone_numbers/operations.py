@@ -63,7 +63,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
     try:
         onboarding.refresh(number.account, number)
     except FAILURES as error:
-        log.warning("number_view_missed", error=type(error).__name__)
+        log.warning("number_view_not_read", error=type(error).__name__)
     _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
@@ -74,7 +74,7 @@ def _ask_again(account: BusinessAccount) -> None:
         try:
             tokens.check(account)
         except FAILURES as error:
-            log.warning("token_question_unanswered", account=str(account.pk), error=type(error).__name__)
+            log.warning("token_check_failed", account=str(account.pk), error=type(error).__name__)
 
 
 def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> BusinessAccount:
@@ -93,10 +93,10 @@ def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes 
     """
     _refuse_coexistence(number, "registered")
     actor.require_room(tenant_id=number.tenant_id)
-    chosen = pin if body is not None else pin or onboarding.keep_pin(number)
+    chosen = pin if body is not None else pin or onboarding.stored_or_new_pin(number)
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen, body=body))
-    onboarding.note_registered(number, pin=pin)
+    onboarding.record_registered(number, pin=pin)
     _record(number, "number.register", actor)
     return answer
 

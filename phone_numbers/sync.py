@@ -156,7 +156,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
             raise  # the lease runs out, and the account is due again
         if not isinstance(error, FAILURES):
             log.exception("sync_crashed", account=str(account_id))
-        sync.put_off(error)
+        sync.retry_later(error)
     else:
         sync.finish()
 
@@ -199,7 +199,7 @@ class _Run:
                     _store(number, view, read_at=read_at)
             self.renew()
         for number in known.values():
-            _note_gone(number, read_at=read_at)
+            _mark_unregistered(number, read_at=read_at)
 
     def _read_subscription(self, account: BusinessAccount) -> None:
         read_at, graph = now(), graph_of(account)
@@ -230,7 +230,7 @@ class _Run:
             sync_lease_until=None, sync_failures=0, synced_at=now()
         )
 
-    def put_off(self, error: Exception) -> None:
+    def retry_later(self, error: Exception) -> None:
         """Release the lease and schedule a retry."""
         held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         failures = held.values_list("sync_failures", flat=True).first()
@@ -262,7 +262,7 @@ def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -
         log.exception("number_view_not_stored", number=str(number.pk))
 
 
-def _note_gone(number: PhoneNumber, *, read_at: datetime) -> None:
+def _mark_unregistered(number: PhoneNumber, *, read_at: datetime) -> None:
     """Mark a number that its account no longer lists as not registered."""
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
@@ -292,7 +292,7 @@ def _account_update(account: BusinessAccount, value: Mapping[str, Any], _: str |
         case "ACCOUNT_DELETED":
             _take_away(account, TakenAway.ACCOUNT_REMOVED)
         case "PARTNER_REMOVED" | "ACCOUNT_OFFBOARDED":
-            _part(account, value)
+            _business_left(account, value)
         case "PARTNER_APP_UNINSTALLED" if _of_our_app(account, value):
             _take_away(account, TakenAway.ACCOUNT_REMOVED)
         case "ACCOUNT_RECONNECTED":
@@ -315,7 +315,7 @@ def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
     return app_id is None or str(app_id) == platform(account.environment).app_id
 
 
-def _part(account: BusinessAccount, value: Mapping[str, Any]) -> None:
+def _business_left(account: BusinessAccount, value: Mapping[str, Any]) -> None:
     """Apply that a business has left. This affects one coexistence number where the event names it, all coexistence
     numbers when their device changed, else the whole account.
     """
@@ -377,19 +377,19 @@ def _numbers(account: BusinessAccount, phone_number_id: str | None) -> Any:
     return PhoneNumber.objects.filter(account=account, phone_number_id=phone_number_id)
 
 
-def _hint_only(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
+def _sync_only(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
     """Store nothing of the event. The sync reads what changed."""
 
 
 HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None], None]] = {
     "account_update": _account_update,
-    "account_review_update": _hint_only,
-    "account_settings_update": _hint_only,
-    "account_alerts": _hint_only,
-    "business_status_update": _hint_only,
+    "account_review_update": _sync_only,
+    "account_settings_update": _sync_only,
+    "account_alerts": _sync_only,
+    "business_status_update": _sync_only,
     "business_capability_update": _capability,
     "phone_number_quality_update": _quality,
     "phone_number_name_update": _name,
-    "security": _hint_only,
+    "security": _sync_only,
 }
 """Handlers of notifications by Meta's field."""

@@ -91,7 +91,7 @@ def question(*, waba_id: str, token: str) -> None:
     try:
         check(account, doubted=True)
     except FAILURES as error:
-        log.warning("token_question_unanswered", account=str(account.pk), error=type(error).__name__)
+        log.warning("token_check_failed", account=str(account.pk), error=type(error).__name__)
 
 
 def accepted_for(account: BusinessAccount, answer: GraphAnswer) -> GraphAnswer:

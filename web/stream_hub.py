@@ -34,7 +34,7 @@ MOST_STREAMS = 3_000
 CHUNK = 64
 """Most listeners in one statement. With `reading.PAGE`, this limits the events in memory."""
 POLL_CHUNK = 500
-POLL_SECONDS, DEAF_POLL_SECONDS = 10.0, 0.5
+POLL_SECONDS, FALLBACK_POLL_SECONDS = 10.0, 0.5
 """Intervals of the poll: while the hub receives signals, and while it does not."""
 YOUNG_SECONDS = 3.0
 """Age up to which a stream is polled as if no signal came. Publishers notice a new stream within a second."""
@@ -71,7 +71,7 @@ class Hub:
         self._tasks = [
             # Outside of the context of any request, whose id would be on every log line.
             asyncio.create_task(work(), context=Context())
-            for work in (self._look_around, self._poll, self._receive, self._notify, self._keep, self._beat)
+            for work in (self._poll_due, self._poll_all, self._receive, self._notify, self._keep, self._beat)
         ]
 
     async def enter(self, listener: Listener) -> None:
@@ -94,7 +94,7 @@ class Hub:
                 await self.leave(listener)
                 raise _too_many()
         except VALKEY_UNAVAILABLE as error:
-            log.warning("stream_place_missed", error=type(error).__name__)
+            log.warning("stream_slot_failed", error=type(error).__name__)
         if time.monotonic() >= self._said_at + 2 * NOTIFY_SECONDS:
             await self._say_listening()
         self._ask(listener)
@@ -148,7 +148,7 @@ class Hub:
         self._due[listener] = None
         self._wake.set()
 
-    async def _look_around(self) -> None:
+    async def _poll_due(self) -> None:
         """Poll for due listeners, chunk by chunk, while there are any that can accept events."""
         while True:
             chunk = [listener for listener in self._due if listener.is_idle][:CHUNK]
@@ -157,22 +157,22 @@ class Hub:
                 self._wake.clear()
                 continue
             try:
-                found = await self._look(chunk)
+                found = await self._poll_chunk(chunk)
                 if not found and len(self._due) <= len(chunk) and self._due:
                     # Only transactions that are still open keep them due.
                     await self._settle()
             except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
-                log.warning("stream_look_failed", error=type(error).__name__)
+                log.warning("stream_chunk_failed", error=type(error).__name__)
                 if concerns_all(error):
                     await asyncio.sleep(AGAIN_SECONDS)
                 else:
-                    await self._look_one_by_one(chunk)
+                    await self._poll_one_by_one(chunk)
 
-    async def _look_one_by_one(self, listeners: Sequence[Listener]) -> None:
+    async def _poll_one_by_one(self, listeners: Sequence[Listener]) -> None:
         """Poll for each listener of a failed chunk alone. Only a listener with an unreadable place or event ends."""
         for listener in listeners:
             try:
-                await self._look([listener])
+                await self._poll_chunk([listener])
             except Exception as error:
                 if concerns_all(error):
                     return
@@ -197,7 +197,7 @@ class Hub:
                 return
             pause = min(LONGER * pause, MOST_UNSETTLED_SECONDS)
 
-    async def _look(self, listeners: Sequence[Listener]) -> bool:
+    async def _poll_chunk(self, listeners: Sequence[Listener]) -> bool:
         """Pass each listener the events after its place. Returns whether any listener got events."""
         # Listeners of one tenant at the same place share one query.
         asked = dict.fromkeys(_wanted(listener) for listener in listeners)
@@ -218,11 +218,11 @@ class Hub:
                 listener.hand(page)
         return any(look.pages)
 
-    async def _poll(self) -> None:
+    async def _poll_all(self) -> None:
         """Poll all listeners at intervals, to make up for lost signals."""
         polled_at = time.monotonic()
         while True:
-            await asyncio.sleep(DEAF_POLL_SECONDS)
+            await asyncio.sleep(FALLBACK_POLL_SECONDS)
             moment = time.monotonic()
             is_turn = not self._hears or moment >= polled_at + POLL_SECONDS
             if is_turn:

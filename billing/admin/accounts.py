@@ -20,7 +20,7 @@ from gateway.clock import now
 from tenants.labels import said
 from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, lines, person, worded
+from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, labelled, lines, person
 
 
 class EvidenceForm(DialogForm):
@@ -57,7 +57,7 @@ class BillingProfileAdmin(TenantRowsAdmin):
         "shown_country",
         "is_sez",
     )
-    kind_of_tax_id = worded("tax_id_type")
+    kind_of_tax_id = labelled("tax_id_type")
 
     @display(description="State", ordering="state_code")
     def state(self, profile: BillingProfile) -> str:

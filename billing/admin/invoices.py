@@ -32,9 +32,9 @@ from tenants.staff.read_only_admin import (
     StatusLabel,
     TenantRowsAdmin,
     display,
+    labelled,
     lines,
     person,
-    worded,
 )
 
 INVOICE_LABELS = {
@@ -115,7 +115,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         "ack_at",
         "irn_cancelled_at",
     )
-    month, supply = shown_month, worded("supply_type", "Supply")
+    month, supply = shown_month, labelled("supply_type", "Supply")
     total = amount_in_rupees("Total", "total_paise", ordering="total_paise")
     paid = amount_in_rupees("Paid", "amount_paid_paise")
     deducted = amount_in_rupees("Of that TDS", "tds_paise")

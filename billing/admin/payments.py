@@ -21,11 +21,11 @@ from tenants.staff.read_only_admin import (
     ReadOnlyAdmin,
     TenantRowsAdmin,
     display,
+    labelled,
     lines,
     person,
     row_name,
     status_label,
-    worded,
 )
 
 REFUND_LABELS = {"processed": "success", "failed": "danger", "unknown": "warning"}
@@ -74,7 +74,7 @@ class PaymentAttemptAdmin(MoneyActsAdmin, ReadOnlyAdmin):
         "refusal",
     )
     actions_detail = ("refund", "returned")
-    shown_provider = worded("provider")
+    shown_provider = labelled("provider")
     shown_status = status_label(ATTEMPT_LABELS)
     amount = amount_in_rupees("Amount", "amount_paise")
     refunded = amount_in_rupees("Paid back", "refunded_paise")
@@ -123,7 +123,7 @@ class ProviderEventAdmin(ReadOnlyAdmin):
     search_help_text = "The provider's event ID"
     ordering = ("-id",)
     fields = ("shown_provider", "event_id", "type", "received_at", "processed_at")
-    shown_provider = worded("provider")
+    shown_provider = labelled("provider")
 
 
 @admin.register(SettledItem)

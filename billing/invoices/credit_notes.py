@@ -85,7 +85,7 @@ def write(
     CreditNoteLine.objects.bulk_create(_lines(invoice, note))
     invoice.credited_paise += total_paise
     ledger.book_credit(note, invoice)
-    bank_transfers.lessen_tds(invoice, note.taxable_paise, at)
+    bank_transfers.lower_tds(invoice, note.taxable_paise, at)
     ledger.settle(invoice, at)
     details = {"credit_note": number, "total_paise": total_paise, "reason": reason}
     corrections.record(invoice, "billing.credit", actor_user_id, **details)

@@ -121,7 +121,7 @@ def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
     if attempt.mandate_id is None or attempt.status not in PaymentAttempt.IN_FLIGHT:
         return
     if PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.FAILED).exists():
-        mandates.read_again(attempt.mandate_id, at)
+        mandates.sync_after_failure(attempt.mandate_id, at)
 
 
 def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
@@ -132,7 +132,7 @@ def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
         log.warning("payment_attempt_refused", attempt_id=ids.encode(ATTEMPT, attempt_id), error=error.code)
 
 
-def look_at_failed(invoice_id: UUID, at: datetime) -> None:
+def recheck_failed(invoice_id: UUID, at: datetime) -> None:
     """Check failed debits before money is requested again, because a bank may have paid late."""
     failed = PaymentAttempt.objects.filter(invoice_id=invoice_id, kind=Kind.AUTOPAY, status=Status.FAILED)
     for attempt_id in list(failed.values_list("id", flat=True)):
@@ -210,7 +210,7 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
             # Refused before it was processed, so nothing was requested and it may be requested again.
             PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
             raise
-        note_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
+        record_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
         return
     payments = pay.payments_of(order_id)
     apply_payments(attempt_id=attempt.id, payments=payments, at=at)
@@ -277,12 +277,12 @@ def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -
     if captured:
         _collected(attempt_id, captured, at)
     elif processing:
-        note_processing(attempt_id=attempt_id, payment_id=processing[-1].id, at=at)
+        record_processing(attempt_id=attempt_id, payment_id=processing[-1].id, at=at)
     elif payments:
         fail(attempt_id=attempt_id, error=payments[-1].error, payment_id=payments[-1].id, at=at)
 
 
-def note_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
+def record_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> None:
     """Store that the provider accepted the payment. The result comes later."""
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:

@@ -121,7 +121,7 @@ def follow_declaration(tenant_id: UUID, at: datetime) -> None:
             continue
 
 
-def lessen_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:
+def lower_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:
     """Lower the deducted tax of a locked invoice in proportion to a credit of `taxable_paise`, which is already among
     its notes. A certified amount stays.
     """

@@ -40,7 +40,7 @@ def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
     for invoice in unpaid.order_by("id"):
         if invoice.amount_due_paise > mandate.max_amount_paise or not _debit_is_due(invoice, mandate, at):
             continue
-        attempts.look_at_failed(invoice.pk, at)
+        attempts.recheck_failed(invoice.pk, at)
         attempt_id = _begin_debit(invoice.pk, mandate, at)
         if attempt_id is not None:
             attempts.refresh_quietly(attempt_id, at)

@@ -135,7 +135,7 @@ def sync(mandate_id: UUID, at: datetime) -> None:
     cancel_replaced(mandate.tenant_id)
 
 
-def read_again(mandate_id: UUID, at: datetime) -> None:
+def sync_after_failure(mandate_id: UUID, at: datetime) -> None:
     """Read a mandate whose debit failed, because a bank may end one without a notice. A mandate that the provider no
     longer knows has ended. Raises ProviderUnreachable.
     """

@@ -47,7 +47,7 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
     if invoice.status in Invoice.UNPAID and not live.exists():
         _require_link_left(invoice, at)
     _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
-    attempts.look_at_failed(invoice.pk, at)
+    attempts.recheck_failed(invoice.pk, at)
     return _link(invoice, at, return_url)
 
 
@@ -64,7 +64,7 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
     Raises Conflict when nothing is due, and the errors of `pay_now`.
     """
     for invoice in payable(tenant_id):
-        attempts.look_at_failed(invoice.pk, at)
+        attempts.recheck_failed(invoice.pk, at)
     if not (due := payable(tenant_id)):
         raise Conflict("Nothing is due.")
     total = sum(invoice.amount_due_paise for invoice in due)

@@ -262,7 +262,7 @@ def provider(name: str | None = None) -> PaymentProvider:
 log = structlog.get_logger(__name__)
 
 
-def note_trouble(provider: str, *, status: int, text: str) -> None:
+def record_trouble(provider: str, *, status: int, text: str) -> None:
     """Record that the provider refused the service itself."""
     ProviderTrouble.objects.bulk_create(
         [ProviderTrouble(provider=provider, since=now(), status=status, text=text[:300])],

@@ -338,7 +338,7 @@ class Razorpay:
         if answer.status_code >= 500 or answer.status_code == 429:
             raise ProviderUnreachable(details={"provider_status": answer.status_code})
         if answer.status_code in {401, 403}:
-            provider.note_trouble(self.name, status=answer.status_code, text=answer.reason or "")
+            provider.record_trouble(self.name, status=answer.status_code, text=answer.reason or "")
             raise ProviderRefusesService(details={"provider_status": answer.status_code})
         if answer.status_code == 204:
             provider.clear_trouble(self.name)
@@ -351,7 +351,9 @@ class Razorpay:
             problem = read.get("error") if isinstance(read, dict) else None
             problem = problem if isinstance(problem, dict) else {}
             if _ABOUT_THE_ACCOUNT.search(str(problem.get("description") or "")):
-                provider.note_trouble(self.name, status=answer.status_code, text=str(problem["description"]))
+                provider.record_trouble(
+                    self.name, status=answer.status_code, text=str(problem["description"])
+                )
                 raise ProviderRefusesService(details={"provider_status": answer.status_code})
             raise ProviderRefused(
                 provider_code=str(problem.get("code") or answer.status_code),

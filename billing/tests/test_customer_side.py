@@ -162,7 +162,7 @@ def test_a_link_that_was_made_and_ended_meanwhile_counts(
         payment_links.pay_all(tenant_id=payer.id, at=AT)
         payment_links.end_link(invoice=two[0], at=AT)
 
-    monkeypatch.setattr(attempts, "look_at_failed", meanwhile)
+    monkeypatch.setattr(attempts, "recheck_failed", meanwhile)
     with pytest.raises(RateLimited):
         payment_links.pay_now(invoice=two[0], at=AT)
     assert len(provider.control("GET", "payments")["payment_links"]) == 3

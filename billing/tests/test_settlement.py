@@ -78,7 +78,7 @@ def test_more_money_in_an_answer_from_before_a_refund_keeps_the_refund(invoice: 
 def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice) -> None:
     attempt = attempt_of(invoice, "autopay", "processing")
     captured(attempt, 59_000)
-    attempts.note_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
+    attempts.record_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
     attempts.fail(attempt_id=attempt.id, error=None, at=AT)
     assert state(attempt) == ("captured", "paid", 59_000)
 

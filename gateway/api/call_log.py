@@ -99,10 +99,10 @@ def _kind(method: str, route: str | None, path: str) -> str | None:
 
 def start_flushing() -> None:
     """Start the thread that flushes the counts. For web processes."""
-    threading.Thread(target=_flush_now_and_then, name="answers", daemon=True).start()
+    threading.Thread(target=_flush_periodically, name="answers", daemon=True).start()
 
 
-def _flush_now_and_then() -> None:
+def _flush_periodically() -> None:
     while not _stopped.wait(FLUSH_SECONDS):
         metrics.flush()
 

@@ -127,11 +127,11 @@ class Sessions(_PagesOnly, SessionMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         answered = super().process_response(request, response)
         if request.session.accessed:
-            _note_verified(request)
+            _record_verified(request)
         return answered
 
 
-def _note_verified(request: HttpRequest) -> None:
+def _record_verified(request: HttpRequest) -> None:
     """Mark the session of a user whom this request found or logged in as known. Drop a cookie without a valid
     session.
     """

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 REPLICA = "replica"
 MOST_LAG_SECONDS = 5.0
-LOOK_SECONDS = 2.0
+LAG_CHECK_SECONDS = 2.0
 """How long one check of the replica's lag is valid."""
 
 # A replica that receives and has replayed everything is up to date, however old the last transaction is. One that lost
@@ -62,7 +62,7 @@ def _alias() -> str:
     if REPLICA not in settings.DATABASES:
         return DEFAULT_DB_ALIAS
     # One thread refreshes; the others use the cached value.
-    if time.monotonic() - _looked_at > LOOK_SECONDS and _lock.acquire(blocking=False):
+    if time.monotonic() - _looked_at > LAG_CHECK_SECONDS and _lock.acquire(blocking=False):
         try:
             _is_fit = _keeps_up()
             _looked_at = time.monotonic()

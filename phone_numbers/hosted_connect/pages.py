@@ -154,7 +154,7 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     except Conflict:
         return JsonResponse({"retry": True}, status=409)
     except (TooManyInFlight, MetaUnreachable, UpstreamUnreachable, Refused) as error:
-        log.warning("connect_session_put_off", session=session.public_id, error=type(error).__name__)
+        log.warning("connect_session_unfinished", session=session.public_id, error=type(error).__name__)
         return JsonResponse({"retry": True}, status=503)
     if session.shown_status == ConnectSession.EXPIRED:
         return JsonResponse({"error": "expired"}, status=410)

@@ -63,10 +63,10 @@ def test_two_registrations_at_once_use_one_pin(tenant: Tenant) -> None:
     found: list[str] = []
 
     def choose() -> None:
-        found.append(onboarding.keep_pin(number))
+        found.append(onboarding.stored_or_new_pin(number))
 
     with transaction.atomic():
-        first = onboarding.keep_pin(number)
+        first = onboarding.stored_or_new_pin(number)
         second = threading.Thread(target=lambda: in_threads(choose))
         second.start()
         wait_until(a_lock_is_waited_for, "the second one does not wait")

@@ -215,11 +215,11 @@ def test_what_a_command_did_after_the_read_stands(
     connect(simulator, tenant)
     number = PhoneNumber.objects.get()
     read_before = now()
-    onboarding.note_registered(number, pin="123456")
+    onboarding.record_registered(number, pin="123456")
     store_view(number, {"platform_type": "NOT_APPLICABLE", "quality_rating": "RED"}, read_at=read_before)
     assert state_of(number) == ("connected", None)
     assert number.quality_rating == "RED"
-    sync._note_gone(number, read_at=read_before)
+    sync._mark_unregistered(number, read_at=read_before)
     assert state_of(number) == ("connected", None), "registered since the list was read that lacks it"
 
 

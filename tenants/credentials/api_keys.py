@@ -44,7 +44,7 @@ _FORM = re.compile(r"wb_(live|test)_[A-Za-z0-9]{40}")
 
 LAST_USED = "keys:last_used"
 LAST_USED_WRITING = "keys:last_used:writing"
-NOTE_EVERY_SECONDS = 10.0
+RECORD_EVERY_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -340,7 +340,7 @@ _uses: dict[str, str] = {}
 _noted_lock = Lock()
 
 
-def note_used(key_id: UUID) -> None:
+def record_use(key_id: UUID) -> None:
     """Record in Valkey that a key was used, at most every few seconds in each process. Lost when Valkey is unavailable.
 
     Does no I/O: the use is one of the pending writes.
@@ -351,7 +351,7 @@ def note_used(key_id: UUID) -> None:
     with _noted_lock:
         if len(_noted) > key_cache.PROCESS_ENTRIES:
             _noted.clear()
-        _noted[key_id] = moment + NOTE_EVERY_SECONDS
+        _noted[key_id] = moment + RECORD_EVERY_SECONDS
         _uses[str(key_id)] = str(time.time())
     write_behind.flush_soon()
 

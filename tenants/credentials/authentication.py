@@ -103,7 +103,7 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
     facts = key_cache.key_by_hash(api_keys.hash_of(token))
     if facts is None or not facts.usable:
         return None
-    api_keys.note_used(facts.id)
+    api_keys.record_use(facts.id)
     if facts.tenant_id is not None:
         tenant = key_cache.tenant_by_id(facts.tenant_id)
         return _tenant_caller(token, facts, tenant) if tenant else None
@@ -131,7 +131,7 @@ def recalled_caller_for(token: str) -> Caller | None:
     facts, tenant = recalled
     if not facts.usable:
         return None
-    api_keys.note_used(facts.id)
+    api_keys.record_use(facts.id)
     return _tenant_caller(token, facts, tenant)
 
 

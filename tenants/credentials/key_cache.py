@@ -37,7 +37,7 @@ REFRESHED_AFTER_SECONDS = 2.0
 """Age at which a cached entry in use is refreshed in the background, together with other keys."""
 REFRESH_EVERY_SECONDS = 1.0
 PROCESS_ENTRIES = 10_000
-KEPT_SECONDS = 300
+EXPIRY_SECONDS = 300
 """Expiry of an entry in Valkey that is not refreshed."""
 
 
@@ -113,7 +113,7 @@ class Mirror(Generic[Facts]):
         """Write an entry. An unavailable Valkey is no failure, because readers fall back to the database."""
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
-            valkey().set(self.prefix + name, entry, ex=KEPT_SECONDS)
+            valkey().set(self.prefix + name, entry, ex=EXPIRY_SECONDS)
         except VALKEY_UNAVAILABLE as error:
             log.warning("mirror_write_missed", error=type(error).__name__)
 
@@ -251,11 +251,11 @@ def key_by_hash(key_hash: str) -> KeyFacts | None:
             _absent.clear()
         _absent[key_hash] = time.monotonic() + ABSENT_SECONDS
     else:
-        _note_verified(key_hash, facts)
+        _record_verified(key_hash, facts)
     return facts
 
 
-def _note_verified(key_hash: str, facts: KeyFacts) -> None:
+def _record_verified(key_hash: str, facts: KeyFacts) -> None:
     if facts.usable:
         authentication.remember_credential(key_hash)
     else:
@@ -284,7 +284,7 @@ def remember_many(key_hashes: Collection[str]) -> None:
     keys_changes, tenants_changes = KEYS.changes, TENANTS.changes
     for key in ApiKey.objects.filter(key_hash__in=key_hashes).select_related("tenant"):
         facts = key_facts(key)
-        _note_verified(key.key_hash, facts)
+        _record_verified(key.key_hash, facts)
         KEYS.remember(key.key_hash, facts, read_after=keys_changes)
         if key.tenant is not None:
             TENANTS.remember(str(key.tenant.id), tenant_facts(key.tenant), read_after=tenants_changes)

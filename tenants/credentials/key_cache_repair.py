@@ -19,7 +19,7 @@ from gateway.database.transactions import concerns_all
 from gateway.monitoring import admin_health, metrics
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.credentials.key_cache import (
-    KEPT_SECONDS,
+    EXPIRY_SECONDS,
     KEYS,
     TENANTS,
     Facts,
@@ -88,7 +88,7 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
             mirror.put(name, facts)
             rewritten += 1
         else:
-            valkey().expire(mirror.prefix + name, KEPT_SECONDS)
+            valkey().expire(mirror.prefix + name, EXPIRY_SECONDS)
     return rewritten
 
 

@@ -25,7 +25,7 @@ from tenants.models import AuditEntry, SignUp, Tenant, TenantNote, User
 from tenants.signup import screening, tax_ids
 from tenants.staff import lookup, support_view
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
-from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, status_label, worded
+from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, labelled, status_label
 
 STATUS_LABELS = {
     "active": "success",
@@ -153,9 +153,9 @@ class TenantAdmin(ReadOnlyAdmin):
     )
 
     readonly_fields = ("retention", "kind_of_tax_id", "why_suspended", "way_in")
-    kind_of_tax_id = worded("tax_id_type")
-    why_suspended = worded("suspended_reason")
-    way_in = worded("created_via")
+    kind_of_tax_id = labelled("tax_id_type")
+    why_suspended = labelled("suspended_reason")
+    way_in = labelled("created_via")
     shown_status = status_label(STATUS_LABELS)
 
     def changelist_view(

@@ -95,7 +95,7 @@ def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
     )
 
 
-def worded(column: str, description: str = "") -> Callable[[Any, Any], str]:
+def labelled(column: str, description: str = "") -> Callable[[Any, Any], str]:
     """A column of codes, such as Meta's, shown as labels."""
 
     @display(description=description or label(column), ordering=column)

@@ -137,7 +137,7 @@ class CellCalls:
     def log_state(self) -> None:
         """Log one line about everything that the cell has not accepted since the last line."""
         if self._refused:
-            log.warning("cell_did_not_take", cell=self._name, in_flight=self._calls, **self._refused)
+            log.warning("cell_refused", cell=self._name, in_flight=self._calls, **self._refused)
             self._refused.clear()
 
     async def _status(self, body: bytes, signature: str) -> int:
@@ -147,7 +147,7 @@ class CellCalls:
             return answer.status
 
 
-LOOK_SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 """Interval at which the routes are read again, and refusals of a cell are logged in one line."""
 _TEXT = {"Content-Type": "text/plain"}
 
@@ -214,15 +214,15 @@ class Router:
         async with AsyncExitStack() as open_cells:
             for cell in self._cells.values():
                 await open_cells.enter_async_context(cell)
-            looking = asyncio.create_task(self._keep_looking())
+            looking = asyncio.create_task(self._refresh_routes())
             try:
                 yield
             finally:
                 looking.cancel()
 
-    async def _keep_looking(self) -> None:
+    async def _refresh_routes(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS)
             for cell in self._cells.values():
                 cell.log_state()
             try:

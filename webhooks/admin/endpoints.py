@@ -16,7 +16,7 @@ from tenants import audit
 from tenants.audit import Actor
 from tenants.labels import milliseconds
 from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dialog, done
-from tenants.staff.read_only_admin import TenantRowsAdmin, display, shown_moment, status_label, worded
+from tenants.staff.read_only_admin import TenantRowsAdmin, display, labelled, shown_moment, status_label
 from webhooks import replay
 from webhooks.endpoints import lifecycle
 from webhooks.forms import RecoverForm
@@ -139,7 +139,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
     actions_detail = ["verify", "resume", "recover"]
     shown_status = status_label(ENDPOINT_LABELS)
-    shown_kind = worded("kind")
+    shown_kind = labelled("kind")
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("webhooks.change_endpoint"))

@@ -289,7 +289,7 @@ def test_a_cell_that_does_not_answer_in_time_makes_the_upstream_repeat(
 def test_routes_that_cannot_be_read_stay_as_they_were(
     table: RoutingTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(application, "REFRESH_SECONDS", 0.01)
     file = tmp_path / "b.accounts"
 
     async def asking(_: Router) -> None:
