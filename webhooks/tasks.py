@@ -5,8 +5,9 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
-from webhooks import delivery_rows, replay, wake_up
+from webhooks import replay, wake_up
 from webhooks.delivery import attempts, dispatcher
+from webhooks.destinations import archives
 from webhooks.endpoints import notices
 from webhooks.events import retention
 from webhooks.figures import rollup
@@ -49,7 +50,7 @@ def notify_endpoint_changes(**_: Any) -> None:
 @shared_task
 def hurry_archives(**_: Any) -> None:
     """Every half minute: make due what fills an archive's object before the hour is over."""
-    if delivery_rows.hurry_archives():
+    if archives.hurry():
         wake_up.wake()
 
 

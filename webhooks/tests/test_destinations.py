@@ -18,8 +18,9 @@ from tenants.models import AuditEntry, Tenant
 from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received
-from webhooks import delivery_rows, wake_up
+from webhooks import wake_up
 from webhooks.delivery import dispatcher
+from webhooks.destinations import archives
 from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.events.envelope import CALL_PREFIX
 from webhooks.models import Delivery, Endpoint
@@ -272,17 +273,17 @@ def _closing(call: Callable[[], int]) -> int:
 def test_what_fills_an_object_does_not_wait_for_the_hour(
     api: Api, tenant: Tenant, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_rows, "ARCHIVED_EARLY", 3)
+    monkeypatch.setattr(archives, "FULL_OBJECT", 3)
     endpoint = make(api, aws.bucket("full"))
     publish_one(tenant, "k1")
     publish_one(tenant, "k2")
-    assert delivery_rows.hurry_archives() == 0
+    assert archives.hurry() == 0
     publish_one(tenant, "k3")
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="paused")
-    assert delivery_rows.hurry_archives() == 0
+    assert archives.hurry() == 0
     Endpoint.objects.filter(pk=endpoint["id"]).update(status="active")
     with ThreadPoolExecutor(4) as threads:
-        early = list(threads.map(lambda _: _closing(delivery_rows.hurry_archives), range(4)))
+        early = list(threads.map(lambda _: _closing(archives.hurry), range(4)))
     assert sum(early) >= 3, "between them they leave none, and one that began early makes some due once more"
     dispatcher.run()
     assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 1)}
