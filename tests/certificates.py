@@ -14,9 +14,9 @@ from cryptography.x509.oid import NameOID
 def self_signed(
     directory: Path, *, alternative_names: bool = True, names: Sequence[str] = ("receiver.test",)
 ) -> Path:
-    """A file with a self-signed certificate for 127.0.0.1 and the names, and its key.
+    """Create a file with a self-signed certificate for 127.0.0.1 and the names, and its key.
 
-    Without `alternative_names` it names receiver.test in its subject alone.
+    Without `alternative_names`, only its subject names receiver.test.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])

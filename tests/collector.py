@@ -1,4 +1,4 @@
-"""A collector of traces on loopback: takes spans as OTLP over HTTP and keeps them for a test to look at."""
+"""A collector of traces on loopback: accepts spans as OTLP over HTTP and stores them for a test."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from gateway.monitoring import tracing
 
 @dataclass(frozen=True)
 class Exported:
-    """A span as the collector got it."""
+    """A span as received by the collector."""
 
     name: str
     kind: str
@@ -26,12 +26,12 @@ class Exported:
     attributes: dict[str, Any]
     resource: dict[str, Any]
     text: str
-    """All of it, to be searched."""
+    """The whole span, for searches."""
 
 
 @dataclass
 class Collector:
-    """The server: `url` to export to, `spans` as they came; `before_answer` may keep the exporter waiting."""
+    """The server: `url` to export to, and `spans` as received. `before_answer` can delay the exporter."""
 
     url: str = ""
     spans: list[Exported] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Collector:
     arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def take(self, headers: dict[str, str], body: bytes) -> None:
-        """Keep the spans of a request."""
+        """Store the spans of a request."""
         self.before_answer()
         spans = list(_spans(ExportTraceServiceRequest.FromString(body)))
         with self.arrived:
@@ -49,11 +49,11 @@ class Collector:
             self.arrived.notify_all()
 
     def named(self, name: str, *, trace_id: str | None = None) -> list[Exported]:
-        """The spans of a name, of one trace or of all."""
+        """The spans with a name, of one trace or of all."""
         return [span for span in self.spans if span.name == name and trace_id in (None, span.trace_id)]
 
     def wait_for(self, name: str, count: int = 1, *, trace_id: str | None = None) -> list[Exported]:
-        """The spans of a name once there are `count`; fails when they do not come in time."""
+        """The spans with a name once there are `count`. Fails when they do not arrive in time."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.named(name, trace_id=trace_id)) >= count, 30), (
                 f"{name}: {len(self.named(name, trace_id=trace_id))} of {count} came; "
@@ -88,7 +88,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def traced(collector: Collector, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """The collector of this process's traces, which are on until the test ends and exported at once."""
+    """The collector for this process's traces, which are on until the test ends and exported at once."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = collector.url
     tracing.begin()

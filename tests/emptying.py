@@ -1,11 +1,11 @@
-"""Empties the database after a test that commits, by deleting rows where there are any.
+"""Empties the database after a test that commits, by deleting rows from the tables that have any.
 
-Django's `flush` truncates every table instead, and each truncation makes new files for the table, its partitions and
-its indexes: some hundred relations for a few rows. What `migrate` made stays: content types, permissions, staff roles
-and partitions.
+Django's `flush` truncates every table instead. Each truncation creates new files for the table, its partitions and its
+indexes: some hundred relations for a few rows. The rows of `migrate` stay: content types, permissions, staff roles and
+partitions.
 
-One connection of its own does it for all tests, in a function of that session: the plans over all partitions are made
-once. The tests' connection stays open as well, with the catalogue that its session has read.
+A single separate connection does this for all tests, in a function of its session, so the plans over all partitions are
+made once. The tests' connection stays open too, with the catalogue that its session has read.
 """
 
 import os
@@ -20,15 +20,14 @@ from gateway.database import partitions
 
 MADE_BY_MIGRATE = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
 _NO_TRIGGERS = "-c session_replication_role=replica -c lock_timeout=60s"
-"""Triggers keep history from being deleted. A test that left a transaction open fails instead of hanging."""
+"""Triggers protect history from deletion. A test that left a transaction open fails instead of hanging."""
 _session: "psycopg.Connection[Any] | None" = None
 
 
 def delete_instead_of_truncating() -> None:
-    """Replace `flush`; called once, when the database has been migrated.
+    """Replace `flush`. Called once, when the database has been migrated.
 
-    Triggers that keep history from being deleted fire for all but a superuser, who alone can switch them off: another
-    user's tests go on with `flush`.
+    Only a superuser can disable the triggers that protect history. For another user, tests continue with `flush`.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
@@ -38,7 +37,7 @@ def delete_instead_of_truncating() -> None:
         made = cursor.fetchone()[0]
 
     def teardown(self: TransactionTestCase) -> None:
-        # A test may have ended its own connection, which would fail every test after it.
+        # A test may have ended its own connection, which would fail every later test.
         if connection.connection is not None and not connection.is_usable():
             connection.close()
         if delete_all_rows() < made:
@@ -49,7 +48,7 @@ def delete_instead_of_truncating() -> None:
 
 
 def delete_all_rows() -> int:
-    """Delete the rows of every table now, but for what `migrate` made. Returns how many partitions there are."""
+    """Delete the rows of every table now, except those of `migrate`. Returns how many partitions there are."""
     global _session
     if _session is None:
         _session = _connected()
@@ -58,13 +57,13 @@ def delete_all_rows() -> int:
     except psycopg.OperationalError:
         if not _session.closed:
             raise
-    # A test ended the sessions of the database.
+    # A test has ended the sessions of the database.
     _session = None
     return delete_all_rows()
 
 
 def close() -> None:
-    """End the session: nobody can copy or drop a database that has one."""
+    """End the session, because a database with a session can be neither copied nor dropped."""
     global _session
     if _session is not None:
         _session.close()

@@ -24,10 +24,10 @@ from tests.api_contract import uncounted_calls
 from tests.api_contract.contract import assert_in_contract
 from tests.scripted_graph import ScriptedGraph, scripted_graph
 
-# Tests make many people: a slow hash would only slow them down.
+# Tests create many users, and a slow hash would only slow them down.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# The request log writes from a thread of its own, outside of a test's transaction: its own tests let it listen.
+# The request log writes from its own thread, outside of a test's transaction. Only its own tests enable it.
 call_log.clear_listeners()
 
 
@@ -49,7 +49,7 @@ class Api:
     ) -> Any:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        # A test's own transaction never commits: what waits for the commit runs after the request instead.
+        # A test's own transaction never commits, so what waits for the commit runs after the request.
         with TestCase.captureOnCommitCallbacks(execute=True):
             response = self.client.generic(method, path, data, content_type=content_type, headers=sent)
         assert_in_contract(method, path, response)
@@ -81,7 +81,7 @@ class UnreadableBody:
 
 
 def assert_error(response: HttpResponseBase, status: int, code: str) -> dict[str, Any]:
-    """The one shape of a service error; returns its `error` member."""
+    """Check the shape of a service error. Returns its `error` member."""
     body = json.loads(response.content)  # type: ignore[attr-defined]
     assert response.status_code == status, body
     error = assert_error_body(body, code)
@@ -92,7 +92,7 @@ def assert_error(response: HttpResponseBase, status: int, code: str) -> dict[str
 
 
 def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
-    """The members of a service error's body; returns its `error` member."""
+    """Check the members of a service error's body. Returns its `error` member."""
     assert set(body) == {"source", "error", "request_id"}
     assert body["source"] == settings.SERVICE_NAME
     assert set(body["error"]) == {"code", "message", "details", "hint", "doc_url"}
@@ -104,7 +104,7 @@ def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30.0) -> None:
-    """Ask every 10 ms until a condition holds; fails with `otherwise` after so many seconds."""
+    """Check every 10 ms until a condition holds. Fails with `otherwise` after this many seconds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, otherwise
@@ -112,7 +112,7 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30
 
 
 def waiting_for_locks() -> int:
-    """How many connections wait for a lock of another one; also from within a transaction."""
+    """How many connections wait for a lock of another one. Works within a transaction too."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
         return int(cursor.fetchone()[0])
@@ -124,7 +124,7 @@ def a_lock_is_waited_for() -> bool:
 
 
 def assert_service_headers(response: HttpResponseBase) -> None:
-    """What every response carries, whatever happened (specification 1 and 9)."""
+    """Check the headers that every response has (specification 1 and 9)."""
     assert response["Server-Timing"].startswith("wb;dur=")
     assert ", meta;dur=" in response["Server-Timing"]
     assert response["X-Service-Processing-Ms"].isdigit()
@@ -135,21 +135,21 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_open_connection() -> Iterator[None]:
-    """The kept connections to the upstream are closed at the end."""
+    """Close the kept connections to the Graph API at the end."""
     yield
     client.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _every_call_to_others_is_counted() -> Iterator[None]:
-    """A view that waits for somebody else outside of a bulkhead fails the test that finds it."""
+    """Fail a test in which a view waits for somebody else outside of a bulkhead."""
     with uncounted_calls.refused():
         yield
 
 
 @pytest.fixture(autouse=True)
 def _fresh_process_caches() -> None:
-    """A process that has cached nothing of earlier tests."""
+    """Clear what this process has cached in earlier tests."""
     key_cache.clear_process_cache()
     routing.clear()
     limits.allowance.clear()
@@ -158,7 +158,7 @@ def _fresh_process_caches() -> None:
 
 @contextmanager
 def shared_rows() -> Iterator[None]:
-    """Rows for several tests: those that roll back run inside, and what is written here is rolled back at the end.
+    """Rows for several tests. Tests that roll back run inside, and the rows are rolled back at the end.
 
     For a fixture of a class whose tests all roll back.
     """
@@ -171,19 +171,19 @@ def shared_rows() -> Iterator[None]:
 
 @pytest.fixture
 def within_half_an_hour() -> None:
-    """Neither the end of half an hour nor its first seconds: all of a test is in one hour and day, of UTC or India."""
+    """Neither the end of half an hour nor its first seconds, so a test stays in one hour and day, of UTC and India."""
     wait_until(lambda: 10 <= time.time() % 1800 < 1770, "half an hour begins within 40 seconds", seconds=60)
 
 
 @pytest.fixture
 def tenant(db: None) -> Tenant:
-    """An active business."""
+    """An active tenant."""
     return Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
 
 
 @pytest.fixture
 def other_tenant(db: None) -> Tenant:
-    """Another active business, whose things are nobody else's."""
+    """Another active tenant with its own objects."""
     return Tenant.objects.create(name="Bina Stores", status=Tenant.Status.ACTIVE)
 
 
@@ -219,7 +219,7 @@ def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
 
 @pytest.fixture
 def graph(settings: Settings) -> Iterator[ScriptedGraph]:
-    """The live upstream, with answers that the test scripts."""
+    """The live Graph API, with answers that the test scripts."""
     with scripted_graph() as graph:
         settings.META_GRAPH_URL = graph.url
         yield graph

@@ -1,7 +1,7 @@
-"""Which files of the project each flow executes: `make flows`.
+"""Lists the files of the project that each flow executes: `make flows`.
 
-The calls of functions are traced, in every thread, while a flow runs for the second time; imports do not count. A file
-counts as the flow's own unless it is settings, logging, metrics or traces (`COMMON`).
+Function calls are traced in every thread while a flow runs for the second time; imports do not count. A file counts as
+the flow's own unless it is settings, logging, metrics or traces (`COMMON`).
 """
 
 import sys
@@ -40,7 +40,7 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/call_log.py")
-"""Settings; logs, metrics and traces; the log line and the metrics of each answer."""
+"""Settings; logs, metrics and traces; the log line and the metrics of each response."""
 
 
 class Tracer:
@@ -57,7 +57,7 @@ class Tracer:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record the calls of this thread, and of all threads that began after the tracer."""
+        """Record the calls of this thread, and of all threads that started after the tracer."""
         self.files.clear()
         before = sys.gettrace()
         self.is_recording = True
@@ -80,18 +80,18 @@ class Tracer:
         return [name for name in names if "/tests/" not in name and not name.startswith(COMMON)]
 
 
-# Made before the first test starts the listener, so that its thread is traced.
+# Created before the first test starts the listener, so that its thread is traced.
 tracer = Tracer()
 
 
 Step = Callable[[int], object]
-"""A flow or its preparation, run with its turn: 1 or 2."""
+"""A flow or its preparation, called with the number of the run: 1 or 2."""
 Record = Callable[..., None]
 
 
 @pytest.fixture
 def record(capsys: pytest.CaptureFixture[str]) -> Record:
-    """Run a flow twice, and print the files of the second time."""
+    """Run a flow twice, and print the files of the second run."""
 
     def run(flow: str, step: Step, prepare: Step = lambda turn: None) -> None:
         prepare(1)

@@ -1,8 +1,8 @@
-"""The front of the tests: one web process's server in a thread, on the tests' own database, with a real socket.
+"""The listener of the tests: one web process's server in a thread, with the tests' own database and a real socket.
 
-Django's test client asks it too, without a socket: a request whose route the listener answers goes to its handler, on
-the server's event loop. That loop has database connections of its own, so a test of such a route commits its rows
-(`django_db(transaction=True)`). All other requests of the client run as ever, inside the test's transaction.
+Django's test client uses it too, without a socket: a request for a route of the listener goes to its handler, on the
+server's event loop. That loop has its own database connections, so a test of such a route commits its rows
+(`django_db(transaction=True)`). All other requests of the client run as usual, inside the test's transaction.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Front:
             listening = socket.socket()
             listening.bind(("127.0.0.1", 0))
             self._address: tuple[str, int] = listening.getsockname()
-            # Django's WSGI application sets logging up anew, which would take the handlers of `caplog` away.
+            # Django's WSGI application would set up logging again and remove the handlers of `caplog`.
             handlers = logging.getLogger().handlers
             served = self._application()
             logging.getLogger().handlers = handlers
@@ -51,14 +51,14 @@ class Front:
         return self._address
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of work on the server's event loop."""
+        """Run work on the server's event loop. Returns its result."""
         self.start()
         assert self._server is not None
         assert self._server.loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._server.loop).result(60)
 
     def close(self) -> None:
-        """Stop the server as a signal does."""
+        """Stop the server like a signal."""
         if self._server is not None:
             self._server.handle_exit(signal.SIGTERM, None)
             self._thread.join(30)
@@ -83,7 +83,7 @@ _django_handler = ClientHandler.__call__
 
 
 def _answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
-    # Views of Django hand sends to the event loop of their process.
+    # Django's views pass sends to the event loop of their process.
     running.start()
     handler = application.handler_of(environ["REQUEST_METHOD"], _path(environ))
     if handler is None:
@@ -148,10 +148,10 @@ async def _exchange(handler: application.Handler, environ: Mapping[str, Any]) ->
 
 
 def mark_for(method: str, path: str) -> pytest.MarkDecorator:
-    """The database that a test of one route needs: one that commits where the listener answers the route."""
+    """The database marker for a test of one route: one that commits if the listener answers the route."""
     return pytest.mark.django_db(transaction=application.handler_of(method, path) is not None)
 
 
 def install() -> None:
-    """Send what the listener answers there, from every test client."""
+    """Route the requests of all test clients for the listener's routes to the listener."""
     ClientHandler.__call__ = _answer  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
-"""A migrated Postgres cluster, made once a day and copied: the copy takes a tenth of the CPU of making and migrating.
+"""A migrated Postgres cluster, created once a day and copied: a copy takes a tenth of the CPU of creating and
+migrating.
 
-It is kept in the virtual environment by a digest of what it is made from, so that it is never out of date. `migrate`
-over a copy does nothing but what follows every migration.
+It is stored in the virtual environment under a digest of its sources, so it is never out of date. `migrate` on a copy
+does only what follows every migration.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ def copy_to(data_dir: Path) -> None:
 
 
 def _made() -> Path:
-    """The migrated cluster; made when it is missing, by one process while the others wait."""
+    """The migrated cluster. If it is missing, one process creates it while the others wait."""
     _KEPT.mkdir(exist_ok=True)
     cluster = _KEPT / digest(datetime.now(UTC).date().isoformat())
     with (_KEPT / "lock").open("w") as lock:
@@ -46,9 +47,9 @@ def _made() -> Path:
 
 
 def digest(day: str) -> str:
-    """The name of the cluster by what it is made from: the migrations, what they import, the libraries, and the day.
+    """The name of the cluster by its sources: the migrations, their imports, the libraries, and the day.
 
-    The day is in it because the partitions of a database begin with the day on which it was migrated.
+    The day is part of it because the partitions of a database begin with the day of its migration.
     """
     digest = hashlib.sha256(day.encode())
     for path in sorted({*_sources(), *ROOT.glob("requirements*.txt")}):
@@ -100,7 +101,7 @@ def _make(cluster: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a stopped cluster with the owner of its files; a half-made copy is never used."""
+    """Copy a stopped cluster with the owner of its files. A half-made copy is never used."""
     unfinished = target.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(unfinished)], check=True)

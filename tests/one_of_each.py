@@ -1,4 +1,4 @@
-"""One row of each kind that a business has, for tests of searches and of pages over all apps."""
+"""One row of each kind that a tenant can have, for tests of searches and of pages over all apps."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -28,7 +28,7 @@ class OneOfEach:
 
 
 def one_of_each(tenant: Tenant) -> OneOfEach:
-    """Make a business's rows in its live environment."""
+    """Create a tenant's rows in its live environment."""
     account = BusinessAccount.objects.create(
         tenant=tenant, environment="live", waba_id="2001", name="Asha", access_token="EAA"
     )

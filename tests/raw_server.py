@@ -12,14 +12,14 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 @contextmanager
 def raw_server(connected: Connected, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve on loopback, each connection by `connected`; gives the base URL. Whoever leaves early is let go."""
+    """Serve each connection on loopback with `connected`. Yields the base URL. Clients may leave early."""
     started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await connected(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            writer.transport.abort()  # the client has left, or the test ends: nobody reads what is still to be sent
+            writer.transport.abort()  # the client has left, or the test ends, so nobody reads the rest
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""A customer's server on loopback: records what it gets, answers as told. Real HTTP, in a thread of its own."""
+"""A tenant's server on loopback: records requests and answers as told. Real HTTP, in its own thread."""
 
 import asyncio
 import ssl
@@ -16,7 +16,7 @@ from aiohttp import web
 
 @dataclass
 class Received:
-    """One request as it arrived."""
+    """One request as received."""
 
     path: str
     headers: dict[str, str]
@@ -33,7 +33,7 @@ Answering = Callable[[Received], web.StreamResponse | Awaitable[web.StreamRespon
 
 
 def _challenge(request: Received) -> web.StreamResponse:
-    """A passed ping, or a passed handshake of the upstream's form."""
+    """The response that passes a ping, or a handshake in Meta's form."""
     if "hub.challenge" in request.query:
         return web.Response(text=request.query["hub.challenge"])
     return web.json_response({"challenge": request.json["challenge"]})
@@ -41,7 +41,7 @@ def _challenge(request: Received) -> web.StreamResponse:
 
 @dataclass
 class Receiver:
-    """The server: `url` to send to, `received` without pings; `answer` decides what a delivery gets."""
+    """The server: `url` to send to, `received` without pings. `answer` decides the response to a delivery."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Receiver:
         return answer if isinstance(answer, web.StreamResponse) else await answer
 
     def wait_for(self, count: int, *, seconds: float = 30) -> list[Received]:
-        """The first deliveries once there are `count`; fails when they do not come in time."""
+        """The first deliveries once there are `count`. Fails when they do not arrive in time."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.received) >= count, seconds), (
                 f"{len(self.received)} of {count} deliveries came"

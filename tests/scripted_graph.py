@@ -1,4 +1,4 @@
-"""A Graph API on loopback whose answers a test scripts, for what the simulator never answers."""
+"""A Graph API on loopback with scripted answers, for what the simulator never answers."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ VERSION = "/v25.0"
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came."""
+    """A request as received."""
 
     method: str
     path: str
@@ -26,13 +26,13 @@ class Received:
 
 @dataclass
 class ScriptedGraph:
-    """Answers by method and path (without the version), in the order of the script; the last one repeats."""
+    """Answers by method and path (without the version), in the order of the script. The last answer repeats."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
     script: defaultdict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     otherwise: list[bytes] = field(default_factory=list)
-    """The answer to everything that the script does not name."""
+    """The answer to all calls that the script does not name."""
 
     def answers(
         self,
@@ -43,11 +43,11 @@ class ScriptedGraph:
         status: int = 200,
         content_type: str = "application/json; charset=UTF-8",
     ) -> None:
-        """Add an answer: bytes as they are, anything else as JSON."""
+        """Add an answer: bytes unchanged, anything else as JSON."""
         self.script[method, path].append(_answer(body, status, content_type))
 
     def always_answers(self, body: Any) -> None:
-        """The answer to everything else."""
+        """Set the answer to all other calls."""
         self.otherwise = [_answer(body, 200, "application/json")]
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
-"""The simulator as a process of its own, for flows that need an upstream: accounts and codes on demand.
+"""The simulator as a separate process, for flows that need the Graph API: accounts and codes on demand.
 
-Import `simulator` in an app's conftest. One process serves the whole test run; each test makes its own accounts, so
-nothing is shared, and faults and settings are put back after each test.
+Import `simulator` in an app's conftest. One process serves the whole test run. Each test creates its own accounts, so
+nothing is shared, and faults and settings are reset after each test.
 """
 
 import os
@@ -41,13 +41,13 @@ class RunningSimulator:
         self.url = url
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
-        """A call of `/sim/…`; fails the test when it is refused."""
+        """A call of `/sim/…`. Fails the test when it is rejected."""
         answer = requests.request(method, f"{self.url}/sim/{path}", json=body, timeout=30)
         assert answer.ok, answer.text
         return answer.json()
 
     def account(self, numbers: Any = 1, *, variant: str = "default", **values: Any) -> SimulatedAccount:
-        """A new account with so many (or such) numbers; its code and token are of the given variant."""
+        """A new account with this many (or these) numbers. Its code and token are of the given variant."""
         made = self.control("POST", "accounts", {"numbers": numbers, "variant": variant, **values})
         return SimulatedAccount(
             waba_id=made["waba_id"],
@@ -58,28 +58,30 @@ class RunningSimulator:
         )
 
     def code(self, waba_id: str, **values: Any) -> str:
-        """One more code for an account."""
+        """Another code for an account."""
         return str(self.control("POST", "codes", {"waba_id": waba_id, **values})["code"])
 
     def change_number(self, phone_number_id: str, **values: Any) -> None:
-        """What only the upstream's side could change."""
+        """Change what only Meta could change."""
         self.control("PATCH", f"phone_numbers/{phone_number_id}", values)
 
     def change_account(self, waba_id: str, **values: Any) -> None:
-        """What only the upstream's side could change."""
+        """Change what only Meta could change."""
         self.control("PATCH", f"accounts/{waba_id}", values)
 
     def number(self, waba_id: str, phone_number_id: str) -> dict[str, Any]:
-        """All that the simulator knows of a number, PIN and verification code included."""
+        """Everything that the simulator knows about a number, including PIN and verification code."""
         rows = self.control("GET", f"accounts/{waba_id}")["phone_numbers"]
         return next(row for row in rows if row["id"] == phone_number_id)
 
     def faults(self, *rules: dict[str, Any]) -> None:
-        """Set the faults; without rules there are none."""
+        """Set the faults. Without rules there are none."""
         self.control("PUT", "faults", list(rules))
 
     def calls(self, node: str) -> list[str]:
-        """The Graph calls about an account or a number so far, oldest first, as `METHOD edge` (`node` is none)."""
+        """The Graph calls about an account or a number so far, oldest first, as `METHOD edge` (`node` without an
+        edge).
+        """
         rows = self.control("GET", f"requests?node={node}&limit=1000")["data"]
         edges = (row["path"].partition(f"/{node}")[2].strip("/") or "node" for row in reversed(rows))
         return [f"{row['method']} {edge}" for row, edge in zip(reversed(rows), edges, strict=True)]
@@ -115,7 +117,7 @@ def _simulator_process() -> Iterator[RunningSimulator]:
 
 @pytest.fixture
 def simulator(_simulator_process: RunningSimulator, settings: Settings) -> Iterator[RunningSimulator]:
-    """A running simulator that is the upstream of both environments."""
+    """A running simulator that is the Graph API of both environments."""
     settings.SANDBOX_GRAPH_URL = settings.META_GRAPH_URL = _simulator_process.url
     yield _simulator_process
     _simulator_process.faults()

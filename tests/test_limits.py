@@ -1,4 +1,4 @@
-"""What a business can make grow has an end: each limit holds when two calls meet at it (docs/limits.md)."""
+"""Everything that a tenant can make grow is limited: each limit holds when two calls meet at it (docs/limits.md)."""
 
 import json
 import re
@@ -40,9 +40,9 @@ BATCH = (
 
 
 def at_once(call: Callable[[], object]) -> list[int]:
-    """The statuses of two calls that meet before they store: 200, or that of the refusal.
+    """The statuses of two calls that meet before they store: 200, or that of the rejection.
 
-    Where one waits for the other's lock, they do not meet, and the first goes on alone after a moment.
+    If one waits for the other's lock, they do not meet, and the first continues alone after a moment.
     """
     start, meeting = threading.Barrier(2), threading.Barrier(2)
 
@@ -255,7 +255,7 @@ class TestAuditEntries:
     def test_a_change_upstream_is_refused_before_it_is_made(
         self, tenant: Tenant, api: Api, number: PhoneNumber, graph: ScriptedGraph
     ) -> None:
-        """And one that was made is recorded: nobody can take it back."""
+        """And a change that was made is recorded, because it cannot be undone."""
         key = api_keys.create(name="k", environment="live", tenant=tenant)
         for _ in range(3 - AuditEntry.objects.count()):
             self.change(tenant, acting_key_id=key.row.id)
@@ -268,7 +268,7 @@ class TestAuditEntries:
         )
 
     def record(self, tenant: Tenant, **actor: Any) -> None:
-        """An entry of an action that locks nothing of the business."""
+        """An entry of an action that locks nothing of the tenant."""
         with transaction.atomic():
             audit.record(
                 action="webhook_endpoint.verify",

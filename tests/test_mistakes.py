@@ -1,4 +1,4 @@
-"""Typical mistakes of integrators: each answer says what is wrong and what to do about it."""
+"""Typical mistakes of integrators: each response says what is wrong and what to do about it."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ TEXT = {"to": "919800000001", "type": "text", "text": {"body": "hi"}}
 
 @dataclass(frozen=True)
 class Mistake:
-    """A call and its answer: `says` is part of the message, `repair` of the hint or the message."""
+    """A call and its response: `says` is part of the message, `repair` of the hint or the message."""
 
     name: str
     method: str

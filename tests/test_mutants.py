@@ -1,4 +1,4 @@
-"""The catalogue of mutants: each changes one place of a file, names tests that exist, and says what is lost."""
+"""The catalogue of mutants: each changes one place of a file, names existing tests, and says what would be lost."""
 
 import re
 from collections.abc import Callable, Iterator

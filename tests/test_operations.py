@@ -1,4 +1,4 @@
-"""docs/operations.md on key rotation, and what its figures of batches and mail count."""
+"""Key rotation as in docs/operations.md, and what its figures of batches and mail count."""
 
 from datetime import timedelta
 from typing import Any

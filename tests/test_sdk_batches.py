@@ -1,4 +1,4 @@
-"""`send_batch` of the Python SDK: names of batches by their rows, and the refusal of other messages under a name."""
+"""`send_batch` of the Python SDK: names of batches by their rows, and the rejection of other messages under a name."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def rows(*places: int) -> list[dict[str, Any]]:
 
 
 class Service:
-    """Answers each batch, and keeps its name."""
+    """Answers each batch, and stores its name."""
 
     def __init__(self, **answer: Any) -> None:
         self.names: list[str] = []
@@ -60,7 +60,7 @@ def test_a_batch_is_named_by_its_rows(sdk: ModuleType) -> None:
     assert sent(sdk, service, rows(1, 2, 3)) == first, "starting over"
     turned = [dict(reversed(list(row.items()))) for row in rows(1, 2, 3)]
     assert sent(sdk, service, turned) == first, "the order of members is no difference"
-    # A job that marked the first row as sent: none of its batches may be taken for one of these.
+    # A job that marked the first row as sent: none of its batches may count as one of these.
     assert not set(sent(sdk, service, rows(2, 3))) & set(first)
     assert not set(sent(sdk, service, rows(1, 2, 3), from_="2")) & set(first)
 

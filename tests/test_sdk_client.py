@@ -1,4 +1,4 @@
-"""The clients of the Python SDK: whose connections they use, options of a call, pages, streams, and what errors say."""
+"""The clients of the Python SDK: their connections, options of a call, pages, streams, and the texts of errors."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def sdk() -> Iterator[ModuleType]:
 
 
 class Service(httpx.MockTransport):
-    """Answers with what it is told, and keeps the requests."""
+    """Answers as told, and records the requests."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         super().__init__(self.answer)
@@ -146,7 +146,7 @@ def test_a_service_that_is_away_is_named(sdk: ModuleType) -> None:
 
 
 async def _no_pause(_: float) -> None:
-    """The pause of an asynchronous stream after a break."""
+    """No pause of an asynchronous stream after an interruption."""
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -187,7 +187,7 @@ def test_a_stream_goes_on_after_a_break(sdk: ModuleType, asynchronous: bool) -> 
 
 
 def test_the_library_needs_nothing_of_the_command_line() -> None:
-    """Without click the library imports, and the program says what is missing."""
+    """Without click the library can be imported, and the program says what is missing."""
     program = "import sys; sys.modules['click'] = None\nimport whabuzz\nfrom whabuzz.cli import run\nrun()\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -201,7 +201,7 @@ def test_the_library_needs_nothing_of_the_command_line() -> None:
 
 
 def test_the_licence_is_the_same_everywhere() -> None:
-    """Who takes another licence changes it in both packages."""
+    """A change of the licence must change both packages."""
     assert page("sdks/python/LICENSE").startswith("MIT License\n")
     assert page("sdks/python/LICENSE") == page("sdks/typescript/LICENSE")
     assert 'license = "MIT"' in page("sdks/python/pyproject.toml")

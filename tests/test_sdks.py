@@ -1,4 +1,4 @@
-"""The SDKs are what the contract makes of them, and speak its version."""
+"""The SDKs match the contract, and use its version."""
 
 import json
 import re

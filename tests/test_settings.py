@@ -1,4 +1,6 @@
-"""Settings: each is listed in `.env.example`, the documented production values pass, each bad one is refused."""
+"""Settings: each is listed in `.env.example`, the documented production values are accepted, each bad one is
+rejected.
+"""
 
 import ast
 import os
@@ -28,7 +30,7 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 
 def values_under(**environment: str) -> dict[str, str]:
-    """Every setting as a process with this environment reads it."""
+    """Every setting of a process with this environment."""
     code = (
         "from gateway import settings as s;"
         "print({n: repr(v) for n, v in vars(s).items() if n.isupper() and not callable(v)})"
@@ -156,7 +158,7 @@ ALWAYS = SECRETS - SANDBOX - BILLING - FORMER | {"TRUSTED_PROXY_COUNT"}
 
 
 def refused(**variables: str) -> set[str]:
-    """The settings that a production process with this environment names as it refuses to start."""
+    """The settings that a production process with this environment names when it refuses to start."""
 
     class Variables(environment.Env):  # type: ignore[misc]
         ENVIRON = environment.FilesOrVariables(env=variables)
@@ -171,7 +173,7 @@ def refused(**variables: str) -> set[str]:
 
 
 def processes() -> dict[str, list[str]]:
-    """The command of every process of the service, as the compose file starts it."""
+    """The command of every process of the service in the compose file."""
     found = composed.services({"POSTGRES_PASSWORD": "pw", "VALKEY_PASSWORD": "vpw"})
     return {
         name: composed.words_of(service.get("command", composed.image_command()))
@@ -245,7 +247,7 @@ def published() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", sorted(SECRETS - {"DATABASE_URL", "REDIS_URL"}))
 def test_each_published_value_is_refused_also_beside_others(name: str) -> None:
-    """Whether the part that uses it is on or off: a stranger could sign with it."""
+    """Whether the part that uses it is on or off, because a stranger could sign with it."""
     given = production_settings() | {"SANDBOX_GRAPH_URL": ""}
     assert refused(**{**given, name: published()[name]}) == {name}
     assert refused(**{**given, name: f"one-of-our-own, {published()[name]}"}) == {name}

@@ -1,4 +1,4 @@
-"""The service's settings, with time limits that the environment of a test's process may change."""
+"""The service's settings, with time limits that the environment of a test process may change."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""The authorisation matrix as data: one row for every route, and what each kind of caller gets by its permission.
+"""The authorisation matrix as data: one row for every route, and the result for each kind of caller by its permission.
 
-A new route needs one line in `ROWS`. `Row()` will do when its path names no object; otherwise `ids` makes one that
-belongs to `world.tenant`, and `body` is what gets a request past validation as far as the look-up of that object.
+A new route needs one line in `ROWS`. `Row()` is enough when its path names no object. Otherwise `ids` creates one that
+belongs to `world.tenant`, and `body` passes validation up to the look-up of that object.
 """
 
 import re
@@ -35,7 +35,7 @@ Ids = Mapping[str, object]
 
 @dataclass(frozen=True)
 class World:
-    """Who is there: `tenant` owns the objects, `app` acts for `app_tenant` alone."""
+    """The actors: `tenant` owns the objects, and `app` acts only for `app_tenant`."""
 
     tenant: Tenant
     app: PlatformApp
@@ -44,12 +44,12 @@ class World:
 
 @dataclass(frozen=True)
 class Row:
-    """How a route is called. See the module's first lines."""
+    """How to call a route. See the module's docstring."""
 
     ids: Callable[[World], Ids] | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
     is_shared_name: bool = False
-    """Whether the ids name something that each tenant may have: every tenant is answered with its own."""
+    """Whether the ids name something that each tenant may have, so that every tenant gets its own."""
 
 
 def _key(world: World) -> Ids:
@@ -405,14 +405,14 @@ KINDS: dict[tuple[type, ...], Kind] = {
 
 @dataclass(frozen=True)
 class Route:
-    """A registered route: how the URLs name it, and what its view says about callers."""
+    """A registered route: its name in the URLs, and what its view says about callers."""
 
     method: str
     path: str
     kind: Kind
     view: Any
     action: str | None
-    """The viewset's method that serves the route."""
+    """The method of the viewset that serves the route."""
 
     @property
     def name(self) -> str:
@@ -420,20 +420,20 @@ class Route:
 
     @property
     def scope(self) -> KeyScope | None:
-        """The scope that the view declares for the route; None for a route that any key of the tenant may use."""
+        """The scope that the view declares for the route. None for a route that any key of the tenant may use."""
         view = self.view()
-        # Some views look at the call: a caller of another key than the one in the path.
+        # Some views look at the call, such as a caller with another key than the one in the path.
         view.action, view.request, view.kwargs = self.action, None, {}
         return declared_scope(view)
 
     @property
     def keeps_to_numbers(self) -> bool:
-        """Whether the route answers a key that is limited to numbers with what belongs to them."""
+        """Whether the route filters its response by the numbers of a limited key."""
         return "{phone_number_id}" in self.path or self.action in getattr(self.view, "limited_actions", ())
 
     @property
     def open_to_any_status(self) -> bool:
-        """Whether the view lets tenants in every status in; some views say so for one method."""
+        """Whether the view admits tenants in every status. Some views say so for one method."""
         declared = getattr(self.view, "open_to_any_status", False)
         if not isinstance(declared, property):
             return bool(declared)

@@ -1,7 +1,7 @@
-"""What would break clients of a released contract: `changes(released, today)` names each.
+"""Changes that would break clients of a released contract: `changes(released, today)` names each.
 
-A client that was written for the release ignores members, values and operations that it does not know. So answers and
-events may grow, and requests may ask for less; not the other way round.
+A client of the release ignores members, values and operations that it does not know. So responses and events may gain
+members, and requests may require less, but not the other way round.
 
 `python -m tests.api_contract.breaking 1.1.0` stores today's contract as that of a release.
 """
@@ -148,7 +148,7 @@ class _Comparison:
             yield f"{at}: may be null now"
 
     def _variants(self, document: Json, schema: Json) -> dict[str, Json]:
-        """The schemas of a union by their names; one that is no union is its own only variant."""
+        """The schemas of a union by name. A schema that is not a union is its only variant."""
         found: dict[str, Json] = {}
         for place, each in enumerate(schema.get("variants", [schema])):
             name = each["$ref"].rpartition("/")[2] if "$ref" in each else str(each.get("type", place))
@@ -157,7 +157,7 @@ class _Comparison:
         return found
 
     def _whole(self, document: Json, schema: Json) -> Json:
-        """A schema behind references, its `allOf` joined, its unions under `variants`."""
+        """A schema with references resolved, `allOf` merged, and unions under `variants`."""
         schema = self._resolver(document)(schema)
         for union in ("oneOf", "anyOf"):
             if union in schema:
@@ -198,7 +198,7 @@ def _values(schema: Json) -> list[Any]:
 
 
 def without_words(part: Any, *, are_names: bool = False) -> Any:
-    """The contract without what only people read; members may be called like words."""
+    """The contract without descriptions. Members may have the same names as the keywords of descriptions."""
     if isinstance(part, list):
         return [without_words(each) for each in part]
     if not isinstance(part, dict):
@@ -211,7 +211,7 @@ def without_words(part: Any, *, are_names: bool = False) -> Any:
 
 
 def store(version: str) -> None:
-    """Keep today's contract as that of a release."""
+    """Store today's contract as that of a release."""
     text = json.dumps(without_words(json.loads(CONTRACT.read_text())), separators=(",", ":"))
     RELEASED.mkdir(exist_ok=True)
     (RELEASED / f"{version}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -1,4 +1,4 @@
-"""The contract: every answer in the tests is held against the committed OpenAPI document."""
+"""The contract: every response in the tests is validated with the committed OpenAPI document."""
 
 import json
 import re
@@ -11,13 +11,14 @@ import jsonschema_rs
 
 DOCUMENT: dict[str, Any] = json.loads((Path(__file__).resolve().parents[2] / "docs/openapi.json").read_text())
 NAME = "urn:contract"
-"""By which schemas name the document."""
+"""The name of the document in schemas."""
 
 
 def assert_in_contract(method: str, path: str, response: Any) -> None:
-    """The answer's status is documented for its operation, and its JSON body has the documented shape.
+    """Check that the response's status is documented for its operation, and that its JSON body has the documented
+    shape.
 
-    What is no operation of the document (an unknown path, a method that a path does not have) is not judged here.
+    Calls that are no operation of the document (an unknown path, an unsupported method) are not checked.
     """
     template = _template_of(path.partition("?")[0])
     operation = DOCUMENT["paths"].get(template, {}).get(method.lower())
@@ -38,7 +39,7 @@ def assert_in_contract(method: str, path: str, response: Any) -> None:
 
 @cache
 def _template_of(path: str) -> str | None:
-    """The documented path that serves a path; literal parts go before parameters."""
+    """The documented path that serves a path. Literal parts take precedence over parameters."""
     found = [template for template in DOCUMENT["paths"] if _pattern(template).fullmatch(path)]
     return min(found, key=lambda template: template.count("{"), default=None)
 
@@ -50,7 +51,7 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 @cache
 def _registry() -> Any:
-    """The document, parsed once: a validator that held a copy of it would take 2.4 MB and 8 ms."""
+    """The document, parsed once. A validator with its own copy would need 2.4 MB and 8 ms."""
     return jsonschema_rs.Registry([(NAME, DOCUMENT)])
 
 

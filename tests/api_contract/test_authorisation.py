@@ -31,7 +31,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
 
 
 def test_every_route_of_a_tenant_declares_its_scope() -> None:
-    """`scope` of a view, or `action_scopes` for one of its actions; a route without one answers nobody."""
+    """`scope` of a view, or `action_scopes` for one of its actions. A route without either answers nobody."""
     scopes: dict[str, KeyScope | None] = {}
     for route in ROUTES:
         if route.kind == "tenant":
@@ -43,7 +43,7 @@ def test_every_route_of_a_tenant_declares_its_scope() -> None:
 
 
 def test_every_route_that_the_listener_answers_has_a_row() -> None:
-    """Only a view behind Django's URLs would be in `ROUTES` by itself."""
+    """Only views behind Django's URLs are found automatically."""
     answered = {f"{method} {path}" for path, route in application.ROUTES.items() for method in route.handlers}
     assert {name for name in answered if " /v1/" in name} - set(ROWS) == set()
 
@@ -63,25 +63,25 @@ def made_world() -> World:
 
 @pytest.fixture(scope="class")
 def callers(django_db_setup: None, django_db_blocker: Any) -> Iterator["Callers"]:
-    """One of each kind for all routes: making them takes longer than their calls."""
+    """One caller of each kind for all routes, because creating them takes longer than their calls."""
     with django_db_blocker.unblock(), shared_rows():
         yield Callers(made_world())
 
 
 @pytest.fixture(autouse=True)
 def _others_are_away(settings: Settings) -> None:
-    """A call that gets as far as the upstream or the payment provider finds nobody: who gets that far is asked."""
+    """Meta and the payment provider are unreachable for calls that get that far."""
     settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
 
 
 @pytest.fixture(autouse=True)
 def _billing_is_on(settings: Settings) -> None:
-    """While it is off, every caller who may use it gets the same 503."""
+    """While it is off, every permitted caller gets the same 503."""
     settings.BILLING_ENABLED = True
 
 
 class Callers:
-    """One of each kind."""
+    """One caller of each kind."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -125,7 +125,7 @@ class Callers:
             scope: self.with_key(world.tenant, environment="test", options={"scopes": [scope]})
             for scope in ALL_SCOPES - LIVE_SCOPES
         }
-        # As a test key of before there were scopes, which has all of them.
+        # In the form of a test key from before scopes, which has all of them.
         former = api_keys.create(name="former", environment="test", tenant=world.tenant)
         ApiKey.objects.filter(pk=former.row.pk).update(scopes=sorted(ALL_SCOPES))
         key_cache.write_key(ApiKey.objects.get(pk=former.row.pk))
@@ -145,7 +145,7 @@ class Callers:
 
 
 class Case:
-    """One route, called by whoever."""
+    """One route with one caller."""
 
     def __init__(self, route: Route, world: World) -> None:
         self.route, self.world = route, world
@@ -199,7 +199,7 @@ def check_tenant(case: Case, callers: Callers) -> None:
 
 
 def check_roles(case: Case, callers: Callers) -> None:
-    """A member's role is asked for the area of the route's scope."""
+    """A member's role must open the area of the route's scope."""
     allowed = READS if case.route.method == "GET" else CHANGES
     for role, api in callers.by_role.items():
         if case.route.scope is None or case.route.scope.area in allowed[role]:
@@ -209,7 +209,7 @@ def check_roles(case: Case, callers: Callers) -> None:
 
 
 def check_scopes(case: Case, callers: Callers) -> None:
-    """A key needs the route's scope, and to be a live one where both environments share what the route is about."""
+    """A key needs the route's scope, and must be a live key for what both environments share."""
     declared = case.route.scope
     for scope, api in callers.by_scope.items():
         if declared in {None, scope}:
@@ -229,7 +229,7 @@ def check_scopes(case: Case, callers: Callers) -> None:
 
 
 def check_numbers(case: Case, callers: Callers) -> None:
-    """A key that is limited to another number gets nothing of this one, and nothing of the whole business."""
+    """A key that is limited to another number gets nothing of this one, and nothing of the whole tenant."""
     declared = case.route.scope
     if declared is None:
         case.lets_in(callers.limited)

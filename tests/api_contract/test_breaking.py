@@ -1,4 +1,4 @@
-"""Nothing that the last release promised is taken away: a breaking change needs a new version of the API beside it."""
+"""Nothing of the last release is removed: a breaking change needs a new version of the API beside it."""
 
 import copy
 import json
@@ -155,11 +155,11 @@ IN_FORCE_BEFORE = {
     "POST /v1/webhooks.secret: pattern is ^whsec_ now",
     "POST /v1/test/inbound.phone_number_id: maxLength is 64 now",
 }
-"""Limits that the release had and its contract did not name."""
+"""Limits that the release enforced and its contract did not name."""
 
 
 def test_nothing_of_the_last_release_is_broken() -> None:
-    """Else it needs a new date version that runs beside the old one (docs/api.md, "Version")."""
+    """A breaking change needs a new date version that runs beside the old one (docs/api.md, "Version")."""
     assert set(changes(last_release(), DOCUMENT)) <= IN_FORCE_BEFORE
 
 

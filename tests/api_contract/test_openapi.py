@@ -1,4 +1,4 @@
-"""The committed OpenAPI document is what the service serves, and it covers the specification."""
+"""The committed OpenAPI document is the one that the service serves, and it covers the specification."""
 
 import gzip
 import json
@@ -131,7 +131,9 @@ def validator(name: str) -> Any:
 
 
 def reachable(part: Any, components: dict[str, Any], passed: set[str]) -> set[str]:
-    """The schemas that a part of the document refers to, and that those refer to; `passed` and theirs are left out."""
+    """All schemas that a part of the document refers to, directly or indirectly, except those in `passed` and
+    theirs.
+    """
     found: set[str] = set()
     open_parts = [part]
     while open_parts:
@@ -148,7 +150,7 @@ def reachable(part: Any, components: dict[str, Any], passed: set[str]) -> set[st
 
 
 def objects(part: Any) -> Iterator[dict[str, Any]]:
-    """Every object's schema in a part of the document; not those behind references."""
+    """The schema of every object in a part of the document, without following references."""
     if isinstance(part, list):
         for each in part:
             yield from objects(each)
@@ -244,11 +246,11 @@ MAY_BE_ABSENT = {
     "SignedUpNumber": {"pin"},
     "Sync": {"failed"},
 }
-"""Members that the service's own answers and events have at times: secrets that are shown once, groups asked for."""
+"""Members that the service's own responses and events may lack: secrets that are shown once, groups on request."""
 
 
 def test_the_services_own_answers_and_events_have_every_member_but_these() -> None:
-    """What real answers lack is noticed by every test that calls the API; here, that nothing is optional needlessly."""
+    """Every test that calls the API finds members that a response lacks. This one finds needlessly optional members."""
     components = generated()["components"]["schemas"]
     passed = {*schemas_of_meta(), *DATA_OF_META, "Event", "Template"}
     asked = reachable(
@@ -300,7 +302,7 @@ def test_every_body_and_answer_has_an_example_of_its_schema() -> None:
 
 @pytest.fixture
 def generators(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A process that has not generated the document yet; the threads that did so since."""
+    """A process that has not generated the document yet, and the threads that have done so since."""
     generated_by: list[int] = []
     generate = SchemaGenerator.get_schema
 
@@ -314,7 +316,7 @@ def generators(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_document_is_generated_once_whoever_asks(generators: list[int]) -> None:
-    """Two threads at once break the generator, and each time takes seconds of CPU that any stranger may ask for."""
+    """Two simultaneous threads break the generator, and each run takes seconds of CPU that a stranger could cause."""
     meeting = Barrier(4)
 
     def ask() -> Any:
@@ -330,7 +332,7 @@ def test_the_document_is_generated_once_whoever_asks(generators: list[int]) -> N
 def test_the_document_is_written_once_in_each_form(
     generators: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing takes tenths of a second of CPU as JSON, and seconds as YAML."""
+    """Rendering takes tenths of a second of CPU as JSON, and seconds as YAML."""
     forms = [("json", "application/json"), ("json", "application/vnd.oai.openapi+json"), ("yaml", "*/*")]
 
     def ask() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Members that a body does not have: refused in every body of the service's own, passed on in every body of Meta's."""
+"""Unknown members of a body: rejected in every body of the service's own, passed on in every body of Meta's."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from tests.fixtures import Api, assert_error
 __all__ = ["callers"]
 
 METAS = {name for name, bodies in OPERATIONS.items() if "request" in bodies} - {"create_batch"}
-"""Operations whose body is Meta's own. A batch is the service's, and its messages are Meta's."""
+"""Operations with Meta's own body. A batch is the service's, and its messages are Meta's."""
 IN_METAS_FORM = {"send_test_inbound"}
-"""The message of a customer of the sandbox, in the form that Meta would notify it in."""
+"""The message of a customer of the sandbox, in the form of Meta's notification."""
 
 
 def operation_of(route: Route) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class TestEachOwnBody:
         answer = caller_of(route, callers).request(route.method, path, body)
         fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
         assert f"Did you mean {known}?" in fields[likely][0]
-        if route.name != "POST /v1/messages/batch":  # its reading ends at the first
+        if route.name != "POST /v1/messages/batch":  # its parser stops at the first
             assert "The known ones are: " in fields[strange][0]
 
 

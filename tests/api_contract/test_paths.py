@@ -1,4 +1,4 @@
-"""Paths that name nothing: whatever stands in the place of an id, the answer is in the service's form."""
+"""Paths without an object: for any text in place of an id, the response has the service's form."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Query parameters of every route: what the document declares is accepted, and nothing else."""
+"""Query parameters of every route: exactly those in the document are accepted."""
 
 import pytest
 
@@ -12,7 +12,7 @@ OPEN_ROUTES = {"GET /v1/health", "GET /v1/health/live", "GET /v1/health/ready"} 
     "GET /v1/openapi.json",
     "GET /v1/openapi.yaml",
 }
-"""Probes and generators of clients may add parameters of their own."""
+"""Probes and generators of clients may add their own parameters."""
 ROUTES = [route for route in registered_routes() if route.name not in OPEN_ROUTES]
 
 
@@ -57,13 +57,13 @@ RANGED = [
     for path, operations in DOCUMENT["paths"].items()
     if {"from", "to"} <= {item["name"] for item in operations.get("get", {}).get("parameters", [])}
 ]
-"""Every path whose answer is of a range of time."""
+"""Every path whose response covers a range of time."""
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", RANGED)
 def test_a_range_that_ends_before_it_begins_is_refused(api: Api, path: str) -> None:
-    """An empty list would read as: nothing happened in that time."""
+    """An empty list would look as if nothing had happened in that time."""
     error = assert_error(
         api.get(f"{path}?from=2026-11-02T00:00:00Z&to=2026-11-01T23:59:59Z"), 400, "invalid_request"
     )

@@ -1,4 +1,4 @@
-"""Every route, and every way not to reach one: what a browser must be told about the answer."""
+"""The security headers of every route, and of every way to miss one."""
 
 import re
 import uuid
@@ -24,9 +24,9 @@ POLICY = {
     "form-action": {"'self'"},
     "frame-ancestors": {"'none'"},
 }
-"""Of every page but those below."""
+"""The policy of every page except those below."""
 OWN_POLICY = re.compile(r"/(?:admin/|connect/|pay/|outbox/|console/billing)")
-"""Pages whose policy says more: a theme with scripts of its own, the sign-up's SDK, the payment provider, a mail."""
+"""Pages with a wider policy: a theme with its own scripts, the sign-up's SDK, the payment provider, a mail."""
 OF_EXPRESSIONS = {
     "account_reset_password_from_key": "/password/reset/key/1-abc/",
     "graph-media": "/v25.0/106540352242922/media",
@@ -72,7 +72,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str]:
 
 
 def assert_safe(answer: HttpResponseBase, path: str) -> None:
-    """No guessing of types anywhere; where it is HTML, the whole policy and no frames."""
+    """Check that no response lets a browser guess its type, and that HTML has the whole policy and no frames."""
     assert answer["X-Content-Type-Options"] == "nosniff"
     if not answer.get("Content-Type", "").startswith("text/html") or 300 <= answer.status_code < 400:
         return

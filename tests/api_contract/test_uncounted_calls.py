@@ -1,4 +1,4 @@
-"""The check that finds views which wait for others without being counted finds one."""
+"""The check that finds views which wait for others without being counted works."""
 
 from uuid import uuid4
 

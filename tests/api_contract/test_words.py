@@ -1,4 +1,4 @@
-"""Everything that the contract names has words: members, parameters, and each value of an enumeration."""
+"""Everything in the contract has a description: members, parameters, and each value of an enumeration."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def parameters() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def enumerations() -> Iterator[tuple[str, list[Any], str]]:
-    """Place, values and the description that has to tell them."""
+    """Place, values and the description that must explain them."""
     for name, schema in SCHEMAS.items():
         if "enum" in schema:
             yield name, schema["enum"], schema.get("description", "")
@@ -81,17 +81,17 @@ def test_moments_and_money_have_their_unit() -> None:
 
 
 BEGINNINGS = {"How many ": {"integer", "object"}, "Whether ": {"boolean"}, "When ": {"string", "array"}}
-"""How a description begins, and the type that such a member has."""
+"""The beginning of a description → the type of its member."""
 
 
 def types_of(member: dict[str, Any]) -> set[str]:
-    """The types of a member but null; none of a union or a reference."""
+    """The types of a member, without null. None for a union or a reference."""
     kinds = member.get("type", [])
     return {kinds} - {"null"} if isinstance(kinds, str) else set(kinds) - {"null"}
 
 
 def test_a_description_fits_the_type_of_its_member() -> None:
-    """Words are shared by members of one name, which may mean different things in two schemas."""
+    """Members of the same name share a description, but may mean different things in two schemas."""
     found = [
         f"{place}: {member['description']}"
         for name, schema in SCHEMAS.items()

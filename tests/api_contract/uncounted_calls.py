@@ -1,4 +1,4 @@
-"""Calls to others that no bulkhead counts: a request that waits for a network outside of one fails its test."""
+"""Calls that no bulkhead counts: a request that waits for a network outside of one fails its test."""
 
 import sys
 import threading
@@ -15,7 +15,7 @@ from gateway.api.limits import Bulkhead, Counted
 from gateway.database import transactions
 
 EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
-"""Mail to a developer's console; a wait for the database, which is nobody's network."""
+"""Mail to a developer's console, and a wait for the database, which is not a network call."""
 EXEMPT_PATHS = ("/admin/",)
 """Staff are few, and known."""
 
@@ -26,7 +26,7 @@ class UncountedCall(AssertionError):
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raise UncountedCall where a request of a test is about to wait for a network outside of a bulkhead."""
+    """Raise UncountedCall when a test's request is about to wait for a network outside of a bulkhead."""
     here = threading.local()
     assert_no_transaction = transactions.assert_no_transaction
     enter, leave = Bulkhead.enter, Bulkhead.leave

@@ -28,7 +28,7 @@ BASE_URL = "http://gateway.test"
 
 
 class DjangoTransport(httpx.BaseTransport):
-    """Carries httpx's requests to Django's client, and those for the event stream over HTTP."""
+    """Passes httpx's requests to Django's client, and those for the event stream over HTTP."""
 
     def __init__(self) -> None:
         self._http = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
@@ -40,7 +40,7 @@ class DjangoTransport(httpx.BaseTransport):
             url = request.url.copy_with(scheme="http", host=host, port=port)
             return self._http.handle_request(httpx.Request(request.method, url, headers=request.headers))
         sent = {name: value for name, value in request.headers.items() if name != "content-type"}
-        # A test's own transaction never commits: what waits for the commit runs after the request instead.
+        # A test's own transaction never commits, so what waits for the commit runs after the request.
         with TestCase.captureOnCommitCallbacks(execute=True):
             answer = Client(raise_request_exception=False).generic(
                 request.method,
@@ -55,7 +55,7 @@ class DjangoTransport(httpx.BaseTransport):
 
 @dataclass
 class Answered:
-    """What a command printed, and its exit status."""
+    """The output of a command, and its exit status."""
 
     status: int
     output: str
@@ -67,7 +67,7 @@ class Answered:
 
     @property
     def lines(self) -> list[Any]:
-        """The lines of JSON."""
+        """The output as lines of JSON."""
         return [json.loads(line) for line in self.output.splitlines()]
 
 
@@ -90,7 +90,7 @@ class CommandLine:
         done = CliRunner().invoke(main.whabuzz, arguments, obj=shared, input=stdin, color=self.on_terminal)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        # The service logs to the same standard error: it answers in this process.
+        # The service answers in this process and logs to the same standard error.
         told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("{")]
         return Answered(done.exit_code, done.stdout, "".join(told))
 
@@ -101,14 +101,14 @@ class CommandLine:
 
 @pytest.fixture(autouse=True, scope="module")
 def _sdk() -> Iterator[None]:
-    """The SDK's source, so that a change is seen without building a wheel."""
+    """The SDK's source, so that a change is effective without building a wheel."""
     with sdk_from(ROOT / "sdks/python/src"):
         yield
 
 
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """The command line of somebody who is not logged in."""
+    """The command line of a user who is not logged in."""
     for name in ("WHABUZZ_API_KEY", "WHABUZZ_BASE_URL", "WHABUZZ_CONFIG_DIR", "WHABUZZ_WEBHOOK_SECRET"):
         monkeypatch.delenv(name, raising=False)
     return CommandLine(tmp_path / "profiles", DjangoTransport())

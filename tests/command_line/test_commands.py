@@ -233,7 +233,7 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
 def test_operations_of_a_resource_are_commands(
     whabuzz: CommandLine, tenant: Tenant, number: PhoneNumber, tmp_path: Path
 ) -> None:
-    """Arguments, choices, several values, yes or no, JSON, files: as the operation's values are."""
+    """Arguments, choices, several values, booleans, JSON and files, according to the operation's values."""
     made = whabuzz(
         "keys", "create", "--name", "server", "--scopes", "messages", "--scopes", "events",
         "--data", '{"name": "another"}',

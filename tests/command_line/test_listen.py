@@ -1,4 +1,4 @@
-"""`whabuzz listen`: every event once, also across breaks; posted to a local program as a signed webhook."""
+"""`whabuzz listen`: every event once, even across interruptions; posted to a local program as a signed webhook."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ from webhooks.models import Event
 
 
 def sse(*events: tuple[str, dict[str, Any] | None], ending: str = "") -> bytes:
-    """A stream's text; an event of None is a sign of life."""
+    """The text of a stream. An event of None is a heartbeat."""
     parts = ["retry: 1000\n"]
     for place, event in events:
         parts.append(f"id: {place}\n" + (f"data: {json.dumps(event)}\n\n" if event else ": alive\n\n"))
@@ -38,7 +38,7 @@ def event_of(number: int, kind: str = "message.inbound") -> dict[str, Any]:
 
 
 class Service(httpx.BaseTransport):
-    """A service whose stream gives these answers, one for each connection."""
+    """A service whose stream gives these responses, one for each connection."""
 
     def __init__(self, *answers: bytes | int | Exception) -> None:
         self.answers: Iterator[bytes | int | Exception] = iter(answers)
@@ -147,7 +147,7 @@ def test_it_waits_for_a_program_that_is_not_there_yet(
     started: list[socket.socket] = []
 
     def sleep(seconds: float) -> None:
-        # The program starts while the command line waits for it: it takes the connection and says nothing.
+        # The program starts while the command line waits for it. It accepts the connection and answers nothing.
         server = socket.create_server(("127.0.0.1", port))
         started.append(server)
 

@@ -1,4 +1,4 @@
-"""`whabuzz login`, `whoami` and `logout`: a key that a person confirms, where it is kept, and its end."""
+"""`whabuzz login`, `whoami` and `logout`: a key that a member confirms, its storage, and its end."""
 
 import json
 import stat
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 class InMemory(KeyringBackend):
-    """A keyring of this test."""
+    """A keyring for this test."""
 
     priority = 1.0  # type: ignore[assignment]
 
@@ -49,7 +49,7 @@ def in_memory() -> Iterator[InMemory]:
 
 
 class Person(CommandLine):
-    """A command line whose user decides on the page as soon as the program begins to wait."""
+    """A command line whose user decides on the page as soon as the program starts to wait."""
 
     decision: dict[str, str] = {"environment": "test"}
     browser: Client

@@ -1,4 +1,4 @@
-"""The bot of docs/answering.md, run as it is: it answers every customer once, also those without a phone number."""
+"""The bot of docs/answering.md, run unchanged: it answers every customer once, even those without a phone number."""
 
 import json
 import os
@@ -26,7 +26,7 @@ WABA, NUMBER = "100200300400500", "200300400500600"
 
 
 class Gateway(ThreadingHTTPServer):
-    """Stands for the service: keeps what the bot asks of it, and has every media."""
+    """Replaces the service: records the bot's calls, and has every media."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Calls)
@@ -69,7 +69,7 @@ def gateway() -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def bot(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page's block in a process of its own; its address."""
+    """Run the code block of the page in a process. Yields its address."""
     directory: Path = tmp_path_factory.mktemp("bot")
     [code] = blocks("docs/answering.md", "python")
     (directory / "bot.py").write_text(code)

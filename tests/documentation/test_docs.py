@@ -1,4 +1,4 @@
-"""The docs name what there is: errors, pages, routes, settings, commands, processes, figures, and the true limits."""
+"""The docs name what exists: errors, pages, routes, settings, commands, processes, figures, and the correct limits."""
 
 import json
 import re
@@ -77,12 +77,12 @@ FORMER_SETTINGS = {
     "WEBHOOK_REPLAY_PER_SECOND",
     "WEBHOOK_VERIFY_TIMEOUT_MS",
 }
-"""Which the changelog tells operators to remove."""
+"""Settings that the changelog tells operators to remove."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
 
 
 def rows(name: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
+    """The cells of the first table under a heading, without its header."""
     under = re.split(rf"^#+ {re.escape(heading)}\n", page(name), flags=re.MULTILINE)[1]
     lines = re.findall(r"^\|.*\|$", under.split("\n#")[0], re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]

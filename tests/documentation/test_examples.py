@@ -1,4 +1,4 @@
-"""Examples of answers in the documentation have the shape of the API's document, and every member that it names."""
+"""Examples of responses in the documentation have the shape of the API's document, with every member."""
 
 import json
 import re
@@ -24,7 +24,7 @@ EXAMPLES: dict[str, list[tuple[str, str | None]]] = {
     "requests.md": [("/v1/requests", None)],
     "webhooks.md": [("/v1/webhooks/{endpoint_id}", "health")],
 }
-"""The operations whose answers the JSON of each page shows, in the page's order; of some one member alone."""
+"""The operations whose responses are the JSON of each page, in the page's order. For some only one member."""
 CASES = [
     (page, place, path, member)
     for page, shown in EXAMPLES.items()
@@ -33,7 +33,7 @@ CASES = [
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its members, behind references and nullable wrappers."""
+    """A schema with its members, with references and nullable wrappers resolved."""
     if "$ref" in schema:
         return resolved(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
     for group in ("allOf", "oneOf", "anyOf"):
@@ -44,14 +44,14 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_schema(path: str, member: str | None) -> dict[str, Any]:
-    """The schema of an operation's answer, or of a member of it."""
+    """The schema of an operation's response, or of a member of it."""
     answer = DOCUMENT["paths"][path]["get"]["responses"]["200"]
     schema: dict[str, Any] = answer["content"]["application/json"]["schema"]
     return schema if member is None else resolved(schema)["properties"][member]
 
 
 def unlike(example: Any, schema: dict[str, Any], at: str = "") -> list[str]:
-    """Members that the example lacks or that the schema does not know; of lists the first item is looked at."""
+    """Members that the example lacks or that the schema does not know. Only the first item of a list is checked."""
     schema = resolved(schema)
     if isinstance(example, list):
         return unlike(example[0], schema["items"], f"{at}[0]") if example and "items" in schema else []

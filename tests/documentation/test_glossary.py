@@ -1,4 +1,4 @@
-"""The glossary: no name and no docstring of production holds a word that `docs/words.md` rules out."""
+"""The glossary: no name and no docstring of production contains a word that `docs/words.md` rules out."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ ALLOWED = {
     ("billing/ledger.py", "give back"): "paying back a surplus",
     ("billing/payments/bank_transfers.py", "give back"): "the same",
 }
-"""Uses that stay, by file and word, each with its reason."""
+"""Permitted uses by file and word, each with its reason."""
 
 
 def modules() -> Iterator[Path]:
@@ -33,7 +33,7 @@ def modules() -> Iterator[Path]:
 
 
 def texts(tree: ast.Module) -> Iterator[str]:
-    """The names that a module gives, in words, and its docstrings."""
+    """The names that a module defines, as words, and its docstrings."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

@@ -33,7 +33,7 @@ FORMER = (
     r"(?<!docs/)(?<!\[)\barchitecture\.md",
     r"\b(?:signup|layout|targets|found|libraries|spec|upstream)\.md",
 )
-"""How references were written before the documents were part of the repository."""
+"""The form of references before the documents were part of the repository."""
 
 
 def sources() -> Iterator[Path]:
@@ -64,7 +64,7 @@ def targets(form: str) -> set[str]:
 
 @cache
 def prose(path: Path) -> str:
-    """A file as one line, so that a reference may be wrapped over two lines of a comment."""
+    """A file as one line, because a reference may be wrapped in a comment."""
     return re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
 
 
@@ -103,7 +103,7 @@ def test_references_are_found_in_prose(text: str, expected: list[tuple[str, str]
 
 
 def is_module(named: str, *, by: Path) -> bool:
-    """Whether a path leads to a file from the root, or from one of the folders that the naming file is in."""
+    """Whether a path leads to a file from the root, or from one of the folders of the referring file."""
     return any((folder / named).is_file() for folder in by.parents if folder.is_relative_to(ROOT))
 
 

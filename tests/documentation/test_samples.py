@@ -1,4 +1,4 @@
-"""The samples of the guides: type-checked strictly, and run against answers of the contract."""
+"""The samples of the guides: strictly type-checked, and run with responses of the contract."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ def test_the_python_samples_are_typed_strictly(tmp_path: Path) -> None:
 
 
 class Service(httpx.MockTransport):
-    """Stands for the service: keeps what it is asked, and answers as the contract says."""
+    """Replaces the service: records requests, and answers by the contract."""
 
     def __init__(self) -> None:
         super().__init__(self.answer)
@@ -113,7 +113,7 @@ def client(sdk: ModuleType, service: Service) -> Iterator[Any]:
 
 @pytest.fixture
 def run(sdk: ModuleType) -> Callable[[str], Any]:
-    """Runs a sample; what it defines."""
+    """Run a sample. Returns what it defines."""
 
     def run(mark: str) -> Any:
         names: dict[str, Any] = {"__name__": "sample"}
@@ -223,7 +223,7 @@ def test_the_function_for_fastapi_answers_each_event_once(
 
 
 def test_the_typescript_samples_compile_strictly(tmp_path: Path) -> None:
-    """Those of the guides, and those of the README, which are JavaScript that TypeScript takes as well."""
+    """The samples of the guides, and those of the README, which are JavaScript that TypeScript accepts too."""
     named = {f"{mark.lower()}": code for mark, code in samples("ts").items()}
     named |= {f"readme_{n}": code for n, code in enumerate(blocks("sdks/typescript/README.md", "js"))}
     for name, code in named.items():

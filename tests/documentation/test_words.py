@@ -1,4 +1,4 @@
-"""The pages of customers name WhatsApp and Meta, and nothing that only an operator has. So does the contract."""
+"""The pages of tenants name WhatsApp and Meta, and nothing that only an operator has. So does the contract."""
 
 import re
 
@@ -8,16 +8,16 @@ from tests.pages import PAGES, ROOT, page
 
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 BANISHED = re.compile(r"\b(upstream|stand-in|fake|pretend)\w*", re.IGNORECASE)
-"""Words that no customer searches for (the names of members such as `upstream_ms` are code)."""
+"""Words that no tenant searches for (names of members such as `upstream_ms` are code)."""
 SETTINGS = set(re.findall(r"^# ([A-Z]+_[A-Z_]+)=", page(".env.example"), re.MULTILINE)) - {"BASE_URL"}
 OPERATORS = re.compile(
     r"manage\.py|(?<=`)make \w+|Valkey|Postgres|Prometheus|Celery|/v1/admin|"
     r"\bgateway_[a-z]+_[a-z_]+|\btests/\w|\bstaff\b"
 )
 OF_WHO_RUNS_IT = {"quickstart", "simulator"}
-"""Their readers run the service themselves."""
+"""Pages whose readers run the service themselves."""
 MAY = {
-    # It names settings that are gone to who runs a gateway.
+    # It names removed settings for operators.
     "changelog": {"DELIVERY_CONCURRENCY"},
     "reminders": {"Celery"},
     "django": {"Celery", "manage.py"},
@@ -30,7 +30,7 @@ MAY = {
 
 
 def served() -> list[str]:
-    """The names of the pages that customers are served."""
+    """The names of the pages that are served to tenants."""
     left_out = page("mkdocs.yml").partition("exclude_docs: |\n")[2].partition("\nvalidation:")[0].split()
     names = [name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")]
     return sorted(name.removesuffix(".md") for name in names if name not in left_out)

@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def until(look: Callable[[], Found | None], what: str, *, seconds: float = 60) -> Found:
-    """What `look` finds, as soon as it does; fails when it does not in time."""
+    """The result of `look` as soon as there is one. Fails when it does not come in time."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what} did not come within {seconds} s"
@@ -47,7 +47,7 @@ class Stack:
     printed: str = ""
 
     def start(self) -> None:
-        """Start it and wait until it has printed where everything is."""
+        """Start the service and wait until it has printed its addresses."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gateway.local_run.supervisor", "run"],
             cwd=ROOT,
@@ -70,14 +70,14 @@ class Stack:
         self.ready = json.loads(ready.read_text())
 
     def stop(self) -> None:
-        """Ctrl-C; fails when any process of the run is left."""
+        """Send Ctrl-C. Fails when any process of the run is left."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=90)
         assert self.processes() == {}, "a process was left behind"
 
     def processes(self) -> dict[int, list[str]]:
-        """The command lines of this run's processes, by id: its directory is in their environment."""
+        """The command lines of this run's processes, by id. Their environment contains its directory."""
         marker = f"DATA_DIR={self.data_dir}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -90,7 +90,7 @@ class Stack:
         return found
 
     def process_of(self, module: str) -> int | None:
-        """The id of the process that runs a module, if it runs."""
+        """The id of the process that runs a module, if any."""
         running = self.processes().items()
         return next((number for number, words in running if words[1:3] == ["-m", module]), None)
 
@@ -100,7 +100,7 @@ class Stack:
         return self.manage("console_token", self.ready["staff_email"]).splitlines()[-1]
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
-        """A call of the gateway as the demo customer."""
+        """A call of the gateway as the demo tenant."""
         return requests.request(
             method,
             self.ready["base_url"] + path,
@@ -131,7 +131,7 @@ class Stack:
 
 
 def messages(count: int) -> list[dict[str, Any]]:
-    """Texts for a batch, each to a customer of its own: the upstream takes few at a time for the same one."""
+    """Texts for a batch, each to another customer, because Meta accepts few at a time for the same one."""
     return [
         {"to": f"+917000{place:04d}11", "type": "text", "text": {"body": "Hello"}} for place in range(count)
     ]
@@ -162,7 +162,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium. For one module: its driver runs an event loop in this thread."""
+    """Headless Chromium for one module. Its driver runs an event loop in this thread."""
     with sync_playwright() as playwright:
         chromium = launched(playwright)
         yield chromium

@@ -1,4 +1,6 @@
-"""A proxy that loses answers: the request reaches the service, and the caller's connection ends without an answer."""
+"""A proxy that loses responses: the request reaches the service, and the caller's connection ends without a
+response.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ HOP_BY_HOP = {
 
 
 class DroppingProxy(ThreadingHTTPServer):
-    """Forwards to the service; the answers to some POSTs, by their place from 1 on, are thrown away."""
+    """Forwards requests to the service and drops the responses to some POSTs, by position from 1 on."""
 
     daemon_threads = True
 
@@ -67,7 +69,7 @@ class _Forward(BaseHTTPRequestHandler):
         self.wfile.write(answer.content)
 
     def log_message(self, *arguments: Any) -> None:
-        """Says nothing."""
+        """No log."""
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""The calls of Meta's Java SDK, unmodified, against the running service (`make clients`, which has Java and Maven).
+"""The calls of Meta's Java SDK, unmodified, to the running service (`make clients`, which needs Java and Maven).
 
-The SDK speaks https alone, so it goes through the TLS of the other libraries, under a name that a hosts file leads
-there.
+The SDK supports only https, so it uses the TLS of the other libraries, under a name from a hosts file.
 """
 
 import json
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 CALLS = 20
 FAILING: dict[str, str] = {}
-"""Those that do not work, and why."""
+"""Calls that do not work, and why."""
 
 
 def test_every_call_of_the_java_sdk_works(
@@ -64,7 +63,7 @@ def test_every_call_of_the_java_sdk_works(
 
 
 def trusted(certificate: Path, folder: Path) -> Path:
-    """A trust store of Java with one certificate."""
+    """A trust store for Java with one certificate."""
     pem, store = folder / "certificate.pem", folder / "trusted.jks"
     text = certificate.read_text()
     pem.write_text(text[text.index("-----BEGIN CERTIFICATE") :])

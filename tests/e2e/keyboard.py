@@ -1,4 +1,4 @@
-"""A person without a mouse: Tab, Enter, Space and letters."""
+"""A user without a mouse: Tab, Enter, Space and letters."""
 
 from playwright.sync_api import Locator, Page
 
@@ -7,14 +7,14 @@ IS_FOCUSED = "(element) => element === document.activeElement"
 
 
 class Keyboard:
-    """Reaches everything with Tab, and counts actions: a field that is filled in, a button or link that is pressed."""
+    """Reaches everything with Tab, and counts actions: a filled-in field, a pressed button or link."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.actions = 0
 
     def reach(self, target: Locator) -> None:
-        """Go to an element by Tab alone, from wherever the focus is."""
+        """Go to an element with only Tab, from the current focus."""
         target.wait_for()
         for _ in range(MOST_STOPS):
             if target.evaluate(IS_FOCUSED):
@@ -29,7 +29,7 @@ class Keyboard:
         self.actions += 1
 
     def fill(self, target: Locator, text: str) -> None:
-        """Type into a field; of a list of choices, the one that begins with the text is chosen."""
+        """Type into a field. In a list of choices, select the one that begins with the text."""
         self.reach(target)
         self.page.keyboard.type(text)
         self.actions += 1
@@ -41,7 +41,7 @@ class Keyboard:
         self.actions += 1
 
     def button(self, name: str) -> None:
-        """Press the button of that name in the page's content or head."""
+        """Press the button with this name in the page's content or head."""
         self.press(self.page.get_by_role("button", name=name, exact=True).first)
 
     def link(self, name: str) -> None:

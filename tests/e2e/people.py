@@ -1,6 +1,6 @@
-"""People at a browser: they fill in forms, read mails, press buttons; and pictures of what they see.
+"""Users with a browser: they fill in forms, read mails, press buttons; and screenshots of the pages.
 
-With SCREENSHOTS=<directory> every page on the way is pictured at 360 and 1280 pixels.
+With SCREENSHOTS=<directory>, every page on the way is captured at 360 and 1280 pixels.
 """
 
 import os
@@ -18,10 +18,10 @@ WIDTHS = (360, 1280)
 
 
 class Visitor:
-    """A person at a browser; scripts may be switched off, and whatever the browser complains of is kept."""
+    """A user with a browser. Scripts may be off, and all complaints of the browser are recorded."""
 
     def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
-        # Each picture of an animation costs this machine time.
+        # Animations would make each screenshot slow.
         self.context = browser.new_context(
             base_url=base_url, java_script_enabled=scripts, reduced_motion="reduce"
         )
@@ -35,7 +35,7 @@ class Visitor:
             self.complaints.append(message.text)
 
     def picture(self, name: str) -> None:
-        """Check that the page fits a narrow screen, and keep pictures where SCREENSHOTS names a directory."""
+        """Check that the page fits a narrow screen, and save screenshots if SCREENSHOTS names a directory."""
         self.page.wait_for_load_state()
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": 800})
@@ -64,7 +64,7 @@ def last_link(stack: Stack, email: str) -> str:
 
 
 def sign_up_fields(email: str, company: str) -> dict[str, str]:
-    """What is filled in on the sign-up page, by the fields' labels."""
+    """The contents of the sign-up page, by the fields' labels."""
     return {
         "Business email": email,
         "Password": PASSWORD,
@@ -93,7 +93,7 @@ def new_business() -> tuple[str, str]:
 
 
 def action(page: Page, name: str) -> Locator:
-    """One of the buttons at the top of a page of staff; it opens a dialog."""
+    """A button at the top of a staff page, which opens a dialog."""
     return page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first
 
 

@@ -1,4 +1,4 @@
-"""A reader who runs the commands of a documentation page in a shell, against the running service."""
+"""A reader who runs the commands of a documentation page in a shell, with the running service."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from tests.pages import blocks
 
 
 class Reader:
-    """Takes the commands of a page one after another."""
+    """Runs the commands of a page one after another."""
 
     def __init__(self, page: str, stack: Stack, directory: Path) -> None:
         self.commands = blocks(page, "sh")
@@ -24,7 +24,7 @@ class Reader:
         }
 
     def type(self, part: str) -> str:
-        """What the next command prints; the command must hold `part`."""
+        """The output of the next command, which must contain `part`."""
         command = self.commands.pop(0)
         assert part in command, f"the next command is {command}"
         return subprocess.run(
@@ -38,12 +38,12 @@ class Reader:
         ).stdout
 
     def answer(self, part: str) -> dict[str, Any]:
-        """The JSON that the next command prints."""
+        """The JSON output of the next command."""
         answer: dict[str, Any] = json.loads(self.type(part))
         return answer
 
     def run(self, part: str) -> dict[str, Any]:
-        """The same, of a command that succeeds."""
+        """The output of the next command, which must succeed."""
         answer = self.answer(part)
         assert "error" not in answer, answer
         return answer

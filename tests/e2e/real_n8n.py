@@ -1,4 +1,4 @@
-"""The n8n node in n8n itself, against the running service (`make n8n`, which installs n8n: 2.8 GB)."""
+"""The n8n node in n8n itself, with the running service (`make n8n`, which installs n8n: 2.8 GB)."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ OWNER = {"email": "owner@shop.example", "firstName": "Asha", "lastName": "Rao", 
 
 
 class Editor(requests.Session):
-    """What n8n's editor calls."""
+    """The calls of n8n's editor."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Editor(requests.Session):
 
 @pytest.fixture
 def editor(stack: Stack, packages: Path, tmp_path: Path) -> Iterator[Editor]:
-    """A new n8n with the node installed and an owner, on a database of its own."""
+    """A new n8n with the node installed and an owner, on its own database."""
     folder = tmp_path / ".n8n/nodes"
     package = folder / "node_modules/n8n-nodes-whabuzz"
     package.mkdir(parents=True)
@@ -188,7 +188,7 @@ def _node(name: str, kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _endpoint(stack: Stack, editor: Editor) -> dict[str, Any] | None:
-    """The active endpoint that leads to n8n."""
+    """The active endpoint with n8n's address."""
     found: list[dict[str, Any]] = stack.api("GET", "/v1/webhooks?limit=200").json()["data"]
     active = [each for each in found if each["url"].startswith(editor.url) and each["status"] == "active"]
     return active[0] if active else None

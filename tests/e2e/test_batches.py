@@ -1,4 +1,4 @@
-"""A batch as docs/batches.md tells it: its commands in their order, against the running service."""
+"""The commands of docs/batches.md, in order, with the running service."""
 
 import json
 from pathlib import Path

@@ -89,7 +89,7 @@ FAILING = {
     ("@microfox/whatsapp-business", "updateCommerceSettings"): NOT_METAS + "commerce settings of an account",
     ("@microfox/whatsapp-business", "getConversationalComponents"): "it reads its own wrapper as the answer",
 }
-"""Those that do not work, and why."""
+"""Calls that do not work, and why."""
 
 
 @pytest.mark.parametrize("place", range(len(CALLS)), ids=list(CALLS))

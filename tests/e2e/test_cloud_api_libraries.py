@@ -1,7 +1,7 @@
-"""Public Cloud API libraries, unmodified, against the running service: a bot on each answers a customer's picture.
+"""Public Cloud API libraries, unmodified, with the running service: a bot on each replies to a customer's picture.
 
-Each bot's endpoint has `format: meta`, and the library's own verification is on where it has one. What a bot says it
-did is compared with what the upstream got. docs/cloud-api.md shows `LIBRARIES` as a table.
+Each bot's endpoint has `format: meta`, and the library's own verification is on, if it has one. The bot's report is
+compared with what Meta received. docs/cloud-api.md shows `LIBRARIES` as a table.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ LIBRARIES = {
 
 @dataclass
 class Bot:
-    """A bot's process and what it told."""
+    """A bot's process and its report."""
 
     process: subprocess.Popen[str]
     url: str
@@ -94,7 +94,7 @@ class Bot:
 
 @pytest.fixture(scope="module")
 def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The gateway behind TLS under the names of hosts that libraries insist on, as a bot's environment."""
+    """The gateway behind TLS, under the host names that libraries require, as a bot's environment."""
     certificate = self_signed(tmp_path_factory.mktemp("tls"), names=["graph.facebook.com", "gateway.example"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -106,7 +106,7 @@ def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             with closing(sink), suppress(ConnectionError):
                 while chunk := await source.read(65536):
-                    # As a proxy does: the gateway answers under its own name alone.
+                    # Set by a proxy too, because the gateway only answers under its own name.
                     sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
                     await sink.drain()
 
@@ -128,7 +128,7 @@ def versions() -> dict[str, str]:
 
 
 def program(name: str, library: str) -> list[str]:
-    """The command of a program of that name for a library, on Node or in Python."""
+    """The command of a program with this name for a library, on Node or in Python."""
     if library in json.loads((BOTS / "package.json").read_text())["dependencies"]:
         command = [Path(NODE) / "bin/node", "--require", BOTS / "redirect.cjs", BOTS / f"{name}.mjs"]
         needed = BOTS / "node_modules"
@@ -140,7 +140,7 @@ def program(name: str, library: str) -> list[str]:
 
 @contextmanager
 def running(name: str, **environment: str) -> Iterator[Bot]:
-    """A bot in a process of its own."""
+    """A bot in its own process."""
     port = free_port()
     process = subprocess.Popen(
         program("bots", name),
@@ -171,7 +171,7 @@ def account(stack: Stack) -> str:
 
 
 def approved_template(stack: Stack, waba_id: str, name: str) -> str:
-    """A template that the upstream approved; its id, unless it was there already."""
+    """The id of an approved template, which is created if missing."""
     components = [{"type": "BODY", "text": "Hello world."}]
     body = {"name": name, "language": "en_US", "category": "UTILITY", "components": components}
     made: str = stack.api("POST", f"/v1/templates?waba_id={waba_id}", body).json().get("id", "")
@@ -181,7 +181,7 @@ def approved_template(stack: Stack, waba_id: str, name: str) -> str:
 
 
 def endpoint_at(stack: Stack, url: str, secret: str) -> str:
-    """An endpoint in the upstream's form that is not verified yet; its id."""
+    """An unverified endpoint in Meta's form. Returns its id."""
     body = {
         "url": url,
         "format": "meta",
@@ -197,7 +197,7 @@ def endpoint_at(stack: Stack, url: str, secret: str) -> str:
 
 
 def image(stack: Stack, customer: str) -> dict[str, Any]:
-    """A customer's picture comes in."""
+    """Receive a customer's picture."""
     picture = {"data": base64.b64encode(RECEIVED).decode(), "mime_type": "image/jpeg"}
     source = {"from": customer, "type": "image", "image": picture}
     made: dict[str, Any] = stack.simulator(
@@ -279,7 +279,7 @@ def test_the_page_says_what_the_libraries_can() -> None:
 
 
 def messages(stack: Stack, customer: str) -> list[dict[str, Any]]:
-    """What the upstream has of a conversation."""
+    """Meta's messages of a conversation."""
     rows: list[dict[str, Any]] = stack.simulator("GET", f"/sim/messages?customer={customer}&limit=100")[
         "data"
     ]

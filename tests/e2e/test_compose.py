@@ -1,4 +1,4 @@
-"""docker-compose.yml: its services run as plain processes, and the quickstart is typed against them through nginx."""
+"""docker-compose.yml: its services run as plain processes, and the quickstart runs with them through nginx."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.pages import blocks
 from tests.receiver import Receiver
 
 SANDBOXED = ["gateway", "simulator"]
-"""The services that the quickstart needs: the small host."""
+"""The services for the quickstart: the small host."""
 
 
 def test_each_volume_lies_in_a_folder_that_the_image_made_for_its_user() -> None:
@@ -180,12 +180,12 @@ def test_the_quickstart_runs_on_the_services_of_the_compose_file(
         seconds=60,
     )
 
-    # No stranger reads the metrics, and the proxy's log holds no credential.
+    # Strangers cannot read the metrics, and the proxy's log contains no credential.
     verify = str(tmp_path / "receiver.pem")
     assert requests.get(f"{base_url}/metrics", verify=verify, timeout=10).status_code == 404
     for path in ("/v25.0/1234567/phone_numbers?access_token=wb_live_secret", "/invitation/secret-token"):
         requests.get(f"{base_url}{path}", verify=verify, timeout=10)
-    log = tmp_path / "nginx/access.log"  # a line is written after its answer was sent
+    log = tmp_path / "nginx/access.log"  # a line is written after its response was sent
     until(
         lambda: '"GET /invitation/..." ' in log.read_text(), "the last request in the proxy's log", seconds=10
     )

@@ -1,8 +1,8 @@
-"""The OpenAPI document against the running service: no 500, no undocumented status, no breach of a schema.
+"""The OpenAPI document and the running service: no 500, no undocumented status, no violation of a schema.
 
-Positive and negative cases for every operation, made by schemathesis, with the credentials that open it. The long
-form (`make fuzz`) makes more examples of each. schemathesis is imported by the tests alone: it takes 0.7 s and 80 MB,
-which every test process would spend on collecting this file.
+schemathesis generates positive and negative cases for every operation, with the credentials that open it. The long form
+(`make fuzz`) makes more examples of each. Only the tests import schemathesis: it takes 0.7 s and 80 MB, which every
+test process would spend on collecting this file.
 """
 
 import json
@@ -21,11 +21,11 @@ from tests.e2e.conftest import ROOT, Stack, until
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
-"""Good and bad ones of each operation. The short form draws the same each time, so more of them would find little."""
+"""Valid and invalid examples of each operation. The short form always draws the same, so more would find little."""
 PART, PARTS = (int(number) for number in os.environ.get("FUZZ_PART", "1/1").split("/"))
 """`2/4` for the second quarter of the operations."""
 NEVER_CALLED = {
-    # They would end what the other cases call with.
+    # They would end the credentials of the other cases.
     ("DELETE", "/v1/api-keys/{key_id}"),
     ("DELETE", "/v1/console/sessions/current"),
 }
@@ -35,9 +35,9 @@ CUSTOMER = "919812345678"
 
 @pytest.fixture(scope="module")
 def credentials(stack: Stack) -> dict[str, str]:
-    """A token for each kind of operation: a platform's, a staff member's, and that of a tenant made for these cases.
+    """A token for each kind of operation: of a platform, of a staff member, and of a tenant for these cases.
 
-    The tenant has one of everything, so that lists have rows; no other test works with what the cases leave there.
+    The tenant has one row of each kind, so that lists have rows. No other test uses what the cases leave.
     """
     app_id = stack.manage("create_app", "Fuzz")
     app = stack.manage("create_key", "--app", app_id, "--environment", "test")
@@ -55,7 +55,7 @@ def credentials(stack: Stack) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def existing(stack: Stack, credentials: dict[str, str]) -> dict[str, str]:
-    """The path parameters of what the tenant has: a random id ends every call at the first look-up."""
+    """Path parameters of the tenant's objects, because a random id ends every call at the first look-up."""
     key = credentials["tenant"]
     number = furnish(stack, key)
     lists = {
@@ -77,7 +77,7 @@ def existing(stack: Stack, credentials: dict[str, str]) -> dict[str, str]:
 
 
 def furnish(stack: Stack, key: str) -> str:
-    """A number, an endpoint, messages in both directions, a batch, a template and a connect session.
+    """Create a number, an endpoint, messages in both directions, a batch, a template and a connect session.
 
     Returns the number's id.
     """
@@ -106,7 +106,7 @@ def kind_of(path: str) -> str:
 
 
 def operations() -> list[tuple[str, str, str]]:
-    """Method and path of every operation with good input, and with bad input where it takes any."""
+    """Method and path of every operation with valid input, and with invalid input if it has any."""
     found = []
     for path, methods in json.loads((ROOT / "docs/openapi.json").read_bytes())["paths"].items():
         for method, operation in methods.items():
@@ -122,14 +122,14 @@ def document() -> Any:
     import schemathesis
 
     schema = schemathesis.openapi.from_path(ROOT / "docs/openapi.json")
-    # Who may call what is tested apart (`tests/api_contract`); a token of random letters ends a call at once.
+    # `tests/api_contract` tests who may call what. A random token ends a call at once.
     schema.config.generation.update(with_security_parameters=False)
     return schema
 
 
 @pytest.fixture(scope="module")
 def answers(pytestconfig: pytest.Config) -> Iterator[Counter[int]]:
-    """How many answers there were of each status; said at the end of the long form."""
+    """The count of responses by status, printed at the end of the long form."""
     counted: Counter[int] = Counter()
     yield counted
     plugins = pytestconfig.pluginmanager
@@ -141,9 +141,9 @@ def answers(pytestconfig: pytest.Config) -> Iterator[Counter[int]]:
 
 
 def aim(case: Any, existing: dict[str, str]) -> None:
-    """Have input reach the operation: at what exists, from the number, for the key's own tenant.
+    """Direct the input at existing objects, at the number, and at the key's own tenant.
 
-    A call that deletes keeps its random id: the other cases need what there is.
+    A call that deletes keeps its random id, because the other cases need the objects.
     """
     case.headers.pop("X-Service-Tenant", None)
     if case.method != "DELETE":
@@ -173,7 +173,7 @@ def test_every_operation_keeps_its_contract(
     mode = GenerationMode.POSITIVE if kind == "good" else GenerationMode.NEGATIVE
     always = [of_schema.status_code_conformance, of_schema.content_type_conformance]
     if path != "/v1/events/stream":
-        # OpenAPI 3.1 has a schema for a stream as a whole; schemathesis holds each of its events against it.
+        # OpenAPI 3.1 has one schema for a whole stream; schemathesis validates each of its events with it.
         always.append(of_schema.response_schema_conformance)
 
     # A stream ends when its reader leaves.
@@ -190,7 +190,7 @@ def test_every_operation_keeps_its_contract(
         suppress_health_check=list(HealthCheck),
     )
     def keeps_it(case: Case) -> None:
-        # Bad input is aimed every other time: what is bad about it may be its address.
+        # Every other invalid input is directed too: its error may be the address.
         if kind == "good" or next(is_aimed):
             aim(case, existing)
         response = case.call(base_url=stack.ready["base_url"], headers=headers, timeout=seconds)

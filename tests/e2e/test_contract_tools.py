@@ -1,4 +1,4 @@
-"""The contract in the hands of others: linters find nothing, and clients that public generators make of it work."""
+"""The contract in other tools: linters find nothing, and generated clients work."""
 
 import importlib
 import json
@@ -39,7 +39,7 @@ def test_spectral_finds_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def python_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What openapi-python-client makes of the contract, importable as `generated_client`."""
+    """The client that openapi-python-client generates, importable as `generated_client`."""
     home = tmp_path_factory.mktemp("generated")
     config = home / "config.yaml"
     config.write_text("post_hooks: []\ncontent_type_overrides: {application/pdf: application/octet-stream}\n")

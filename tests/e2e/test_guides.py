@@ -22,21 +22,21 @@ NOTHING_TO_FIND = {
 PLAIN = (
     """() => document.querySelectorAll("pre > code").forEach((it) => { it.textContent = it.textContent })"""
 )
-"""Takes the colours of code away: thousands of elements that only the contrast needs."""
+"""Removes the colours of code: thousands of elements that only the contrast check needs."""
 DARK = """() => {
     const still = new CSSStyleSheet();
     still.replaceSync("* { transition: none !important }");
     document.adoptedStyleSheets = [still];
     document.body.dataset.mdColorScheme = "slate";
 }"""
-"""Switches a page as the theme's script does, at once."""
+"""Switches a page like the theme's script, at once."""
 SETTLED = """() => [...document.querySelectorAll("pre > code")].every(
     (code) => code.scrollWidth <= code.clientWidth || code.tabIndex >= 0)"""
-"""Whether the theme has made code blocks that scroll focusable, which it does some time after the layout."""
+"""Whether the theme has made scrolling code blocks focusable, some time after the layout."""
 
 
 def paths() -> list[str]:
-    """Every page of the built site, as its path below the host."""
+    """The path of every page of the built site."""
     assert documentation.PUBLIC.is_dir(), "`make pytest` builds the documentation"
     return sorted(
         "/" + page.parent.relative_to(documentation.PUBLIC).as_posix() + "/"
@@ -52,7 +52,7 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    # Each page reads the whole index for its search, which takes as long as what is looked for here.
+    # Each page reads the whole index for its search, which takes as long as this test's checks.
     page.route("**/search_index.json", lambda route: route.fulfill(json=NOTHING_TO_FIND))
     part = None
     for path in paths():
@@ -62,7 +62,7 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
         page.evaluate(DARK)
         found += low_contrast(page, "dark")
         page.evaluate(PLAIN)
-        # What surrounds the text is the same on every page: it is looked at once.
+        # What surrounds the text is the same on every page, so it is checked once.
         found += violations(page, WCAG, part)
         page.set_viewport_size({"width": 360, "height": 800})
         until(lambda page=page: page.evaluate(SETTLED), f"the focus of code blocks at {path}")
@@ -96,7 +96,7 @@ def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
         "opt out": "broadcast",
         "131047": "whatsapp-errors",
     }.items():
-        # What is typed before the script has run is lost.
+        # Input before the script has run is lost.
         search.fill("")
         search.press_sequentially(words)
         found = page.locator(f".md-search-result__link[href*='/{name}/']").first

@@ -1,7 +1,7 @@
-"""The console's three persons at a browser, against the running service: customer, developer, staff.
+"""The console's three roles with a browser and the running service: tenant, developer, staff.
 
-None of them has a mouse: Tab, Enter, Space and letters. Nobody types a call of the API, and nobody
-needs a password but their own: from the sign-up to a delivered message, to a delivery that staff sent again.
+None of them has a mouse: Tab, Enter, Space and letters. Nobody types an API call or needs anybody else's password, from
+the sign-up to a delivered message, and to a delivery that staff sent again.
 """
 
 import re
@@ -25,7 +25,7 @@ TEMPLATE = "order_ready"
 
 
 class Business(NamedTuple):
-    """A business whose person signed up in a browser without a mouse, and a staff member."""
+    """A tenant that signed up in a browser without a mouse, and a staff member."""
 
     email: str
     company: str
@@ -33,13 +33,13 @@ class Business(NamedTuple):
     hands: Keyboard
     staff: Visitor
     actions: int
-    """What the person did from the sign-up to the log-in."""
+    """The actions from the sign-up to the log-in."""
     seconds: float
 
 
 @pytest.fixture(scope="module")
 def business(browser: Browser, stack: Stack) -> Iterator[Business]:
-    """Sign-up, the mail from the outbox page, log-in: by keyboard alone."""
+    """Sign up, read the mail on the outbox page, log in: only by keyboard."""
     email, company = new_business()
     person, staff = (Visitor(browser, stack.ready["base_url"]) for _ in range(2))
     hands, page, began = Keyboard(person.page), person.page, time.monotonic()
@@ -66,7 +66,7 @@ def business(browser: Browser, stack: Stack) -> Iterator[Business]:
 
 @pytest.fixture(scope="module")
 def approved(business: Business, stack: Stack) -> Business:
-    """The business once staff have found it by its mail address and let it in."""
+    """The tenant after staff have found it by its mail address and approved it."""
     let_in(business.staff, stack, business.email, business.company)
     return business
 
@@ -91,7 +91,7 @@ def search_as_staff(hands: Keyboard, text: str) -> None:
 
 
 def press_and_confirm(hands: Keyboard, name: str) -> None:
-    """Press one of the buttons at the top of a page of staff, and the button of the same name in its dialog."""
+    """Press a button at the top of a staff page, and the button of the same name in its dialog."""
     hands.press(action(hands.page, name))
     hands.press(hands.page.locator("#dialog").get_by_role("button", name=name))
 
@@ -157,7 +157,7 @@ def test_a_message_that_failed_says_why_and_is_repaired_with_a_template(approved
 
 
 def make_template(hands: Keyboard) -> None:
-    """Submit a template, and watch it being approved."""
+    """Submit a template, and wait for its approval."""
     hands.link("Templates")
     hands.link("New template")
     for label, typed in {
@@ -174,13 +174,13 @@ def make_template(hands: Keyboard) -> None:
 
 
 def from_a_file(hands: Keyboard) -> None:
-    """Send a batch from a CSV file: upload, template, columns, the messages, the start, the end."""
+    """Send a batch from a CSV file: upload, template, columns, the messages, start, end."""
     page = hands.page
     hands.link("Batches")
     hands.link("New batch from a CSV file")
 
     def chooser() -> FileChooser | None:
-        """The dialog for a file; a key that comes while the page is still being drawn opens none."""
+        """The file dialog. A key that is pressed while the page is still being drawn opens none."""
         try:
             with page.expect_file_chooser(timeout=2_000) as opened:
                 hands.press(page.get_by_label("CSV file"))
@@ -226,7 +226,7 @@ def test_a_person_without_a_server_answers_a_customer_on_a_live_number_in_40_act
 
 
 def connects(hands: Keyboard) -> str:
-    """Connect a live number through Meta's dialog, which the simulator plays; returns the number's id."""
+    """Connect a live number in Meta's dialog, which the simulator plays. Returns the number's id."""
     page = hands.page
     hands.link("Numbers")
     hands.button("Connect a number")
@@ -256,7 +256,7 @@ def test_a_developer_receives_events_and_staff_send_one_again(approved: Business
 
 
 def receives(hands: Keyboard, inbox: str) -> str:
-    """Create an endpoint, send a message, and open a delivery; returns the delivery's id."""
+    """Create an endpoint, send a message, and open a delivery. Returns the delivery's id."""
     page = hands.page
     hands.link("Webhooks")
     hands.field("URL", inbox)
@@ -278,7 +278,7 @@ def receives(hands: Keyboard, inbox: str) -> str:
 
 
 def repaired(business: Business, delivery_id: str) -> None:
-    """Staff find the delivery, read what the receiver said, send it again, and verify the endpoint."""
+    """As staff, find the delivery, read the receiver's answer, send it again, and verify the endpoint."""
     page, hands = business.staff.page, Keyboard(business.staff.page)
     search_as_staff(hands, delivery_id)
     expect(page.get_by_text("/inbox/").first).to_be_visible()

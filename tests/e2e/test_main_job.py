@@ -1,4 +1,4 @@
-"""The main job over real HTTP: the printed curl, the phone page, the answer, the signed deliveries."""
+"""The main job over real HTTP: the printed curl, the phone page, the reply, the signed deliveries."""
 
 import json
 import shlex
@@ -73,7 +73,7 @@ def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, b
 
 
 def test_a_second_receiver_verifies_with_the_public_library(stack: Stack) -> None:
-    """A customer's endpoint made over the API, its secret rotated: both secrets verify what arrives."""
+    """A tenant's endpoint, created over the API, whose secret was rotated: both secrets verify the deliveries."""
     url = f"{stack.ready['simulator_url']}/inbox/second"
     made = stack.api("POST", "/v1/webhooks", {"url": url, "event_types": ["message.outbound"]})
     assert made.status_code == 201, made.text
@@ -118,7 +118,9 @@ def test_commands_beside_the_run_reach_its_servers(stack: Stack) -> None:
 
 
 def test_the_demo_is_its_own_test_world(stack: Stack) -> None:
-    """`/v1/test/*` with the printed key makes no second account, which template calls would have to choose from."""
+    """`/v1/test/*` with the printed key creates no second account, between which template calls would have to
+    choose.
+    """
     written = stack.api("POST", "/v1/test/inbound", {"from": CUSTOMER, "text": "Hello"})
     assert written.status_code == 201, written.text
     assert written.json()["phone_number_id"] == stack.ready["phone_number_id"]
@@ -132,7 +134,7 @@ def test_every_printed_page_answers(stack: Stack) -> None:
 
 
 def deliveries(stack: Stack, *, until_id: str | None = None) -> dict[str, dict[str, Any]]:
-    """The newest deliveries by id: one page, or all pages up to the one that holds `until_id`."""
+    """The newest deliveries by id: one page, or all pages up to the one that contains `until_id`."""
     found: dict[str, dict[str, Any]] = {}
     path = "/v1/webhook-deliveries?limit=200"
     while True:
@@ -172,7 +174,7 @@ def test_a_second_start_keeps_the_data(stack: Stack) -> None:
 
 
 def test_what_whatsapp_refused_for_a_moment_goes_out_with_the_same_key(stack: Stack) -> None:
-    """A token that it did not take, a number in maintenance; and a code that is over is refused in its own words."""
+    """A token that was not accepted, a number under maintenance; and a used code is rejected with its own text."""
     number = f"/v1/numbers/{stack.ready['phone_number_id']}"
     waba_id = stack.api("GET", number).json()["waba_id"]
     tokens = stack.simulator("GET", f"/sim/accounts/{waba_id}")["access_tokens"]

@@ -102,7 +102,7 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
 
 
 def play_the_customer(visitor: Visitor) -> None:
-    """While the business waits: a customer writes, and the business reads the event and answers."""
+    """While the tenant waits: a customer writes, and the tenant reads the event and replies."""
     page = visitor.page
     page.goto("/console")
     page.get_by_role("link", name="your sandbox").click()
@@ -117,7 +117,7 @@ def play_the_customer(visitor: Visitor) -> None:
     page.get_by_role("button", name="Send", exact=True).click()
     expect(page.get_by_text("Meta accepted it")).to_be_visible()
     page.goto("/console/phone?customer=919812345678")
-    # The conversation follows by itself.
+    # The conversation updates itself.
     expect(page.locator(".reaction")).to_have_text("👍", timeout=15_000)
     visitor.picture("phone")
     page.goto("/console/events")
@@ -126,7 +126,7 @@ def play_the_customer(visitor: Visitor) -> None:
 
 
 def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
-    """Staff work the queue: the flag is seen, the dialog opens, the business is let in."""
+    """Process the queue as staff: see the flag, open the dialog, approve the tenant."""
     page = reviewer.page
     page.goto("/admin/")
     reviewer.page.get_by_label("Email").fill(stack.ready["staff_email"])
@@ -151,7 +151,7 @@ def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
 
 
 def send_with(stack: Stack, key: str) -> None:
-    """The new key connects a number of the simulator and sends through it."""
+    """Connect a number of the simulator with the new key, and send through it."""
     account = stack.simulator("POST", "/sim/accounts", {"numbers": 1})
     number = account["phone_numbers"][0]["id"]
     connected = stack.api(

@@ -1,4 +1,4 @@
-"""docs/operations.md as an operator types it: a running service is dumped, restored elsewhere, and can be read."""
+"""The commands of docs/operations.md: a running service is dumped, restored elsewhere, and can be read."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ class Operator:
         }
 
     def type(self, command: str, database_url: str) -> str:
-        """What a command of the page prints."""
+        """The output of a command of the page."""
         done = subprocess.run(
             ["bash", "-ec", command.replace("gateway.dump", str(self.dump))],
             cwd=ROOT,
@@ -88,7 +88,7 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
 
 
 def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
-    """SIGTERM in the middle of a batch: messages under way finish, and the process that follows goes on."""
+    """SIGTERM in the middle of a batch: messages under way finish, and the next process continues."""
     body = {"from": stack.ready["phone_number_id"], "messages": messages(800)}
     path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")

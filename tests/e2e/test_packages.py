@@ -1,4 +1,4 @@
-"""The packages of the SDKs as a running gateway serves them: installed by pip, uv and npm from its address."""
+"""The packages of the SDKs from a running gateway: installed by pip, uv and npm from its address."""
 
 import re
 import sys

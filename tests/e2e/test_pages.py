@@ -1,4 +1,4 @@
-"""The commands of docs/sending.md and docs/platform-apps.md, in their order, against the running service."""
+"""The commands of docs/sending.md and docs/platform-apps.md, in order, with the running service."""
 
 from pathlib import Path
 

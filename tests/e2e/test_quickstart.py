@@ -1,4 +1,4 @@
-"""docs/quickstart.md typed into one shell; only the clone and the downloads are prepared."""
+"""The commands of docs/quickstart.md in one shell. Only the clone and the downloads are prepared."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DONE = "__done__"
 
 
 class Shell:
-    """One interactive session: what a command leaves behind is there for the next."""
+    """One interactive session: later commands see what earlier ones left."""
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Shell:
         )
 
     def run(self, command: str) -> str:
-        """What a command prints."""
+        """The output of a command."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{command}\necho; echo {DONE}\n")
@@ -106,8 +106,9 @@ def test_the_quickstart_as_documented(stack: Stack, shell: Shell, tmp_path: Path
     expected = Counter({"message.outbound": 1, "message.status": 3, "message.inbound": 1})
 
     def came() -> bool:
-        """The events are there, on lines that the receiver's threads may have mixed; what other tests sent may report
-        its statuses meanwhile."""
+        """Whether the events have arrived, on lines that the receiver's threads may have mixed. Statuses of other tests
+        may arrive meanwhile.
+        """
         return Counter(re.findall("|".join(expected), printed.read_text())) >= expected
 
     try:

@@ -1,4 +1,4 @@
-"""The life of templates as docs/templates.md tells it: its commands in their order, against the running service."""
+"""The commands of docs/templates.md, in order, with the running service."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 
 
 def wait_for_approval(stack: Stack, template_id: str) -> None:
-    """The `template.status` of the upstream's review, as it comes to the customer's endpoint."""
+    """The `template.status` of Meta's review, as received by the tenant's endpoint."""
 
     def approval() -> list[dict[str, Any]]:
         return [
@@ -101,7 +101,7 @@ def test_a_rejection_is_listed_with_its_reason(stack: Stack) -> None:
 
 
 def test_a_template_made_elsewhere_is_listed_within_a_minute(stack: Stack) -> None:
-    """Its approval is news of a template that is not known; the worker reads the account."""
+    """Its approval concerns an unknown template, so the worker reads the account."""
     number = stack.api("GET", f"/v1/numbers/{stack.ready['phone_number_id']}").json()
     account = stack.simulator("POST", "/sim/accounts", {"waba_id": number["waba_id"]})
     made = requests.post(

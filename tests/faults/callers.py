@@ -1,4 +1,4 @@
-"""Clients and the upstream that call all the time while something is taken away, and what they were answered."""
+"""Clients and Meta that call continuously while something is taken away, and the responses that they got."""
 
 import hashlib
 import random
@@ -16,12 +16,12 @@ from messaging.tests.incoming import notification, signature_of, text_change
 from phone_numbers.models import PhoneNumber
 
 NO_ANSWER = 0
-"""What stands for the status of a call whose connection broke."""
+"""Replaces the status of a call whose connection broke."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What a caller was answered, about which thing of its own."""
+    """The response that a caller got, and the object that it was about."""
 
     name: str
     response: requests.Response = field(repr=False)
@@ -33,10 +33,10 @@ class Answered:
 
 
 class Callers:
-    """Clients and the upstream, in threads that call and call until they are told to stop.
+    """Clients and Meta, in threads that call until they are stopped.
 
-    Each call goes to any of the URLs. A connection may break only while `may_break` says so: then the outcome of a
-    send is unknown to its caller, and who can repeat the call does.
+    Each call goes to any of the URLs. A connection may break only while `may_break` says so. The outcome of a send is
+    then unknown to its caller, and a caller that can repeat the call does.
     """
 
     all: "ClassVar[list[Callers]]" = []
@@ -54,7 +54,7 @@ class Callers:
         self.all.append(self)
 
     def start(self, *reads: str) -> None:
-        """Begin, the paths to read among it."""
+        """Start the callers, with reads of these paths."""
         for _ in range(2):
             self.more_sends()
             self._repeat("notifications", self._notify)
@@ -63,12 +63,12 @@ class Callers:
         self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
 
     def more_sends(self) -> None:
-        """Two more clients that send, one of them with keys."""
+        """Start two more clients that send, one of them with keys."""
         self._repeat("sends with a key", self._send_with_key)
         self._repeat("sends without a key", self.send)
 
     def stop(self) -> None:
-        """Let every caller finish what it is about; fails when one was not answered at all."""
+        """Let every caller finish its call. Fails when one was not answered at all."""
         self.stopped.set()
         for thread in self.threads:
             thread.join(90)
@@ -76,7 +76,7 @@ class Callers:
 
     @classmethod
     def end_all(cls) -> None:
-        """End those that a test which failed left behind: they would go on through all tests after it."""
+        """End the callers of a failed test, which would continue through all later tests."""
         for callers in cls.all:
             callers.may_break = True
             callers.stopped.set()
@@ -87,7 +87,7 @@ class Callers:
         cls.all.clear()
 
     def kinds(self, status: int, *, since: float) -> set[str]:
-        """The kinds of calls that were answered so since a moment."""
+        """The kinds of calls with this status since a moment."""
         return {
             kind
             for kind, answered in self.answered.items()
@@ -98,7 +98,7 @@ class Callers:
         return [each for each in self.answered[kind] if each.status == 200]
 
     def assert_sends(self, sent: Counter[str]) -> None:
-        """200 went out, 503 did not ("nothing was done"), and a key's one outcome is the same for ever."""
+        """Check that 200 was sent, 503 was not sent ("nothing was done"), and the outcome of a key never changes."""
         for kind in ("sends without a key", "sends with a key"):
             assert [each.name for each in self.ok(kind) if sent[each.name] != 1] == []
         refused = {each.name for each in self.answered["sends without a key"] if each.status == 503}
@@ -108,13 +108,13 @@ class Callers:
                 assert each.response.json()["error"]["details"]["reason"] == "interrupted"
 
     def assert_outbound_events(self, events: list[Any]) -> None:
-        """Each send answered 200 has its event, which arrived."""
+        """Check that each send answered 200 has its event, which arrived."""
         arrived = {event["wamid"] for event in events if event["type"] == "message.outbound"}
         for kind in ("sends without a key", "sends with a key"):
             assert {each.response.json()["messages"][0]["id"] for each in self.ok(kind)} <= arrived
 
     def assert_notifications(self, events: list[Any]) -> None:
-        """Each notification answered 200 is an event that arrived, and was none before."""
+        """Check that each notification answered 200 is an event that arrived, and was none before."""
         arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
         accepted = {each.name for each in self.ok("notifications")}
         assert {f"msg:{name}" for name in accepted} == set(arrived)
@@ -149,7 +149,7 @@ class Callers:
         return response.status_code
 
     def send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
-        # Each to a customer of its own: the upstream throttles many messages to one.
+        # Each to a different customer, because Meta throttles many messages to one.
         customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
         body = {
             "from": self.number.phone_number_id,

@@ -1,4 +1,4 @@
-"""Servers of a test's own, which it can take away, and the end of its callers."""
+"""Separate servers for a test, which it can take away, and the end of its callers."""
 
 from collections.abc import Iterator
 from pathlib import Path

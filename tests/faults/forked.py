@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has imported the libraries: a start takes a third of the CPU."""
+"""Processes forked from one that has imported the libraries, so that a start takes a third of the CPU."""
 
 import atexit
 import os
@@ -17,13 +17,13 @@ _server.set_forkserver_preload(["tests.faults.libraries"])
 
 
 class ForkedProcess:
-    """`python -m` of a module with its arguments, with what tests use of `subprocess.Popen`."""
+    """`python -m` of a module with its arguments, with the members of `subprocess.Popen` that tests use."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, process_group: int
     ) -> None:
         self.args = command
-        # As a daemon it is ended with the tests' process, which would wait for it otherwise.
+        # A daemon ends with the tests' process, which would otherwise wait for it.
         self._process = _server.Process(
             target=_run, args=(command, dict(environment), log, process_group), daemon=True
         )
@@ -32,11 +32,11 @@ class ForkedProcess:
         self.kill, self.terminate = self._process.kill, self._process.terminate
 
     def poll(self) -> int | None:
-        """Its exit code, or the negative number of the signal that ended it, if it has ended."""
+        """The exit code of an ended process, or the negative number of its signal. None while it runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code when it has ended; TimeoutExpired when it has not after so many seconds."""
+        """The exit code once the process has ended. Raises TimeoutExpired after this many seconds."""
         self._process.join(timeout)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
@@ -60,7 +60,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: Path, proc
     except BaseException:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         code = 1
-    # The end of an interpreter, which a forked process leaves out.
+    # The shutdown of an interpreter, which a forked process leaves out.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""What the service's processes import of others, imported: the server loads it from which tests fork them.
+"""Imports of the service's processes from other packages. The server from which tests fork them loads this module.
 
-It is what takes longest, of what can be imported without settings. Nothing of the project is in it: its settings read
-the environment, which each process has for itself.
+These are the slowest imports that need no settings. Nothing of the project is among them, because its settings read the
+environment, which differs for each process.
 """
 
 import gc

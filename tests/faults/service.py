@@ -1,4 +1,4 @@
-"""The service's processes as a run has them, for tests that kill them and take their servers away."""
+"""The service's processes for tests that kill them and take their servers away."""
 
 import contextlib
 import itertools
@@ -23,15 +23,15 @@ from tests.free_ports import free_port
 from tests.simulated import RunningSimulator
 
 READY_SECONDS = 180.0
-"""How long a process may take to answer while other tests keep the machine busy."""
+"""How long a process may take to answer while other tests load the machine."""
 LONG = os.environ.get("FAULTS") == "long"
 """Whether the long form of the fault tests runs (`make faults`)."""
 BESIDE_WEB = ("deliveries", "batches", "tasks", "beat")
-"""The roles that the small host has beside `web`."""
+"""The roles of the small host besides `web`."""
 
 
 class Service:
-    """Processes with an environment in common. They end with `close`, or with the process that started them."""
+    """Processes with a common environment. They end with `close`, or with the process that started them."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory, self.environment = directory, environment
@@ -40,7 +40,7 @@ class Service:
         self._started, self._names = itertools.count(), itertools.count()
 
     def start(self, *command: str, **environment: str) -> ForkedProcess:
-        """Start a Python module with its arguments; its output is in `logs`."""
+        """Start a Python module with its arguments. Its output is in `logs`."""
         process = ForkedProcess(
             command,
             environment={
@@ -61,38 +61,40 @@ class Service:
         return self.start("gateway", role, f"--name={role}-{next(self._names)}", **environment)
 
     def beat(self) -> ForkedProcess:
-        """A process that queues the periodic tasks; its schedule is its own."""
+        """A process that queues the periodic tasks, with its own schedule."""
         own = self.directory / f"beat-{next(self._names)}"
         own.mkdir()
         return self.start("gateway", "beat", DATA_DIR=str(own))
 
     def web(self, *beside: str, **environment: str) -> "Web":
-        """A web process, which answers, and the roles that it has beside."""
+        """A web process, once it answers, with the other roles that it has."""
         [web] = self.webs(1, *beside, **environment)
         return web
 
     def small_host(self, **environment: str) -> "Web":
-        """One process with all roles, which answers."""
+        """One process with all roles, once it answers."""
         return self.web(*BESIDE_WEB, **environment)
 
     def webs(self, count: int, *beside: str, **environment: str) -> "list[Web]":
-        """Web processes, which answer, each at an address of its own."""
+        """Web processes, once they answer, each at its own address."""
         webs = [Web(self, *beside, **environment) for _ in range(count)]
         for web in webs:
             web.wait()
         return webs
 
     def assert_well(self) -> None:
-        """Every process is alive and none is about to end: Celery goes on for a while after what it cannot bear."""
+        """Check that every process is alive and none is about to end. Celery continues for a while after a fatal
+        error.
+        """
         assert [process.args for process in self.processes if process.poll() is not None] == []
         assert "Unrecoverable" not in self.logs()
 
     def logs(self) -> str:
-        """What all processes wrote."""
+        """The output of all processes."""
         return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
 
     def close(self) -> None:
-        """End every process that is left. What they wrote is shown with a test that fails."""
+        """End all remaining processes. A failed test shows their output."""
         for process in self.processes:
             process.kill()
             process.wait(10)
@@ -101,7 +103,7 @@ class Service:
 
 
 class Web:
-    """A process with the web role, which comes back at the same address when it was killed or stopped."""
+    """A process with the web role, which comes back at the same address after it was killed or stopped."""
 
     def __init__(self, service: Service, *beside: str, **environment: str) -> None:
         self.port = free_port()
@@ -129,7 +131,7 @@ class Web:
         self._service.processes.remove(self.process)
 
     def stop(self) -> int:
-        """Stop it as a run does; its exit code."""
+        """Stop it like a run does. Returns its exit code."""
         self.process.terminate()
         code: int = self.process.wait(40)
         self._service.processes.remove(self.process)
@@ -137,7 +139,7 @@ class Web:
 
 
 class _Server:
-    """A server of a test's own that can be stopped, killed and started again."""
+    """A separate server that a test can stop, kill and start again."""
 
     def __init__(
         self,
@@ -152,26 +154,26 @@ class _Server:
         self.start()
 
     def start(self) -> None:
-        """Start it again; returns when it answers."""
+        """Start it again. Returns when it answers."""
         self.process = self._start(self.directory, process_group=self.group.id)
 
     def stop(self) -> None:
-        """Stop it as an operator does: in order, every session is ended."""
+        """Stop it like an operator: in order, with every session ended."""
         self._stop(self.process)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait(10)
 
     def close(self) -> None:
-        """Stop it for good."""
+        """Stop it permanently."""
         self.stop()
         self.group.close()
 
 
 class Postgres(_Server):
-    """A Postgres, durable as in `make run`; killed, it comes back by crash recovery."""
+    """A durable Postgres, as in `make run`. After a kill it comes back by crash recovery."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -194,7 +196,7 @@ class Valkey(_Server):
         )
 
     def flush(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         with contextlib.closing(redis.Redis.from_url(self.url)) as client:
             client.flushall()
 
@@ -206,7 +208,7 @@ def database_url() -> str:
 
 
 def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SECONDS) -> None:
-    """Wait for a condition; fails with what did not come. A database that is away does not hold it."""
+    """Wait for a condition. Fails with `what`. The condition does not hold while the database is unavailable."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -219,12 +221,12 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SE
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
-    """The messages of a number that the upstream received, oldest first."""
+    """The messages that Meta received from a number, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 
 def busiest(simulator: RunningSimulator, number: PhoneNumber) -> int:
-    """The most messages of a number that the upstream received in any 5 seconds: how the pace is measured."""
+    """The most messages that Meta received from a number in any 5 seconds, which is how the pace is measured."""
     times = [row["at"] for row in received(simulator, number)]
     return max(sum(at <= other < at + 5 for other in times) for at in times)

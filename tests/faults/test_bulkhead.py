@@ -1,6 +1,6 @@
-"""Bulkheads under load: a hanging number, replays to a silent endpoint and dripping bodies refuse nobody else.
+"""Bulkheads under load: a hanging number, replays to a silent endpoint and slow bodies cause no rejection of others.
 
-The benchmark `bulkhead` is the same load with its figures.
+The benchmark `bulkhead` has the same load with its figures.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 SECONDS, HANGING, DRIPPING = (30, 500, 200) if LONG else (4, 100, 60)
 SENDS = 5
-"""A second."""
+"""Sends a second."""
 SEND_CONNECTIONS = 2
-"""As many as a tenant may hold beside the crowd, however slow the machine is."""
+"""As many as a tenant may have beside the others, even on a slow machine."""
 SLOWEST_MS = 10_000
-"""Far above what the benchmark asks for, and far below the 15 seconds of what hangs."""
+"""Far above the benchmark's limit, and far below the 15 seconds of a hanging call."""
 
 
 @pytest.fixture

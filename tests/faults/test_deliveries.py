@@ -1,7 +1,7 @@
-"""Faults while deliveries are under way (docs/performance.md), reconciled at the receiver.
+"""Faults during deliveries (docs/performance.md), reconciled at the receiver.
 
-Every event that was accepted arrives at least once and ends `delivered`, whatever happens to workers, to Valkey and
-to Postgres. The worker is a real Celery process, and beat calls it as in a run.
+Every accepted event arrives at least once and ends as `delivered`, whatever happens to workers, to Valkey and to
+Postgres. The worker is a real Celery process, and beat calls it as in a run.
 """
 
 import random
@@ -49,7 +49,7 @@ def endpoints(api: Api, receiver: Receiver) -> None:
 
 
 def store(tenant: Tenant, count: int = COUNT // 5) -> set[str]:
-    """Publish events, 100 at a time; returns their ids."""
+    """Publish events, 100 at a time. Returns their ids."""
     stored: set[str] = set()
     for first in range(0, count, 100):
         events = [
@@ -68,7 +68,7 @@ def delivered() -> int:
 
 
 def reconcile(receiver: Receiver, events: set[str]) -> None:
-    """Everything arrived at every endpoint and is recorded so."""
+    """Check that everything arrived at every endpoint and is recorded as such."""
     rows = len(events) * Endpoint.objects.count()
     wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered")
     arrived = {(got.path, got.headers["webhook-id"]) for got in receiver.received}
@@ -105,7 +105,7 @@ def test_valkey_flushed_stopped_and_restarted_empty_loses_nothing(
     wait_until(lambda: len(receiver.received) > 0, "it delivers")
     valkey.flush()
     valkey.stop()
-    time.sleep(10 if LONG else 1)  # the fault's own length
+    time.sleep(10 if LONG else 1)  # the duration of the fault
     valkey.start()
     with transaction.atomic():
         more = publish(
@@ -150,7 +150,7 @@ def test_every_database_connection_cut_again_and_again_loses_nothing(
 def test_two_beats_and_two_workers_deliver_each_once(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:
-    # No lease may run out: a worker that a busy machine holds up for a short one rightly loses its deliveries.
+    # No lease may expire: a worker that a busy machine delays for a short one rightly loses its deliveries.
     service.environment["DELIVERY_LEASE_SECONDS"] = "60"
     for _ in range(2):
         service.beat()

@@ -1,6 +1,6 @@
-"""The table of hostile requests against a running process: each gets a right answer, and then all are served.
+"""The table of hostile requests with a running process: each gets a correct response, and then all are served.
 
-What each costs is measured by the benchmark `hostile`. The short form asks with single messages alone.
+The benchmark `hostile` measures the cost of each. The short form uses only single messages.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""kill -9 and SIGTERM of the processes that answer: a web process, and the small host with all roles in one.
+"""SIGKILL and SIGTERM of processes that answer: a web process, and the small host with all roles in one.
 
-Clients, the upstream, a batch and deliveries are under way all the time; reconciled at the simulator and the receiver.
+Clients, Meta, a batch and deliveries are under way all the time. They are reconciled at the simulator and the receiver.
 """
 
 import threading
@@ -52,7 +52,7 @@ def service(tmp_path: Path, valkey: Valkey, simulator: RunningSimulator) -> Iter
 
 @pytest.fixture
 def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """A number whose sends take long enough for a process to die under them."""
+    """A number whose sends take long enough for a process to die during them."""
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
     number = _number(tenant, simulator)
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
@@ -62,7 +62,7 @@ def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
 def _number(tenant: Tenant, simulator: RunningSimulator, level: str = "HIGH") -> PhoneNumber:
     account = simulator.account([{"throughput": level}])
     number = connected_number(tenant, account, throughput_level=level)
-    # The small host asks the upstream soon whether it is.
+    # The small host soon checks with Meta whether it is.
     assert graph_of(number.account).subscribe(number.account.waba_id).ok
     return number
 
@@ -96,7 +96,7 @@ def test_kill_of_the_small_host_loses_no_event_and_sends_nothing_twice(
         return not Batch.objects.filter(completed_at=None).exists()
 
     def goes_on() -> None:
-        """Calls, deliveries and the batch work, or work again, since now."""
+        """Whether calls, deliveries and the batch work, or work again, from now on."""
         now, arrived, sent = time.monotonic(), len(receiver.received), len(received(simulator, batch_number))
         wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
@@ -124,7 +124,7 @@ def test_kill_of_the_small_host_loses_no_event_and_sends_nothing_twice(
     callers.assert_sends(sent)
 
     def every_send_has_its_event() -> bool:
-        """Those that a kill interrupted get theirs by the send journal."""
+        """Whether every send has its event. The send journal adds those of interrupted sends."""
         arrived = {got.json["id"]: got.json for got in receiver.received}.values()
         recorded = Counter(_text_of(event) for event in arrived if event["type"] == "message.outbound")
         assert max(recorded.values()) == 1, "a message has two events"
@@ -156,7 +156,7 @@ def test_a_stop_lets_sends_notifications_and_reads_finish(
     tenant: Tenant,
     beside: tuple[str, ...],
 ) -> None:
-    # The small host reads the account anew every few minutes: without one it finds the number not connected.
+    # The small host syncs the account every few minutes. Without one it finds the number not connected.
     verified_endpoint(tenant)
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 3_000})
     web = service.web(*beside)

@@ -1,6 +1,6 @@
-"""A worker that is killed loses its leases at once, and one that is merely stopped keeps them.
+"""A killed worker loses its leases at once, and a stopped one keeps them.
 
-Leases would run out after ten minutes here: whatever goes on does so because its worker is known to be dead.
+Leases expire after ten minutes here, so work continues only because its worker is known to be dead.
 """
 
 import os
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 LEASE_SECONDS = 600
 STOPPED_SECONDS = 8.0
-"""Longer than its successor needs to find a dead one, shorter than what is in flight may take."""
+"""Longer than another worker needs to find a dead one, shorter than a request may take."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def registered() -> int:
 
 
 def both_registered(service: Service, role: str) -> list[ForkedProcess]:
-    """Two workers of a role, which hold their registrations."""
+    """Two workers of a role, once they hold their registrations."""
     workers = [service.worker(role) for _ in range(2)]
     wait_until(lambda: registered() == 2, "both workers have started")
     return workers
@@ -94,7 +94,7 @@ def leased() -> int:
 def test_what_a_killed_worker_had_in_flight_goes_on_with_its_successor(
     tenant: Tenant, hanging: Flag, receiver: Receiver, service: Service
 ) -> None:
-    service.environment.pop("REDIS_URL")  # without Valkey nothing is known but what Postgres says
+    service.environment.pop("REDIS_URL")  # without Valkey only Postgres provides information
     service.environment["REDIS_URL"] = "redis://127.0.0.1:9/0"
     worker = service.worker("deliveries")
     events = store(tenant, 10)
@@ -153,7 +153,7 @@ def test_a_worker_that_is_stopped_for_seconds_keeps_its_deliveries(
     wait_until(lambda: len(receiver.received) == 10, "all are in flight")
     os.kill(worker.pid, signal.SIGSTOP)
     os.kill(other.pid, signal.SIGCONT)
-    time.sleep(STOPPED_SECONDS)  # the fault's own length
+    time.sleep(STOPPED_SECONDS)  # the duration of the fault
     hanging.set()
     os.kill(worker.pid, signal.SIGCONT)
     wait_until(lambda: delivered() == 10, "the worker goes on")
@@ -209,7 +209,7 @@ def test_a_batch_worker_that_is_stopped_for_seconds_keeps_its_batch(
     os.kill(worker.pid, signal.SIGSTOP)
     lease = reload().lease_token
     os.kill(other.pid, signal.SIGCONT)
-    time.sleep(STOPPED_SECONDS)  # the fault's own length
+    time.sleep(STOPPED_SECONDS)  # the duration of the fault
     assert reload().lease_token == lease
     os.kill(worker.pid, signal.SIGCONT)
     wait_until_run(lambda: reload().completed_at is not None, "the batch ended")

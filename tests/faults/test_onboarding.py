@@ -1,4 +1,4 @@
-"""kill -9 during sign-up and connect: nothing is left half-made, and the same call, link or form goes on."""
+"""SIGKILL during sign-up and connect: nothing is left half-made, and the same call, link or form continues."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ class Site:
         self.url, self._web = web.url, web
 
     def kill(self) -> None:
-        """kill -9, and another start."""
+        """Kill it with SIGKILL, and start it again."""
         self._web.kill()
         self._web.start()
 
@@ -61,7 +61,7 @@ class Site:
         return session.post(f"{self.url}{path}", data=form, timeout=30)
 
     def ask(self, session: requests.Session, method: str, path: str, **values: Any) -> requests.Response:
-        """A request that is made again while the processes come back."""
+        """Send a request, and repeat it while the processes come back."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
@@ -73,13 +73,13 @@ class Site:
 
 @pytest.fixture
 def site(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Site]:
-    """One web process on the tests' database, with the simulator as upstream."""
+    """One web process on the tests' database, with the simulator as Meta."""
     service = Service(
         tmp_path,
         DATABASE_URL=database_url(),
         META_GRAPH_URL=simulator.url,
         SANDBOX_GRAPH_URL=simulator.url,
-        # The calls that are killed wait for the upstream together.
+        # The killed calls wait for Meta together.
         UPSTREAM_TIMEOUT_MS="90000",
     )
     yield Site(service.web())
@@ -100,7 +100,7 @@ def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
         ("/register", "after"),
     ]
     accounts = _kill_at(site, key, simulator, killed_at)
-    # The upstream took this code, and its token died with the process.
+    # Meta accepted this code, and its token was lost with the process.
     lost = accounts.pop(("access_token", "after"))
     for place, account in accounts.items():
         answer = _connect(site, key, account, account.code)
@@ -143,9 +143,9 @@ def _connect(site: Site, key: NewKey, account: SimulatedAccount, code: str) -> r
 def _kill_at(
     site: Site, key: NewKey, simulator: RunningSimulator, killed_at: list[tuple[str, str]]
 ) -> dict[tuple[str, str], SimulatedAccount]:
-    """Connect an account for each place, and kill the web process while the upstream keeps each waiting at its own.
+    """Connect an account for each place, and kill the web process while Meta delays each at its own place.
 
-    A place keeps one call waiting: the next passes it, so that each comes one place further.
+    A place delays one call, and the next passes it, so each call gets one place further.
     """
     simulator.faults(
         *({"action": "hang", "match": {"path": path}, "when": when, "times": 1} for path, when in killed_at)
@@ -194,7 +194,7 @@ def _kill_while_locked(site: Site, table: str, call: Any) -> None:
 
 @contextmanager
 def _broken_off(call: Callable[[], requests.Response]) -> Iterator[None]:
-    """Make a call in a thread; at the end its process must have left it without an answer."""
+    """Make a call in a thread. At the end its process must have left it without a response."""
     failed: list[Exception] = []
 
     def caller() -> None:

@@ -1,7 +1,7 @@
-"""Postgres goes away while everything is under way: it is stopped for a while, and killed.
+"""Postgres becomes unavailable while everything is under way: stopped for a while, and killed.
 
-Real web processes, workers and beat on a Postgres of the test's own. Clients and the upstream go on calling all the
-time and note what they are answered; at the end that is reconciled at the receiver and at the simulator.
+Real web processes, workers and beat use a separate Postgres. Clients and Meta call all the time and record the
+responses. At the end these are reconciled at the receiver and at the simulator.
 """
 
 import time
@@ -37,13 +37,13 @@ STOPPED_SECONDS = 10 if LONG else 3
 BATCH = 4_000 if LONG else 400
 RATE = 80
 COPIES = 2 if LONG else 1
-"""Of beat and of the workers."""
+"""Copies of beat and of the workers."""
 WEB_PROCESSES = 4 if LONG else 2
 
 
 @pytest.fixture
 def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
-    """A Postgres for this test, which Django uses in this process as well."""
+    """A Postgres for this test, which Django uses in this process too."""
     migrated_cluster.copy_to(tmp_path)
     server = Postgres(tmp_path)
     before = dict(connection.settings_dict)
@@ -91,7 +91,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
         for level in ("HIGH", "STANDARD")
     )
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    # So that the database goes away under sends that the upstream has taken already.
+    # So that the database becomes unavailable during sends that Meta has already accepted.
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
     urls = [web.url for web in service.webs(WEB_PROCESSES)]
     url = urls[0]
@@ -113,7 +113,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     every_kind = set(callers.answered)
 
     def goes_on() -> None:
-        """Web, deliveries and batches work, or work again, since now."""
+        """Whether web, deliveries and batches work, or work again, from now on."""
         now, arrived, sent = time.monotonic(), len(receiver.received), len(received(simulator, batch_number))
         wait_until(lambda: callers.kinds(200, since=now) == every_kind, "every kind of call is answered 200")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
@@ -123,12 +123,12 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     for _ in range(ROUNDS):
         gone = time.monotonic()
         postgres.stop()
-        callers.more_sends()  # those before may be waiting for the upstream, or with its answer
+        callers.more_sends()  # the previous ones may be waiting for Meta, or with its answer
         wait_until(
             lambda gone=gone: callers.kinds(503, since=gone) == every_kind,
             "every kind of call is answered 503",
         )
-        time.sleep(max(0.0, gone + STOPPED_SECONDS - time.monotonic()))  # the fault's own length
+        time.sleep(max(0.0, gone + STOPPED_SECONDS - time.monotonic()))  # the duration of the fault
         postgres.start()
         goes_on()
         postgres.kill()
@@ -151,7 +151,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     callers.assert_outbound_events(events)
     callers.assert_notifications(events)
     assert_batch(batch_id, sent, events)
-    # 2 % is what a runner that stalled may send late; the rest is what this machine delays on the way.
+    # A runner that stalled may send 2 % late. The rest is delay of this machine.
     assert busiest(simulator, batch_number) <= RATE * 5 * 1.03, "the pace was exceeded"
 
 
@@ -161,7 +161,7 @@ def ended(url: str, callers: Callers, batch_id: str) -> bool:
 
 
 def assert_answers(callers: Callers) -> None:
-    """Nobody got anything but an answer of the contract, and each 503 says what docs/errors.md says."""
+    """Check that every response follows the contract, and each 503 says what docs/errors.md says."""
     for kind, answered in callers.answered.items():
         allowed = {200, 503} | ({409, 502} if kind == "sends with a key" else set())
         assert {each.status for each in answered} <= allowed, kind
@@ -178,7 +178,7 @@ def assert_answers(callers: Callers) -> None:
 
 
 def assert_batch(batch_id: str, sent: Counter[str], events: list[Any]) -> None:
-    """No item is left over, each has its event, and those accepted went out."""
+    """Check that no item is left, each has its event, and the accepted ones were sent."""
     items = list(BatchItem.objects.order_by("idx"))
     assert len(items) == BATCH
     assert {item.status for item in items} <= {"accepted", "failed"}

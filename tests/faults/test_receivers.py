@@ -1,7 +1,7 @@
-"""Receivers that misbehave, through the dispatcher: a worker of its own against real sockets.
+"""Misbehaving receivers and the dispatcher: a separate worker with real sockets.
 
-Whatever a receiver does, its delivery ends in bounded time and memory with the right word, and a healthy receiver
-beside it gets its events at once.
+Whatever a receiver does, its delivery ends in limited time and memory with the right error, and a healthy receiver gets
+its events at once.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ EVENTS = 8
 TIMEOUT_SECONDS = 15.0 if LONG else 2.0
 BIG = 100 * 1024 * 1024
 MOST_GROWN_MB = 30
-"""Far below a single answer of 100 MB."""
+"""Far below a single response of 100 MB."""
 
-# One run of the dispatcher; prints by how many kB the process grew at its largest.
+# One run of the dispatcher. Prints the growth of the process's peak memory in kB.
 DISPATCHER = """
 import re, sys
 from pathlib import Path
@@ -57,7 +57,7 @@ Manner = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 def says(data: bytes) -> Manner:
-    """Writes this and closes."""
+    """Send this and close."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -67,7 +67,7 @@ def says(data: bytes) -> Manner:
 
 
 def drips(data: bytes) -> Manner:
-    """Writes this, then a byte a second for ever."""
+    """Send this, then a byte a second without end."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -80,7 +80,7 @@ def drips(data: bytes) -> Manner:
 
 
 def pours(head: bytes, piece: bytes, size: int = BIG) -> Manner:
-    """Writes a head, then so many bytes as fast as they are read."""
+    """Send a head, then this many bytes as fast as they are read."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -137,7 +137,7 @@ MANNERS: dict[str, tuple[Manner, str, str | None]] = {
 
 @pytest.fixture
 def receivers() -> Iterator[tuple[str, Counter[str]]]:
-    """A server whose paths are the manners, and how often each was called; every ping gets its challenge."""
+    """A server with a misbehaviour at each path, and how often each was called. Every ping gets its challenge."""
     calls: Counter[str] = Counter()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

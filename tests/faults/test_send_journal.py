@@ -1,7 +1,7 @@
-"""Faults between the upstream's yes and the commit: every message that was sent gets its `message.outbound`, once.
+"""Faults between Meta's acceptance and the commit: every sent message gets its `message.outbound`, once.
 
-Postgres goes away under sends that the upstream has taken. In the short form their processes are killed meanwhile, in
-the long one it stays away for longer than a caller waits.
+Postgres becomes unavailable during sends that Meta has accepted. In the short form their processes are killed
+meanwhile. In the long form it is unavailable for longer than a caller waits.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def _run(service: Service, postgres: Postgres, simulator: RunningSimulator, *, k
 
 
 def _recorded_by_now() -> list[str]:
-    """None while the database is away."""
+    """None while the database is unavailable."""
     try:
         return _recorded()
     except OperationalError:

@@ -1,6 +1,7 @@
-"""Faults while messages are sent (docs/performance.md): nothing goes out twice, and what is uncertain says so.
+"""Faults while messages are sent (docs/performance.md): nothing is sent twice, and uncertain outcomes are reported as
+such.
 
-Reconciled at the simulator, which keeps the exact bodies that it received.
+Reconciled at the simulator, which stores the exact bodies that it received.
 """
 
 import random
@@ -48,7 +49,7 @@ KILLS = 10 if LONG else 3
 
 @pytest.fixture
 def service(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Service]:
-    """Processes on the tests' database, with the simulator as upstream."""
+    """Processes on the tests' database, with the simulator as Meta."""
     running = Service(
         tmp_path, DATABASE_URL=database_url(), META_GRAPH_URL=simulator.url, BATCH_LEASE_SECONDS="2"
     )
@@ -85,7 +86,7 @@ def create(tenant: Tenant, number: PhoneNumber, count: int) -> Batch:
 
 
 def wait_until_run(holds: Callable[[], bool], what: str, **by: Any) -> None:
-    """Wait for a condition; meanwhile call the workers as beat does, by a connection of one's own if need be."""
+    """Wait for a condition. Meanwhile call the workers like beat does, with a separate connection if needed."""
     asked_at = 0.0
 
     def holds_now() -> bool:
@@ -173,7 +174,7 @@ def test_scheduled_messages_go_neither_early_nor_twice_when_their_workers_are_ki
             environment="live",
             phone_number_id=number.phone_number_id,
             send_at=send_at,
-            # A customer each: one customer would get the pair rate limit.
+            # One customer each, because several for one would reach the pair rate limit.
             body=orjson.dumps(
                 {
                     "messaging_product": "whatsapp",
@@ -233,7 +234,7 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         valkey.close()
     batch.refresh_from_db()
     assert (batch.accepted, batch.failed, len(received(simulator, number))) == (480, 0, 480)
-    # Messages that a stall of the machine holds up arrive with those after them; the benchmark `batch` allows 2 %.
+    # Messages that a stall of the machine delays arrive with those after them. The benchmark `batch` allows 2 %.
     assert busiest(simulator, number) <= 80 * 5 * 1.05, "the pace was exceeded"
 
 
@@ -265,7 +266,7 @@ def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
                         timeout=20,
                     )
                 except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
-                    # Killed before the answer, or in the middle of it.
+                    # Killed before the response, or in the middle of it.
                     time.sleep(0.05)
                     continue
                 if answer.status_code != 409:

@@ -1,6 +1,6 @@
-"""Strangers at the proxy and at a web process: whatever one address holds, all others are answered.
+"""Strangers at the proxy and at a web process: whatever one address occupies, all others are answered.
 
-The benchmark `hostile` has the figures. The short form holds a part of the connections.
+The benchmark `hostile` has the figures. The short form uses a part of the connections.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 ROUNDS = 40 if LONG else 5
 SLOWEST_SECONDS = 5.0
-"""Far above what the benchmark asks for: the test's machine is busy."""
+"""Far above the benchmark's limit, because the test's machine is busy."""
 HELD = {
     "idle sockets": {"idle": 5_000 if LONG else 500},
     "headers that drip": {"headers": 2_100 if LONG else 200},
@@ -39,7 +39,7 @@ HELD = {
 
 
 class Known:
-    """A business that calls from another address than the stranger, over a new connection each time."""
+    """A tenant that calls from another address than the stranger, with a new connection each time."""
 
     def __init__(self, url: str, simulator: RunningSimulator, certificate: Path) -> None:
         self._url, self._certificate = url, str(certificate)
@@ -49,7 +49,7 @@ class Known:
         self._count = 0
 
     def calls(self) -> dict[str, tuple[int, float]]:
-        """Status and seconds of health, of a notification of the upstream, and of a send."""
+        """Status and seconds of health, of a notification, and of a send."""
         self._count += 1
         body = notification(
             (
@@ -90,7 +90,7 @@ def service(tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
         DATA_DIR=str(tmp_path / "data"),
         API_RATE_BURST="10000",
     )
-    # Any digits are an ordinary customer's.
+    # Other digits are an ordinary customer's.
     simulator.control("PUT", "settings", {"recipients": {"magic": False}})
     yield service
     simulator.control("PUT", "settings", {"recipients": {"magic": True}})
@@ -118,7 +118,7 @@ def test_what_a_stranger_holds_keeps_nobody_waiting(
 
 
 def assert_answers_beside(kind: str, held: dict[str, int], service: Service, url: str, known: Known) -> None:
-    """A stranger holds these connections, and each call of the known one is answered in time meanwhile."""
+    """Check that a stranger holds these connections while each call of the known tenant is answered in time."""
     strangers = service.logs().count(stranger.READY)
     process = service.start(
         "benchmarks.equipment.stranger", url, *(f"{name}={count}" for name, count in held.items())

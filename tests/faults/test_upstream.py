@@ -1,7 +1,7 @@
-"""The upstream hangs, closes, answers 500, HTML and 429 while single sends and a batch run, all at once.
+"""Meta hangs, closes connections, and answers 500, HTML and 429, while single sends and a batch run, all at once.
 
-Each message goes out once, whatever became of it, and its caller is told what the specification says (send rules 6 to
-8). The upstream misbehaves by customer, so one run holds every fault beside messages that nothing happens to.
+Each message is sent once, and its caller gets what the specification says (send rules 6 to 8). The fault depends on the
+customer, so one run has every fault and messages without one.
 """
 
 import threading
@@ -30,12 +30,12 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 TIMEOUT_MS = 4_000
 EACH = 40 if LONG else 8
-"""Customers of each fault; every one gets a single message and an item of the batch."""
+"""Customers of each fault. Each gets a single message and an item of the batch."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What the upstream does, and what comes of a single message (status, `error`) and of a batch's item."""
+    """What Meta does, and the result of a single message (status, `error`) and of a batch's item."""
 
     does: dict[str, Any]
     status: int
@@ -45,7 +45,7 @@ class Fault:
 
 
 def unreachable(**details: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The error of a single message and of an item whose outcome nobody knows."""
+    """The error of a single message and of an item with an unknown outcome."""
     of_single = {key: value for key, value in details.items() if value != "unusable_answer"}
     return (
         {"code": "meta_unreachable", "details": {"timeout_ms": TIMEOUT_MS, **of_single}},
@@ -130,7 +130,7 @@ def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
         answer, repeated = first[name, place], again[name, place]
         assert_told(answer, FAULTS[name])
         if answer.status_code == 429:
-            # Throttled is certainly not sent: the repeat is a new try (decision "Messages").
+            # Throttled is certainly not sent, so the repeat is a new attempt (decision "Messages").
             assert_told(repeated, FAULTS[name])
             assert "Idempotent-Replayed" not in repeated.headers
             continue
@@ -159,7 +159,7 @@ def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
         for kind, tried in (("single", EVERY), ("single", throttled), ("item", EVERY))
         for each in tried
     )
-    # Each item has its event; a single message has one when the upstream took it.
+    # Each item has its event. A single message has one when Meta accepted it.
     assert Event.objects.filter(type="message.outbound").count() == len(EVERY) + well
     assert Event.objects.filter(type="batch.completed").count() == 1
     simulator.faults()
@@ -181,7 +181,7 @@ class Callers:
         return {"from": self.number.phone_number_id, **message("single", name, place)}
 
     def send_all(self) -> dict[tuple[str, int], requests.Response]:
-        """Every single message once, a dozen at a time."""
+        """Send every single message once, a dozen at a time."""
         left = list(EVERY)
         answers = {}
 

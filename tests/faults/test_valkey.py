@@ -1,4 +1,4 @@
-"""Valkey is emptied, stopped for a while and comes back empty while clients and the upstream call: no call notices."""
+"""Valkey is emptied, stopped for a while and comes back empty while clients and Meta call. No call fails."""
 
 import time
 from collections import Counter
@@ -58,7 +58,7 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
     callers.start("/v1/numbers", "/v1/events?limit=1")
 
     def goes_on() -> None:
-        """The API answers and deliveries arrive, or do again, since now."""
+        """Whether the API answers and deliveries arrive, or do again, from now on."""
         now, arrived = time.monotonic(), len(receiver.received)
         wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
@@ -69,7 +69,7 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
     gone = time.monotonic()
     valkey.stop()
     wait_until(lambda: callers.kinds(200, since=gone) == set(callers.answered), "every call is answered")
-    time.sleep(max(0.0, gone + STOPPED_SECONDS - time.monotonic()))  # the fault's own length
+    time.sleep(max(0.0, gone + STOPPED_SECONDS - time.monotonic()))  # the duration of the fault
     valkey.start()
     goes_on()
     callers.stop()

@@ -1,1 +1,1 @@
-"""Mutants: realistic one-line mistakes, each of which some test must notice. `make mutants` applies them."""
+"""Mutants: realistic one-line mistakes, each of which some test must detect. `make mutants` applies them."""

@@ -1,7 +1,7 @@
-"""Applies each mutant of the catalogue to a copy of the project and runs the tests that must notice it.
+"""Applies each mutant of the catalogue to a copy of the project and runs the tests that must detect it.
 
     python -m tests.mutants                     all of them
-    python -m tests.mutants messaging/ 2/4      those of files that begin so; the second quarter of them
+    python -m tests.mutants messaging/ 2/4      those of files with this prefix; the second quarter of them
     python -m tests.mutants --changed           those of files that differ from where this branch left main
 
 Exit code 1 when a mutant survives without a reason, no longer applies, or its tests fail without it.
@@ -42,7 +42,7 @@ SOUND_SECONDS = 1800.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+)(?: - .*)?$", re.MULTILINE)
 """A line of pytest's summary."""
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
-"""Set in this process by what it imports; the tests refuse to start with it."""
+"""Set in this process by its imports. The tests refuse to start with it."""
 TEST_DATABASE: LiteralString = "test_gateway"
 
 
@@ -58,7 +58,7 @@ class Mutant:
     survives: str | None = None
 
     def mutated(self, text: str) -> str | None:
-        """The file with the mistake; None when its place is not found exactly once."""
+        """The file with the mistake. None unless its place is found exactly once."""
         return text.replace(self.find, self.replace) if text.count(self.find) == 1 else None
 
 
@@ -69,7 +69,7 @@ def catalogue() -> list[Mutant]:
 
 
 class Servers:
-    """A Postgres and a Valkey for all runs: starting and migrating them takes longer than most tests."""
+    """A Postgres and a Valkey for all runs, because starting and migrating them takes longer than most tests."""
 
     def __init__(self, directory: Path, project: Path) -> None:
         self._group = ProcessGroup()
@@ -94,7 +94,7 @@ class Servers:
         )
 
     def clean(self) -> None:
-        """Nothing in Valkey, and of the database what the migrations make."""
+        """Empty Valkey, and reset the database to the state after the migrations."""
         redis.Redis.from_url(self.environment["REDIS_URL"]).flushall()
         self._database(f"DROP DATABASE IF EXISTS {TEST_DATABASE} WITH (FORCE)")
         self._database(f"CREATE DATABASE {TEST_DATABASE} TEMPLATE migrated")
@@ -111,11 +111,11 @@ class Servers:
 
 @dataclass(frozen=True)
 class Run:
-    """The end of a pytest run."""
+    """The result of a pytest run."""
 
     code: int
     failed: tuple[str, ...]
-    """Node ids of the tests that failed, or why there are none."""
+    """Node ids of the failed tests, or why there are none."""
     output: str
 
     @property
@@ -124,12 +124,13 @@ class Run:
 
 
 class Copy:
-    """The project in a directory of its own, in which mistakes do no harm, with its own servers."""
+    """A copy of the project in a directory, in which mistakes do no harm, with its own servers."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "project"
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT)
-        # Compiling takes a test process a second. By its hash a changed file is compiled anew, however soon it changed.
+        # Compiling takes a test process a second. By its hash, a changed file is compiled again, however soon it
+        # changed.
         compileall.compile_dir(
             self.root, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
         )
@@ -139,7 +140,9 @@ class Copy:
         self.servers = Servers(directory / "servers", self.root)
 
     def run(self, tests: Iterable[str], *options: str, seconds: float) -> Run:
-        """Run tests. A run that takes too long has failed: a mistake that makes them hang is noticed as well."""
+        """Run tests. A run that takes too long counts as failed, because a mistake that makes tests hang is detected
+        too.
+        """
         self.servers.clean()
         command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
         try:
@@ -167,7 +170,7 @@ class Copy:
         return set() if run.passed else set(run.failed)
 
     def verdict(self, mutant: Mutant, unsound: Collection[str] = ()) -> tuple[str, str]:
-        """What became of a mutant: noticed, survives, stale, or unsound; and by which test."""
+        """The result for a mutant: noticed, survives, stale, or unsound; and the test that detected it."""
         path = self.root / mutant.file
         text = path.read_text() if path.exists() else ""
         mutated = mutant.mutated(text)
@@ -185,23 +188,23 @@ class Copy:
 
 
 def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]:
-    """The mutants of files that begin so; of these the given part, `2/4` for the second quarter."""
+    """The mutants of files with this prefix. `part` is a part of them: `2/4` for the second quarter."""
     number, parts = (int(each) for each in part.split("/"))
     return [mutant for mutant in mutants if mutant.file.startswith(beginning)][number - 1 :: parts]
 
 
 def git(*words: str) -> str:
-    """What a command of git prints."""
+    """The output of a git command."""
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def changed() -> set[str]:
-    """The files that differ from where this branch left main, also those that are not committed."""
+    """The files that differ from where this branch left main, including uncommitted ones."""
     return set(git("diff", "--name-only", git("merge-base", "main", "HEAD").strip()).splitlines())
 
 
 def tried(directory: Path, mutants: Sequence[Mutant]) -> int:
-    """Try the mutants one by one in a copy of the project; returns how many ended other than they should."""
+    """Try the mutants one by one in a copy of the project. Returns the number of unexpected results."""
     copy = Copy(directory)
     bad = 0
     try:
@@ -218,7 +221,7 @@ def tried(directory: Path, mutants: Sequence[Mutant]) -> int:
 
 
 def main() -> int:
-    """Try the chosen mutants, with one copy and servers of its own for each core; returns the exit code."""
+    """Try the chosen mutants, with a copy and servers for each core. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("beginning", nargs="?", default="")
     parser.add_argument("part", nargs="?", default="1/1")

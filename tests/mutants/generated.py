@@ -29,7 +29,7 @@ MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
 MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
 EXPLAINED = Path(__file__).with_name("explained.toml")
 FIRST_TESTS = 25
-"""Of the tests that run a line, so many are tried first, spread over all of them; a survivor is tried with the rest."""
+"""Most tests of a line that are tried first, spread over all of them. A survivor is tried with the rest."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 """File → line → the tests that run it."""
@@ -37,7 +37,7 @@ Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 
 @dataclass(frozen=True)
 class Generated:
-    """Other lines in place of some lines of a file."""
+    """Replacement lines for some lines of a file."""
 
     file: str
     start: int
@@ -77,7 +77,7 @@ def _uv() -> str:
 
 
 def changed_lines() -> dict[str, set[int]]:
-    """The production lines that this branch changed since it left main, also those that are not committed."""
+    """The production lines that this branch changed since it left main, including uncommitted ones."""
     diff = git("diff", "--unified=0", git("merge-base", "main", "HEAD").strip(), "--", "*.py")
     found: dict[str, set[int]] = {}
     for part in re.split(r"^diff --git ", diff, flags=re.MULTILINE)[1:]:
@@ -95,7 +95,7 @@ def changed_lines() -> dict[str, set[int]]:
 
 
 def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: Path) -> Contexts:
-    """Which tests run which line, from one run of them all. Raises SystemExit when they do not pass."""
+    """The tests that run each line, from one run of all tests. Raises SystemExit when they do not pass."""
     subprocess.run(
         [
             _uv(),
@@ -132,7 +132,7 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
 
 
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run its lines; of a line that runs at import, all tests of its file."""
+    """The tests that run its lines. For a line that runs at import, all tests of its file."""
     of_file = known[mutant.file]
     lines = [of_file[line] for line in range(mutant.start, mutant.end + 1) if of_file.get(line)]
     return sorted({test for tests in lines or of_file.values() for test in tests})
@@ -157,7 +157,7 @@ def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Try the mutants, with a copy and servers of its own for each core; print survivors and a score per package."""
+    """Try the mutants, with a copy and servers for each core. Print survivors and a score for each package."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.generated")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--most", type=int, default=10_000)

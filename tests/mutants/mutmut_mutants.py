@@ -12,7 +12,9 @@ from pathlib import Path
 from mutmut.mutation import file_mutation
 
 LEFT_OUT = {"operator_string", "operator_assignment"}
-"""Another text, and None in place of a variable: thousands, and the contract's tests and the type check see them."""
+"""Mutants with other texts, and with None for a variable: there are thousands, and contract tests and type checks
+detect them.
+"""
 
 file_mutation.mutation_operators = [
     each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT
@@ -20,7 +22,7 @@ file_mutation.mutation_operators = [
 
 
 def mutants(file: str) -> Iterator[dict[str, object]]:
-    """Each mutant of a file: the lines that it replaces, counted from 1, and what stands there instead."""
+    """Each mutant of a file: the lines that it replaces, counted from 1, and their replacement."""
     text = Path(file).read_text()
     before = text.splitlines()
     module, mutations, *_ = file_mutation.create_mutations(file, text)
@@ -34,7 +36,7 @@ def mutants(file: str) -> Iterator[dict[str, object]]:
             continue
         _, start, end, new_start, new_end = changes[0]
         new = after[new_start:new_end]
-        # None in place of a value: the type check says so.
+        # The type check reports None in place of a value.
         more_none = "".join(new).count("None") > "".join(before[start:end]).count("None")
         if not more_none and (start, *new) not in seen:
             seen.add((start, *new))

@@ -1,8 +1,8 @@
-"""Substitutes of the public images that Dockerfile and docker-compose.yml name, built from Debian's packages.
+"""Substitutes of the public images in Dockerfile and docker-compose.yml, built from Debian's packages.
 
-For `make containers` on a machine that reaches a mirror of Debian but no registry of images. They have what the files
-use of the public images and no more: the same programs, users, entry points and volumes. Programs that are younger than
-the stable release come from the next one.
+For `make containers` on a machine that reaches a mirror of Debian but no registry of images. They have exactly what the
+files use of the public images: the same programs, users, entry points and volumes. Programs that are newer than the
+stable release come from the next one.
 """
 
 import os
@@ -15,11 +15,11 @@ from pathlib import Path
 MIRROR = "http://deb.debian.org/debian"
 STABLE, NEXT = "bookworm", "forky"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""The authorities that this machine trusts: what installs packages in an image goes the same way out."""
+"""The authorities that this machine trusts, because installing packages in an image uses the same network path."""
 
 _LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt/lists", "var/cache/apt")
 _CLEAN = f"rm -rf {' '.join(f'/{folder}/*' for folder in _LEFT_OUT)}"
-# A mirror may be the snapshot of a day, whose lists have expired.
+# A mirror may be a snapshot of a day, whose lists have expired.
 _APT = "apt-get -qq -o Acquire::Check-Valid-Until=false"
 _INSTALL = f"{_APT} update && DEBIAN_FRONTEND=noninteractive {_APT} install --yes --no-install-recommends"
 _PYTHON = f"""
@@ -85,11 +85,11 @@ _IMAGES: dict[str, tuple[str, str]] = {
 
 
 class MissingError(Exception):
-    """What this machine lacks to build an image."""
+    """A tool that this machine lacks to build an image."""
 
 
 def build(engine: Sequence[str], wanted: Sequence[str], say: Callable[[str], None]) -> None:
-    """Build and tag a substitute for each image wanted. Raises CalledProcessError, MissingError."""
+    """Build and tag a substitute for each image in `wanted`. Raises CalledProcessError, MissingError."""
     if unknown := set(wanted) - set(_IMAGES):
         raise MissingError(f"No registry gives {', '.join(sorted(unknown))}, and there is no substitute.")
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
@@ -123,7 +123,7 @@ def _release(name: str) -> str:
 
 
 def _bootstrap(engine: Sequence[str], release: str) -> None:
-    """Import a minimal Debian as `base:RELEASE`. debootstrap's script for sid fits each release of Debian."""
+    """Import a minimal Debian as `base:RELEASE`. debootstrap's script for sid works for each release of Debian."""
     with tempfile.TemporaryDirectory() as directory:
         root = f"{directory}/root"
         script = "/usr/share/debootstrap/scripts/sid"

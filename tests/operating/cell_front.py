@@ -13,7 +13,7 @@ from tests.operating.proxy import NGINX, ROOT
 
 
 class Front:
-    """nginx with the names and ports of this machine; `held` is how many calls and notifications may wait."""
+    """nginx with the names and ports of this machine. `held` is how many calls and notifications may wait."""
 
     def __init__(
         self, directory: Path, cells: Mapping[str, str], router: int, *, held: int | None = None
@@ -50,7 +50,7 @@ class Front:
         return f"http://127.0.0.1:{self.port}"
 
     def reload(self) -> None:
-        """Read the routes anew."""
+        """Reload the routes."""
         subprocess.run([*self._command, "-s", "reload"], check=True)
 
     def close(self) -> None:

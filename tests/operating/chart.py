@@ -1,7 +1,8 @@
-"""`python -m tests.operating.chart TOOLS`: lint and render the Helm chart; check its objects, routes and alert rules.
+"""`python -m tests.operating.chart TOOLS`: lint and render the Helm chart, and check its objects, routes and alert
+rules.
 
 TOOLS is the folder of helm, kubeconform and the Kubernetes schemas that `make chart` installs. The schemas refer to one
-file of definitions by an address on the network; kubeconform gets each with the definitions inside.
+file of definitions by an address on the network, so kubeconform gets each with the definitions inside.
 """
 
 import json
@@ -21,7 +22,7 @@ NOTIFICATIONS_APART = "notifications apart"
 GATEWAY_API = "with the Gateway API and the Prometheus operator"
 SANDBOX = "with the simulator"
 OTHERS_KINDS = "ScaledObject,HTTPRoute,ServiceMonitor"
-"""Kinds that others define: no schema of Kubernetes has them."""
+"""Kinds of other projects, which Kubernetes has no schema for."""
 VARIANTS: dict[str, list[str]] = {
     "as it is": [],
     NOTIFICATIONS_APART: [
@@ -53,11 +54,11 @@ REFUSED: dict[str, list[str]] = {
     "META_WEBHOOK_VERIFY_TOKEN}": ["METRICS_TOKEN"],
     "settings.BILLING_ENABLED=true": ["RAZORPAY_KEY_ID", "RAZORPAY_KEY_SECRET", "RAZORPAY_WEBHOOK_SECRETS"],
 }
-"""Values with which no process would start, and what the chart must name instead of being installed."""
+"""Values with which no process would start, and what the chart must name when it rejects them."""
 
 
 def main() -> int:
-    """Run every check; 1 when one fails."""
+    """Run every check. Returns 1 when one fails."""
     tools = Path(sys.argv[1]).resolve()
     helm, kubeconform = str(tools / "bin/helm"), str(tools / "bin/kubeconform")
     subprocess.run([helm, "lint", "--strict", CHART], check=True)
@@ -99,7 +100,9 @@ def main() -> int:
 
 
 def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
-    """Where an Ingress leads a path: of its routes (path, type, service) the exact one, or the longest prefix."""
+    """The service for a path of an Ingress: of its routes (path, type, service) the exact one, or the longest
+    prefix.
+    """
     found = [
         (kind == "Exact", len(prefix), service)
         for prefix, kind, service in routes
@@ -109,7 +112,7 @@ def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
 
 
 def _check_hook(rendered: str) -> None:
-    """The migration's hook needs nothing that its release has not made yet."""
+    """Check that the migration's hook needs nothing that its release has not created yet."""
     [job] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Job"]
     [container] = job["spec"]["template"]["spec"]["containers"]
     given = {each["name"] for each in container["env"]}
@@ -118,7 +121,7 @@ def _check_hook(rendered: str) -> None:
 
 
 def _check_simulator(rendered: str) -> None:
-    """The simulator gets the sandbox's secrets and no other."""
+    """Check that the simulator gets the sandbox's secrets and no other."""
     [simulator] = [
         thing
         for thing in yaml.safe_load_all(rendered)
@@ -131,7 +134,7 @@ def _check_simulator(rendered: str) -> None:
 
 
 def _led_to(path: str, rendered: str) -> set[str]:
-    """The services to which the rendered Ingress, or route of the Gateway API, leads a path of any host."""
+    """The services to which the rendered Ingress, or route of the Gateway API, routes a path, for any host."""
     things = list(yaml.safe_load_all(rendered))
     [ingress] = [thing for thing in things if thing["kind"] in {"Ingress", "HTTPRoute"}]
     if ingress["kind"] == "HTTPRoute":

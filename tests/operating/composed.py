@@ -1,7 +1,7 @@
-"""The services of docker-compose.yml as plain processes: the same commands, environment, user and folder rights.
+"""The services of docker-compose.yml as plain processes: the same commands, environment, user and folder permissions.
 
-What a container engine would do is done by hand: variables are interpolated, host names and ports become those of
-this machine, volumes become folders that belong to the image's user, and health checks are run until they pass.
+The tasks of a container engine are done here: variables are interpolated, host names and ports become those of this
+machine, volumes become folders of the image's user, and health checks run until they pass.
 """
 
 import json
@@ -44,7 +44,7 @@ def image_user() -> int:
 
 
 def image_folders() -> list[str]:
-    """The folders that the image makes for its user: a new volume takes their owner and mode."""
+    """The folders that the image creates for its user. A new volume gets their owner and mode."""
     [made] = [
         re.search(r"install -d -o gateway -m 0700 (.*)", line)
         for line in dockerfile_lines()
@@ -61,14 +61,14 @@ def image_environment() -> dict[str, str]:
 
 
 def image_command() -> list[str]:
-    """What a container without a command of its own runs."""
+    """The command of a container without its own."""
     [command] = [line.removeprefix("CMD ") for line in dockerfile_lines() if line.startswith("CMD ")]
     words: list[str] = json.loads(command)
     return words
 
 
 def words_of(command: str | list[str]) -> list[str]:
-    """A command as its words."""
+    """A command as a list of words."""
     return shlex.split(command) if isinstance(command, str) else command
 
 
@@ -93,7 +93,7 @@ def services(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def documented_settings() -> dict[str, str]:
-    """The `.env` file that docs/operations.md shows, with what the compose file asks for."""
+    """The `.env` file in docs/operations.md, with what the compose file requires."""
     shown = production_settings()
     for name in (
         "DATABASE_URL",
@@ -177,7 +177,7 @@ class Composed:
             self._places[f"{folder}/"] = f"{place}/"
 
     def _over_tcp(self, url: str) -> str:
-        """The same server behind a port where it listens on a Unix socket only."""
+        """The same server behind a port, if it listens only on a Unix socket."""
         parts = urlsplit(url)
         if parts.scheme == "unix":
             door = TcpDoor(unquote(parts.path))
@@ -197,7 +197,7 @@ class Composed:
         return text
 
     def environment(self, name: str) -> dict[str, str]:
-        """The whole environment of a service: of the image, of `.env` where the service reads it, and its own."""
+        """The whole environment of a service: of the image, of `.env` if the service reads it, and its own."""
         service = self._services[name]
         image = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -216,7 +216,7 @@ class Composed:
         return [self.here(word) for word in words]
 
     def start(self, name: str) -> "subprocess.Popen[bytes]":
-        """Start a service; its output is appended to `<name>.log`."""
+        """Start a service. Its output is appended to `<name>.log`."""
         with (self.directory / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*_as_image_user(), *self.command(name)],
@@ -230,7 +230,7 @@ class Composed:
         return process
 
     def run(self, name: str, command: list[str] | None = None) -> str:
-        """Run a one-off command of a service to its end, as its user; what it prints."""
+        """Run a one-off command of a service, as its user. Returns its output."""
         done = subprocess.run(
             [*_as_image_user(), *(command or self.command(name))],
             cwd=ROOT,
@@ -253,7 +253,7 @@ class Composed:
         return checked.returncode == 0
 
     def start_proxy(self, certificate: Path) -> Proxy:
-        """Start nginx with the proxy's configuration; the file holds certificate and key."""
+        """Start nginx with the proxy's configuration. The file contains certificate and key."""
         proxy = Proxy(
             self.directory / "nginx",
             certificate,
@@ -269,13 +269,13 @@ class Composed:
         return (self.directory / f"{name}.log").read_text()[-4000:]
 
     def stop(self, name: str) -> None:
-        """Stop a service as an engine does: SIGTERM, and time to end."""
+        """Stop a service like an engine: SIGTERM, and time to end."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(30)
 
     def close(self) -> None:
-        """End everything that is left."""
+        """End all remaining processes."""
         for process in self.processes.values():
             process.kill()
             process.wait(10)
@@ -285,9 +285,9 @@ class Composed:
 
 
 def _as_image_user() -> list[str]:
-    """The words before a command that make it run as the image's user.
+    """The prefix of a command line that runs it as the image's user.
 
-    The user may read every file, because Python may lie in a folder of root's; it writes only where it may.
+    The user may read every file, because Python may be in a folder of root's, but writes only where permitted.
     """
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return []

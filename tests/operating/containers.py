@@ -1,9 +1,9 @@
-"""`python -m tests.operating.containers`: the image and docker-compose.yml, run by a real container engine.
+"""`python -m tests.operating.containers`: the image and docker-compose.yml in a real container engine.
 
-Docker with its Compose is taken, else Podman with one. Images that no registry gives are built from Debian's packages
-(`base_images`). A business signs up through the TLS proxy, is approved, and gets its first deliveries. Then its calls
-go on while each service is replaced, restarted and crashed. Ends with 1 when a message or an event was lost or doubled,
-or the proxy answered 502 or 504 for longer than 2 seconds, and with what is missing where there is no engine.
+Uses Docker with its Compose, else Podman with one. Images that no registry provides are built from Debian's packages
+(`base_images`). A tenant signs up through the TLS proxy, is approved, and gets its first deliveries. Its calls continue
+while each service is replaced, restarted and crashed. Exits with 1 when a message or an event was lost or doubled, or
+the proxy answered 502 or 504 for longer than 2 seconds. Without an engine it exits with what is missing.
 """
 
 import http.server
@@ -36,13 +36,13 @@ from tests.operating import base_images
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "messaging-gateway"
 MOST_MEGABYTES = 400
-"""A quarter of it are the typesetter of invoices (67 MB) and fonts for every script of a buyer's name (39 MB)."""
+"""A quarter of it is the typesetter of invoices (67 MB) and fonts for every script of a buyer's name (39 MB)."""
 OPEN_FILES = 65_536
-"""What the proxy of the compose file asks for."""
+"""The number that the proxy of the compose file requires."""
 MOST_BAD_GATEWAY_SECONDS = 2.0
 SENDS_A_SECOND, INBOUND_A_SECOND = 4.0, 1.0
 QUIET_SECONDS = 4.0
-"""How long the calls go on after each fault before the next one."""
+"""How long the calls continue after each fault before the next one."""
 SETTLE_SECONDS = 180.0
 STAFF, OWNER, PASSWORD = "staff@gateway.example", "owner@containers-shop.in", "correct horse battery staple"
 BOTH_PROFILES = ("--profile", "sandbox", "--profile", "split")
@@ -56,7 +56,7 @@ class Failed(Exception):
 
 
 def main() -> int | str:
-    """Run everything; 1 when a promise was broken, or the words for what is missing."""
+    """Run everything. Returns 1 when a promise was broken, or a message about what is missing."""
     engine = _engine()
     if isinstance(engine, str):
         return engine
@@ -89,7 +89,7 @@ class _Engine:
         self.command, self.compose = list(command), list(compose)
 
     def run(self, *words: str, check: bool = True) -> str:
-        """What a command of the engine prints."""
+        """The output of a command of the engine."""
         done = subprocess.run([*self.command, *words], capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise Failed(f"{' '.join([*self.command, *words])}: {done.stderr.strip()}")
@@ -119,7 +119,7 @@ def _answers(command: list[str]) -> bool:
 
 
 def _provide_images(engine: _Engine) -> None:
-    """Pull every public image that the files name; build substitutes of those that no registry gives."""
+    """Pull every public image in the files. Build substitutes of those that no registry provides."""
     services = yaml.safe_load(re.sub(r"\$\{[^}]*\}", "", (ROOT / "docker-compose.yml").read_text()))[
         "services"
     ]
@@ -134,7 +134,7 @@ def _provide_images(engine: _Engine) -> None:
 
 
 def _build(engine: _Engine) -> None:
-    """Build the image of the Dockerfile; it must not be larger than promised."""
+    """Build the image of the Dockerfile. It must not be larger than promised."""
     began = time.monotonic()
     sha = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -159,7 +159,7 @@ def _build(engine: _Engine) -> None:
 
 
 class _Stack:
-    """A project of Compose in a folder of its own, with a certificate and secrets made for it."""
+    """A project of Compose in a folder, with a certificate and secrets made for it."""
 
     def __init__(self, engine: _Engine, directory: Path) -> None:
         self.engine, self.directory = engine, directory
@@ -216,7 +216,7 @@ class _Stack:
         self.compose("down", "--volumes", "--timeout", "5", check=False)
 
     def compose(self, *words: str, check: bool = True) -> str:
-        """What a command of Compose prints."""
+        """The output of a command of Compose."""
         done = subprocess.run(
             [*self.engine.compose, "--project-name", self.project, *BOTH_PROFILES, *words],
             cwd=self.directory,
@@ -230,7 +230,7 @@ class _Stack:
         return done.stdout.strip()
 
     def manage(self, *words: str) -> str:
-        """What a command of `manage.py` prints in a container of the service."""
+        """The output of a `manage.py` command in a container of the service."""
         return self.compose("exec", "-T", "gateway", "python", "manage.py", *words)
 
     def container(self, service: str) -> str:
@@ -240,7 +240,7 @@ class _Stack:
         return self.engine.run("inspect", "--format", template, self.container(service))
 
     def is_up(self, service: str) -> bool:
-        """Whether a service runs, and is healthy where it has a health check."""
+        """Whether a service runs, and is healthy if it has a health check."""
         state = json.loads(self.inspect(service, "{{json .State}}"))
         health = state.get("Health") or state.get("Healthcheck") or {}
         return bool(state["Running"]) and health.get("Status", "healthy") in {"healthy", ""}
@@ -249,7 +249,7 @@ class _Stack:
         _until(lambda: self.is_up(service), f"{service} is up", seconds=seconds)
 
     def crash(self, service: str) -> None:
-        """kill -9 of a container's process, which the engine has not asked for and so repairs."""
+        """Kill a container's process with SIGKILL. The engine did not request this, so it restarts the container."""
         before = self.inspect(service, "{{.State.StartedAt}}")
         os.kill(int(self.inspect(service, "{{.State.Pid}}")), signal.SIGKILL)
         _until(
@@ -259,7 +259,7 @@ class _Stack:
         )
 
     def replace(self) -> None:
-        """The rolling restart of docs/operations.md: each web container is made anew while the other answers."""
+        """Do the rolling restart of docs/operations.md: each web container is recreated while the other answers."""
         for name in WEB:
             self.compose("up", "--detach", "--no-deps", "--force-recreate", name)
             self.wait(name)
@@ -289,7 +289,7 @@ def _until(holds: Callable[[], bool], what: str, *, seconds: float) -> None:
 
 
 class _Receiver:
-    """A business's server: answers pings, and keeps the events that it got."""
+    """A tenant's server: answers pings, and stores the events that it gets."""
 
     def __init__(self, host: str) -> None:
         self.events: dict[str, Any] = {}
@@ -319,7 +319,7 @@ class _Receiver:
 
 
 class _Calls:
-    """The business's calls through the proxy: each send has a key and is repeated until it is answered 200."""
+    """The tenant's calls through the proxy: each send has a key and is repeated until it is answered 200."""
 
     def __init__(self, stack: _Stack, token: str) -> None:
         self.stack, self.token = stack, token
@@ -347,7 +347,7 @@ class _Calls:
         )
 
     def send(self, text: str, *, number: int) -> None:
-        """Send one message; returns once it is answered 200."""
+        """Send one message. Returns once it is answered 200."""
         body = {"from": self.sender, "to": f"+9170{number:06d}77", "type": "text", "text": {"body": text}}
         key = text.replace(" ", "-")
         while (answer := self._tried("POST", "/v1/messages", body, **{"Idempotency-Key": key})) is None:
@@ -356,7 +356,7 @@ class _Calls:
         self.sent[text] = answer["messages"][0]["id"]
 
     def _tried(self, method: str, path: str, body: Any, **headers: str) -> Any:
-        """The answer's body; None unless it is 200."""
+        """The body of the response. None unless it is 200."""
         try:
             answer = self.call(method, path, body, **headers)
         except requests.RequestException as error:
@@ -372,7 +372,7 @@ class _Calls:
         return None
 
     def start(self) -> None:
-        """Begin to call, and go on until `stop`."""
+        """Start to call, until `stop`."""
         self.deadline = float("inf")
         self.errors: list[BaseException] = []
         self.stopped.clear()
@@ -384,7 +384,7 @@ class _Calls:
                 thread.start()
 
     def stop(self) -> None:
-        """Let every call finish. Raises Failed when one was answered with what no caller can do anything about."""
+        """Let every call finish. Raises Failed when one got a response that no caller can act on."""
         self.deadline = time.monotonic() + 60
         self.stopped.set()
         for thread in self.threads:
@@ -405,7 +405,7 @@ class _Calls:
         self.send(f"message {number}", number=number)
 
     def _write_next(self) -> None:
-        """A customer writes, by way of the simulator; one that is not answered 200 counts for nothing."""
+        """Send a customer's message through the simulator. One that is not answered 200 does not count."""
         with self._lock:
             number = next(self._numbers)
         text = f"question {number}"
@@ -414,7 +414,7 @@ class _Calls:
 
 
 def _sign_up(stack: _Stack) -> _Calls:
-    """Sign up by the form, confirm by the mail's link, have staff approve, and take a key."""
+    """Sign up with the form, confirm with the mail's link, have staff approve, and create a key."""
     browser = requests.Session()
     browser.verify, browser.trust_env = str(stack.certificate), False
     browser.headers["Referer"] = stack.url
@@ -501,7 +501,7 @@ def _run(stack: _Stack) -> None:
         business.stop()
     _settle(business, receiver)
     _judge(stack, business, receiver)
-    # The simulator is Meta: a restart comes last, since it forgets what it was sent.
+    # The simulator is Meta. Its restart comes last, because it loses what it was sent.
     business.start()
     try:
         with _fault("restart simulator", business):
@@ -516,7 +516,7 @@ def _run(stack: _Stack) -> None:
 
 @contextmanager
 def _fault(name: str, business: _Calls) -> Iterator[None]:
-    """One fault under load; the proxy may answer 502 and 504 for so long and no longer."""
+    """Cause one fault under load. The proxy may answer 502 and 504 for a limited time."""
     began, before, answered = time.monotonic(), Counter(business.refused), len(business.sent)
     yield
     over = time.monotonic()
@@ -539,7 +539,7 @@ def _fault(name: str, business: _Calls) -> Iterator[None]:
 
 
 def _check_closed(stack: _Stack) -> None:
-    """The containers may do nothing that they need not."""
+    """Check that the containers have no unneeded permissions."""
     for name in (*WEB, "valkey", "proxy", "postgres", "simulator"):
         host = json.loads(stack.inspect(name, "{{json .HostConfig}}"))
         if not host["ReadonlyRootfs"] or not any(
@@ -567,14 +567,14 @@ def _lost(business: _Calls, receiver: _Receiver) -> list[str]:
 
 
 def _settle(business: _Calls, receiver: _Receiver) -> None:
-    """Wait for what is still on its way; what does not come is for the verdict."""
+    """Wait for what is under way. What does not arrive is left to the verdict."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while _lost(business, receiver) and time.monotonic() < deadline:
         time.sleep(1)
 
 
 def _judge(stack: _Stack, business: _Calls, receiver: _Receiver) -> None:
-    """Nothing lost and nothing doubled, as the receiver and the simulator know it."""
+    """Check that nothing was lost or doubled, according to the receiver and the simulator."""
     lost = _lost(business, receiver)
     ids: dict[str, set[str]] = defaultdict(set)
     for event in receiver.of_type("message.outbound"):

@@ -1,7 +1,7 @@
 """`python -m tests.operating.other_servers PYTEST-ARGUMENTS`: tests on Debian's Postgres and Redis, behind PgBouncer.
 
-PgBouncer pools transactions: each transaction may run on another connection. The servers are the oldest that the
-service supports (docs/operations.md), from the Debian packages postgresql-15, pgbouncer and redis-server.
+PgBouncer pools transactions: each transaction may use another connection. The servers are the oldest that the service
+supports (docs/operations.md), from the Debian packages postgresql-15, pgbouncer and redis-server.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.free_ports import free_port
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
 NOT_BEHIND_A_POOLER = [
-    # It ends the server process that the client names: behind a pooler a client does not know it.
+    # It ends the server process that the client names, which a client behind a pooler does not know.
     "messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored"
 ]
 START_SECONDS = 20.0
@@ -42,7 +42,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 def main() -> int | str:
-    """Start the servers, run pytest on them, end them; pytest's exit code, or what is missing."""
+    """Start the servers, run pytest with them, end them. Returns pytest's exit code, or what is missing."""
     for program in (str(POSTGRES / "postgres"), "pgbouncer", "redis-server"):
         if _path_of(program) is None:
             return f"{program} is missing (Debian: apt-get install postgresql-15 pgbouncer redis-server)."
@@ -66,7 +66,7 @@ def main() -> int | str:
 
 
 def _start(directory: Path, group: int) -> dict[str, str]:
-    """Start Postgres, PgBouncer and Redis; the environment with which the service uses them."""
+    """Start Postgres, PgBouncer and Redis. Returns the environment for the service."""
     cluster, postgres, pgbouncer, valkey = directory / "cluster", free_port(), free_port(), free_port()
     cluster.mkdir()
     (directory / "users").write_text('"gateway" ""\n')
@@ -137,7 +137,7 @@ def _path_of(program: str) -> str | None:
 
 
 def _as_postgres() -> list[str]:
-    """The words before a command of Postgres and PgBouncer, which refuse root."""
+    """The prefix of a command line of Postgres and PgBouncer, which refuse root."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

@@ -12,9 +12,9 @@ NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 class Proxy:
-    """The proxy at a port of 127.0.0.1, which leads to another one; the file holds certificate and key.
+    """The proxy at a port of 127.0.0.1, in front of another port. The file contains certificate and key.
 
-    `smaller` has values in the place of those of the configuration: bounds that a test reaches sooner.
+    `smaller` replaces values of the configuration with limits that a test reaches sooner.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Proxy:
         directory.mkdir()
         text = (ROOT / "deploy/nginx.conf").read_text()
         for written, here in (
-            # The address needs no look-up here, and nginx before 1.27.3 knows none of a server.
+            # The address needs no look-up here, and nginx before 1.27.3 has none for a server.
             ("server web:8000 resolve ", f"server 127.0.0.1:{gateway} "),
             ("${NGINX_LOCAL_RESOLVERS}", "127.0.0.1"),
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
@@ -47,7 +47,7 @@ class Proxy:
         for written, here in (smaller or {}).items():
             text = text.replace(written, here)
         configuration = directory / "nginx.conf"
-        # Its workers read and write in folders of the user who runs the tests.
+        # Its workers use folders of the user who runs the tests.
         user = "user root;" if os.geteuid() == 0 else ""
         configuration.write_text(
             f"daemon off; {user}\n" + re.sub(r"/tls/tls\.(crt|key)", str(certificate), text)

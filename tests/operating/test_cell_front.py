@@ -1,4 +1,4 @@
-"""The front of the cells: each key's calls reach its own cell, and what hangs leaves room for everything else."""
+"""The front of the cells: each key's calls reach its own cell, and hanging calls leave room for everything else."""
 
 import socket
 import time
@@ -59,7 +59,7 @@ def test_a_notice_of_the_payment_provider_reaches_every_cell(tmp_path: Path, rec
 
 
 def begun(front: Front, call: Call) -> socket.socket:
-    """A call that waits for its answer."""
+    """A call that waits for its response."""
     method, path, headers = call
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     connection = socket.create_connection(("127.0.0.1", front.port))
@@ -68,7 +68,7 @@ def begun(front: Front, call: Call) -> socket.socket:
 
 
 def is_refused(front: Front, call: Call) -> bool:
-    """Whether one call more is refused at once; it is, as soon as nginx has read those that wait."""
+    """Whether another call is rejected at once. This is so as soon as nginx has read the waiting ones."""
     method, path, headers = call
     try:
         answer = requests.request(method, front.url + path, headers=headers, timeout=0.2)
@@ -80,7 +80,7 @@ def is_refused(front: Front, call: Call) -> bool:
 
 
 def healthy(front: Front) -> float:
-    """How long a call of the other cell's tenant takes, in seconds."""
+    """The duration of a call of the other cell's tenant, in seconds."""
     began = time.perf_counter()
     answer = requests.get(f"{front.url}/v1/numbers", headers={"Authorization": f"Bearer {OF_A}"}, timeout=5)
     assert (answer.status_code, answer.text) == (200, "/v1/numbers")

@@ -1,6 +1,6 @@
 """The Helm chart names the processes of docs/operations.md and settings that exist; `make chart` renders it.
 
-No proxy that is shipped leads strangers to the metrics.
+No shipped proxy routes strangers to the metrics.
 """
 
 import re

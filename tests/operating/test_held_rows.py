@@ -1,4 +1,6 @@
-"""A row that a hung transaction keeps stops no task: the others have their turn, its tenant at a later run."""
+"""A row that a hung transaction has locked stops no task: the other rows are processed, and its tenant at a later
+run.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,9 +44,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def held(rows: models.QuerySet[Any]) -> Iterator[None]:
-    """Another session keeps rows in a transaction that does nothing; it must still do so at the end.
+    """Another session locks rows in an idle transaction, which must still be open at the end.
 
-    Postgres ends it after half a minute, so that a task without a limit fails the test instead of waiting for ever.
+    Postgres ends it after half a minute, so a task without a time-out fails the test instead of waiting without end.
     """
     with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as other:
         other.execute("SET LOCAL idle_in_transaction_session_timeout = '30s'")

@@ -1,4 +1,4 @@
-"""The image: every module in it imports with the packages that it has (`make containers` builds and runs it)."""
+"""The image: every module in it can be imported with its packages (`make containers` builds and runs it)."""
 
 import json
 import os

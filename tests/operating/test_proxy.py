@@ -1,4 +1,4 @@
-"""The proxy of docker-compose.yml: what it writes into its logs, and what it keeps from the web processes."""
+"""The proxy of docker-compose.yml: the contents of its logs, and what it keeps from the web processes."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ BEGUN = "POST /upstream/webhook HTTP/1.1\r\nHost: localhost\r\nContent-Length: {
 
 
 def paths_with_tokens(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
-    """Every path that holds what opens something, each such part replaced."""
+    """Every path with a secret part, with each such part replaced."""
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
             if pattern.app_name != "admin":
@@ -51,14 +51,14 @@ def listens(port: int) -> bool:
 
 
 def secured(port: int) -> ssl.SSLSocket:
-    """A connection over TLS, whoever is at its other end."""
+    """A connection over TLS, with an unverified server."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20))
 
 
 def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[..., Proxy], tmp_path: Path) -> None:
-    """Nothing answers behind it: nginx has something to say of each request."""
+    """There is no server behind it, so nginx logs something about each request."""
     proxy = start(free_port())
     paths = list(paths_with_tokens(get_resolver().url_patterns))
     assert {path.split("/")[1] for path in paths} >= {"invitation", "connect", "pay", "sign-up", "password"}
@@ -76,7 +76,7 @@ def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[..., Proxy]
     authorized = {"Authorization": f"Bearer {SECRET}"}
     assert ask.get(called, headers=authorized, timeout=10).status_code == 502
     assert ask.get(called, headers={"Content-Length": "200000000"}, timeout=10).status_code == 413
-    # An access log is written after the answer.
+    # An access log is written after the response.
     lines = 2 * len(paths) + 4
     wait_until(lambda: proxy.access_log.read_text().count("\n") == lines, "every request is logged")
     logged = proxy.access_log.read_text()
@@ -101,7 +101,7 @@ def test_a_notification_goes_on_once_it_is_whole(start: Callable[..., Proxy]) ->
 
 
 def ends(connection: ssl.SSLSocket) -> bool:
-    """Whether the other end closes a connection without an answer, within its time-out."""
+    """Whether the other end closes a connection without a response, within its time-out."""
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -111,7 +111,7 @@ def ends(connection: ssl.SSLSocket) -> bool:
 
 
 def refusal(connection: ssl.SSLSocket) -> bytes:
-    """What the proxy says of an address with too many requests at once; one that is let in gets no answer."""
+    """The proxy's response to an address with too many requests at once. An admitted one gets no response."""
     connection.settimeout(1.5)
     try:
         return connection.recv(4096)
@@ -120,7 +120,9 @@ def refusal(connection: ssl.SSLSocket) -> bytes:
 
 
 def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
-    """Smaller than those of the file: 2 seconds for headers and bodies, 3 requests, 2 refusals a second, one worker."""
+    """Smaller than those of the file: 2 seconds for headers and bodies, 3 requests, 2 rejections a second, one
+    worker.
+    """
     smaller = {
         "_timeout 10s;": "_timeout 2s;",
         "limit_conn of_address 400;": "limit_conn of_address 3;",
@@ -130,7 +132,7 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
         port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
         for _ in range(600):
-            # Handshakes that begin and no more, and more of them than nginx has room for by itself.
+            # Handshakes that only begin, and more of them than nginx can hold by itself.
             begun = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             begun.sendall(b"\x16")
         probe = stack.enter_context(secured(port))
@@ -155,12 +157,12 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
         for connection in refused:
             connection.sendall(request)
         assert all(refusal(connection).startswith(b"HTTP/1.1 429 ") for connection in refused)
-        # However many connections ask for refusals, they get two a second here.
+        # However many connections wait for rejections, they get two a second here.
         assert time.monotonic() - began >= 1.0
 
 
 def test_few_connections_wait_for_a_refusal(start: Callable[..., Proxy]) -> None:
-    """Here one request is let in and one waits for its refusal, which comes a minute later; the others get theirs."""
+    """One request is admitted here, and one waits for its rejection for a minute; the others get theirs."""
     smaller = {
         "limit_conn of_address 400;": "limit_conn of_address 1;",
         "rate=100r/s;": "rate=1r/m;",

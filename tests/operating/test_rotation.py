@@ -1,4 +1,4 @@
-"""`manage.py rotate_encryption`: everything stored opens with the new key alone afterwards."""
+"""`manage.py rotate_encryption`: afterwards the new key alone decrypts everything stored."""
 
 from io import StringIO
 from typing import Any
@@ -29,7 +29,7 @@ def rotate() -> str:
 
 @pytest.fixture
 def secrets(settings: Any, tenant: Tenant, staff: User) -> None:
-    """One of everything that is encrypted, under the old key; some columns empty."""
+    """One row of each encrypted kind, under the old key, with some empty columns."""
     settings.ENCRYPTION_KEYS = [OLD]
     account = BusinessAccount.objects.create(
         tenant=tenant, environment="live", waba_id="1", access_token="EAAaccount"

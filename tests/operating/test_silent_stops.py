@@ -1,4 +1,4 @@
-"""What can stop without an error of its own shows in the metrics: Valkey, beat, the send journal, a metric itself."""
+"""Failures without an error show in the metrics: Valkey, beat, the send journal, a metric itself."""
 
 from datetime import timedelta
 from typing import Any
@@ -96,7 +96,7 @@ def test_a_locked_table_costs_its_own_metrics_and_no_connection(
 ) -> None:
     monkeypatch.setattr(metrics, "GAUGE_SECONDS", 0.3)
     with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as other:
-        # Postgres ends it, so that a scrape without a limit fails the test instead of waiting for ever.
+        # Postgres ends it, so a scrape without a time-out fails the test instead of waiting without end.
         other.execute("SET LOCAL idle_in_transaction_session_timeout = '20s'")
         other.execute("LOCK TABLE tenants_outboundmail IN ACCESS EXCLUSIVE MODE")
         found = scrape(settings)

@@ -1,4 +1,4 @@
-"""Traces of real processes: whole at their end, never waiting for the collector, not at all while they are off."""
+"""Traces of real processes: complete at their end, never waiting for the collector, and none while they are off."""
 
 import json
 import os
@@ -46,7 +46,7 @@ print(time.monotonic() - begun, flush=True)
 
 
 def run(code: str, **environment: str) -> str:
-    """What a Python process of its own prints."""
+    """The output of a separate Python process."""
     done = subprocess.run(
         [sys.executable, "-c", _SET_UP + code],
         cwd=ROOT,

@@ -1,7 +1,7 @@
 """Suspension, approval and revocation reach every web process at once, and within 10 seconds without Valkey.
 
-Two real web processes share the tests' database and a Valkey of their own. What one of them is told, the other one
-acts on: with Valkey well, flushed right after the change, and stopped.
+Two real web processes share the tests' database and a Valkey. A change in one of them takes effect in the other: with
+Valkey available, flushed right after the change, and stopped.
 """
 
 import os
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 SECONDS = 10.0
 AT_ONCE_SECONDS = 1.5
-"""Less than a process remembers a key for."""
+"""Less than the time for which a process caches a key."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,7 +41,7 @@ class Web:
     stop_valkey: Callable[[], None]
 
     def ask(self, process: int, method: str, path: str, token: str, body: object = None) -> int:
-        """The status of an answer of one of the processes."""
+        """The status of a response of one of the processes."""
         answer = requests.request(
             method,
             self.urls[process] + path,

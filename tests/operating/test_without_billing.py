@@ -42,7 +42,7 @@ print(json.dumps({
 
 @pytest.fixture
 def without_billing(django_db_setup: None) -> dict[str, str]:
-    """An environment without billing, and an empty database of its own."""
+    """An environment without billing, and an empty separate database."""
     url = urlsplit(os.environ["DATABASE_URL"])
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(DATABASE)))

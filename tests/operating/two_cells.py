@@ -1,7 +1,7 @@
-"""Two cells behind one nginx and one notification router, while clients and the upstream call: a tenant moves.
+"""Two cells behind one nginx and one notification router: a tenant moves while clients and Meta call.
 
-Run by `make faults`. The former cell is a copy of the tests' database, made before its processes start; the new cell is
-the tests' database itself, emptied. Reconciled at the simulator and at the customer's receiver.
+Run by `make faults`. The former cell is a copy of the tests' database, made before its processes start. The new cell is
+the tests' database itself, emptied. Reconciled at the simulator and at the tenant's receiver.
 """
 
 import os
@@ -41,12 +41,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 FORMER = "former_cell"
 SETTLE_SECONDS = 30.0
-"""Twice as long as a process remembers a tenant and a send to this simulator takes."""
+"""Twice the time for which a process caches a tenant plus that of a send to this simulator."""
 
 
 @contextmanager
 def former_database() -> Iterator[str]:
-    """A copy of the tests' database, which is empty afterwards; its URL."""
+    """A copy of the tests' database, which is empty afterwards. Returns its URL."""
     name = connection.settings_dict["NAME"]
     connection.close()
     emptying.close()
@@ -146,6 +146,6 @@ def test_a_tenant_moves_between_two_cells_under_calls(
 
 
 def all_answered(callers: Callers, kinds: set[str], status: int) -> None:
-    """Every kind of call is answered so from now on."""
+    """Whether every kind of call has this status from now on."""
     now = time.monotonic()
     wait_until(lambda: callers.kinds(status, since=now) >= kinds, f"every call is answered {status}")

@@ -1,6 +1,6 @@
 """`python -m tests.soak [--events N] [--sends N] [--faults N] [--seed N]`: run a soak and reconcile it.
 
-Exits with 1 when a promise was broken, the service stopped working after a fault, or a process's memory grew.
+Exits with 1 when a promise was broken, the service stopped working after a fault, or the memory of a process grew.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from tests.soak.stack import LOOK_SECONDS, Stack
 
 EVENTS_A_FAULT = 2_000
 STUCK_SECONDS = 240.0
-"""A part of the load that takes longer than this after a fault will not end."""
+"""A part of the load that takes longer than this after a fault does not finish."""
 MOST_GROWTH, GROWTH_FLOOR_MB = 1.25, 15.0
-"""Memory of the last third of a run against the middle third."""
+"""Limits for the memory of the last third of a run, compared with the middle third."""
 JUDGED_PARTS = 60
-"""Below so many faults a process's memory has not settled: it is shown but not judged."""
+"""With fewer faults than this, a process's memory has not settled, so it is shown but not evaluated."""
 SERVERS = {"postgres", "valkey"}
 REPORTED_PARTS = 20
-"""After so many faults the memory of each kind of process is shown, and how long the rest will take."""
+"""After this many faults, the memory of each kind of process and the remaining time are shown."""
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "tests.time_limits",
     "PYTHONUNBUFFERED": "1",
@@ -47,11 +47,11 @@ ENVIRONMENT = {
 
 
 class StuckError(Exception):
-    """The load did not go on, or not all of it arrived in time."""
+    """The load did not continue, or not all of it arrived in time."""
 
 
 def main() -> int:
-    """Run what the command line asks for; returns the exit code."""
+    """Run what the command line requests. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--events", type=int, default=1_000_000, help="inbound messages of the upstream")
     parser.add_argument("--sends", type=int, default=200_000, help="messages of the customers")
@@ -118,7 +118,7 @@ def _cause(
     calls: Process,
     memory: list[dict[str, float]],
 ) -> None:
-    """Each fault while its part of the load is under way; the next one when that part is done."""
+    """Cause each fault while its part of the load is under way, and the next one when that part is done."""
     started = time.monotonic()
     for place, fault in enumerate(planned, 1):
         ledger.allowed = place / len(planned)
@@ -155,7 +155,7 @@ def _shown(megabytes: Mapping[str, float]) -> str:
 
 
 def _settle(stack: Stack, ledger: Ledger, calls: Process) -> dict[int, verdict.Item]:
-    """Wait until nothing is open; the items of the batches. What is still lost then is for the verdict."""
+    """Wait until nothing is open. Returns the items of the batches. What is still lost then is left to the verdict."""
     _wait(
         lambda: ledger.events_done == ledger.events and ledger.sends_done == ledger.sends,
         "the calls did not end",

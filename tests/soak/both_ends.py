@@ -1,6 +1,6 @@
-"""The customers' receivers and the upstream of a soak, in a process of their own: they count, and misbehave as told.
+"""The tenants' receivers and Meta of a soak, in a separate process: they count, and misbehave as told.
 
-Raw protocols: a web server would spend as much time on a request as the service that is tested.
+They use raw protocols, because a web server would spend as much time on a request as the service under test.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _TAKEN_WITH_200 = {
     Receiving.ANSWERS_100_MB,
     Receiving.ANSWERS_A_GZIP_BOMB,
 }
-"""What the service may take for a delivery: the receiver has it, and answered 200."""
+"""Results that the service may record for a delivery that the receiver answered 200."""
 
 
 class _Connection(asyncio.Protocol):
@@ -113,7 +113,7 @@ class _Receiver(_Connection):
 
 
 class _Upstream(_Connection):
-    """The Graph API's messages; everything else is an error of it."""
+    """The Graph API for messages. Everything else is an error."""
 
     def handle(self, head: bytes, body: bytes) -> None:
         found = _SEND.search(body)

@@ -14,13 +14,15 @@ from tests.soak.stack import Stack
 
 AWAY_SECONDS = (1.0, 6.0)
 FROZEN_SECONDS = (1.0, 6.0)
-"""Longer than the leases of a soak, at times: what was leased goes to another, and the frozen one wakes up late."""
+"""Sometimes longer than the leases of a soak, so that leased work passes to another worker and the frozen one wakes up
+late.
+"""
 BEHAVES_SECONDS = (2.0, 5.0)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One row of the table; `happen` returns when it is over."""
+    """One row of the table. `happen` returns when it is over."""
 
     name: str
     happen: Callable[[Stack, Ledger, Random], None]
@@ -104,7 +106,7 @@ FAULTS = (
 
 
 def plan(count: int, chance: Random) -> list[Fault]:
-    """So many faults: whole rounds of the table, each in an order of its own."""
+    """This many faults: whole rounds of the table, each in random order."""
     planned: list[Fault] = []
     while len(planned) < count:
         planned += chance.sample(FAULTS, len(FAULTS))

@@ -1,7 +1,7 @@
 """Shared memory of the soak's processes: the pace, the faults at both ends, and a few bytes for each event and message.
 
-A run of a million events must not grow by what it notes, so each outcome is a number at the place of its event or
-message. One process writes each array; the controller reads them all.
+The memory of a run with a million events must not grow, so each outcome is a number at the position of its event or
+message. One process writes each array, and the controller reads them all.
 """
 
 import ctypes
@@ -11,13 +11,13 @@ from pathlib import Path
 
 TENANTS = 4
 TENANT_RUN = 20
-"""So many events in a row belong to one tenant, the next to another."""
+"""This many consecutive events belong to one tenant, the next ones to another."""
 BATCHED = 2
-"""One of so many messages goes out in a batch, the others as single sends."""
+"""One of this many messages is sent in a batch, the others as single sends."""
 
 
 class Receiving(IntEnum):
-    """How the receiver of a tenant behaves."""
+    """The behaviour of a tenant's receiver."""
 
     WELL = 0
     HANGS = 1
@@ -31,7 +31,7 @@ class Receiving(IntEnum):
 
 
 class Upstream(IntEnum):
-    """How the upstream behaves towards one of three messages."""
+    """Meta's behaviour for one of three messages."""
 
     WELL = 0
     HANGS = 1
@@ -43,12 +43,12 @@ class Upstream(IntEnum):
 
 
 class Ledger(ctypes.Structure):
-    """The cells of one run; `open_ledger` maps them into a process."""
+    """The arrays of one run. `open_ledger` maps them into a process."""
 
     events: int
     sends: int
     allowed: float
-    """The part (0 to 1) of events and messages that may have been begun by now."""
+    """The part (0 to 1) of events and messages that may have started by now."""
     events_done: int
     sends_done: int
     upstream: int
@@ -58,9 +58,9 @@ class Ledger(ctypes.Structure):
     arrived: "ctypes.Array[ctypes.c_uint8]"
     event_ids: "ctypes.Array[ctypes.c_uint64]"
     told: "ctypes.Array[ctypes.c_uint16]"
-    """For each message the last status that its client was answered; `NO_ANSWER` when the connection broke."""
+    """For each message the last status that its client got; `NO_ANSWER` when the connection broke."""
     taken: "ctypes.Array[ctypes.c_uint8]"
-    """How often the upstream took each message, or may have: all but 429 counts."""
+    """How often Meta accepted each message, or may have: everything except 429 counts."""
     outbound: "ctypes.Array[ctypes.c_uint8]"
     """1 for each message whose `message.outbound` arrived."""
     outbound_ids: "ctypes.Array[ctypes.c_uint64]"
@@ -73,7 +73,7 @@ class Ledger(ctypes.Structure):
 
     @property
     def singles(self) -> int:
-        """The messages below this number are single sends, the others items of batches."""
+        """The messages below this number are single sends; the others are items of batches."""
         return self.sends - self.sends // BATCHED
 
 
@@ -81,7 +81,7 @@ NO_ANSWER = 1
 
 
 def open_ledger(file: Path, *, events: int, sends: int) -> Ledger:
-    """The ledger in a file, which every process that opens it shares; an empty one if there is no file yet."""
+    """The ledger in a file, which all processes that open it share. Created empty if missing."""
 
     class Sized(Ledger):
         _fields_ = [

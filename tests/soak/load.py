@@ -1,4 +1,4 @@
-"""The upstream's notifications and the customers' calls of a soak: what was not answered is repeated."""
+"""Meta's notifications and the tenants' calls of a soak. Unanswered ones are repeated."""
 
 import argparse
 import asyncio
@@ -18,19 +18,19 @@ from tests.soak.ledger import NO_ANSWER, TENANTS, Ledger, Receiving, open_ledger
 NOTIFIERS, SENDERS = 6, 12
 LARGEST_NOTIFICATION, LARGEST_BATCH = 30, 200
 EVENTS_A_SECOND, SINGLES_A_SECOND = 500, 50
-"""The most that the calls reach for, so that they last as long as the faults; a busy machine gets less."""
+"""The maximum rates of calls, so that they last as long as the faults. A busy machine reaches less."""
 SENT_AGAIN = 0.03
-"""The part of the notifications that the upstream sends once more although they were answered 200."""
+"""The part of the notifications that Meta repeats although they were answered 200."""
 TRY_AGAIN_SECONDS = 0.1
 NOT_NOW = {409, 429, 503}
 NOT_YET_REPAIRED = 422
-"""The answer to a verify whose ping failed: the receiver may be ill again."""
+"""The response to a verify whose ping failed: the receiver may be broken again."""
 ENDPOINT_SECONDS = 2
 
 
 @dataclass(frozen=True)
 class Customer:
-    """A tenant as its own software and the upstream know it."""
+    """A tenant for its own software and for Meta."""
 
     waba_id: str
     phone_number_id: str
@@ -39,11 +39,11 @@ class Customer:
 
 
 class UnexpectedAnswerError(Exception):
-    """An answer that the documentation does not know for this call."""
+    """A response that the documentation does not have for this call."""
 
 
 def main() -> None:
-    """Make the tenants, then send everything at the pace of the ledger. Raises `UnexpectedAnswerError`."""
+    """Create the tenants, then send everything at the pace of the ledger. Raises `UnexpectedAnswerError`."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.load")
     parser.add_argument("ledger", type=Path)
     for name in ("events", "sends", "seed", "receivers"):
@@ -71,7 +71,7 @@ def _customer(number: int, receivers: str) -> Customer:
     from webhooks.models import Endpoint
 
     made = seed.business(number + 1)
-    # The upstream of a soak knows messages only: nothing may be read from it.
+    # Meta in a soak supports only messages, so nothing may be read from it.
     BusinessAccount.objects.filter(waba_id=made.waba_id).update(
         next_sync_at=now() + timedelta(days=2), token_checked_at=now()
     )
@@ -87,7 +87,7 @@ def _customer(number: int, receivers: str) -> Customer:
 
 
 class _Load:
-    """Tasks that each do one call after the other until everything has been sent."""
+    """Tasks that make one call after the other until everything has been sent."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Load:
             await asyncio.sleep((end - first) * NOTIFIERS / EVENTS_A_SECOND)
 
     def _entries(self, first: int, end: int) -> list[tuple[str, list[Any]]]:
-        """The events as the entries of one notification, one entry a tenant."""
+        """The events as entries of one notification, one entry for each tenant."""
         from messaging.tests.incoming import text_change
 
         wamids: dict[int, list[str]] = {}
@@ -156,7 +156,7 @@ class _Load:
     # --- The customers' messages
 
     async def _send_singles(self) -> None:
-        """Every other message has an Idempotency-Key and is repeated until it has its answer."""
+        """Send the single messages. Every other one has an Idempotency-Key and is repeated until it has its answer."""
         numbers = range(self.ledger.singles)
         while (number := await self._until_allowed(lambda: self.next_single, numbers)) is not None:
             self.next_single += 1
@@ -175,7 +175,9 @@ class _Load:
             await asyncio.sleep(SENDERS / SINGLES_A_SECOND)
 
     async def _send_batches(self, customer: Customer) -> None:
-        """One batch after the other; its `client_ref` names its first message, so a repeat makes no second batch."""
+        """Send one batch after the other. Its `client_ref` names its first message, so a repeat creates no second
+        batch.
+        """
         headers = {"Content-Type": "application/json", **customer.authorised}
         numbers = range(self.ledger.singles, self.ledger.sends)
         while (first := await self._until_allowed(lambda: self.next_item, numbers)) is not None:
@@ -199,7 +201,7 @@ class _Load:
         return {"to": f"+9170{number:08d}", "type": "text", "text": {"body": f"soak send {number}"}}
 
     async def _repair(self, place: int) -> None:
-        """The customer has repaired the receiver and says so, which closes the circuit at once."""
+        """Report that the tenant has repaired the receiver, which closes the circuit at once."""
         customer, was_ill = self.customers[place], False
         while True:
             is_ill = self.ledger.receiving[place] != Receiving.WELL
@@ -213,7 +215,7 @@ class _Load:
     # --- Calls
 
     async def _until_allowed(self, place: Callable[[], int], numbers: range) -> int | None:
-        """The number of the next one once the pace allows it; None after the last."""
+        """The next number once the pace allows it. None after the last."""
         while place() < numbers.stop:
             if place() - numbers.start < len(numbers) * self.ledger.allowed:
                 return place()
@@ -221,7 +223,7 @@ class _Load:
         return None
 
     async def _repeated(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        """The answer's JSON, once there is one."""
+        """The JSON of the response, once there is one."""
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 async with self._called(method, path, body, headers) as (status, answer):
@@ -231,7 +233,7 @@ class _Load:
             await asyncio.sleep(TRY_AGAIN_SECONDS)
 
     async def _status(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-        """The status of the answer; `NO_ANSWER` when the connection broke."""
+        """The status of the response; `NO_ANSWER` when the connection broke."""
         try:
             async with self._called(method, path, body, headers) as (status, answer):
                 self._expect(status, answer, {200, 500, 502, *NOT_NOW})
@@ -249,7 +251,7 @@ class _Load:
 
     @staticmethod
     def _expect(status: int, answer: bytes, known: set[int]) -> None:
-        # A 500 is the upstream's own (`source: meta`); one of the service is a bug.
+        # A 500 may come from Meta (`source: meta`). One of the service is a bug.
         if status not in known or (status == 500 and b'"source":"meta"' not in answer):
             raise UnexpectedAnswerError(f"{status}: {answer[:300].decode(errors='replace')}")
 

@@ -1,4 +1,4 @@
-"""The whole service of a soak on one machine: each role in two processes, a small host beside, all restarted."""
+"""The whole service of a soak on one machine: each role in two processes and a small host, all restarted."""
 
 import os
 import shutil
@@ -65,7 +65,7 @@ class Stack:
             shutil.rmtree(embedded_addresses.socket_dir(self.data_dir), ignore_errors=True)
 
     def start(self) -> None:
-        """Migrate and start everything; returns when all that answer do."""
+        """Migrate and start everything. Returns when all that answer do."""
         migrate = self._start("migrate", [sys.executable, "-m", "django", "migrate", "--verbosity=0"])
         if migrate.wait():
             raise processes.StartError(processes.log_tail(self.data_dir, "migrate"))
@@ -84,7 +84,7 @@ class Stack:
             )
 
     def run(self, module: str, *arguments: object) -> Process:
-        """Start a module of this package beside the service; its log has the module's name."""
+        """Start a module of this package with the service. Its log has the module's name."""
         name = module.rpartition(".")[2]
         self.processes[name] = self._start(name, [sys.executable, "-m", module, *map(str, arguments)])
         return self.processes[name]
@@ -94,7 +94,7 @@ class Stack:
         return [name for name in self.children if name.rstrip("0123456789") == kind]
 
     def tend(self) -> None:
-        """Restart what has ended. Call it a few times a second."""
+        """Restart ended processes. Call it a few times a second."""
         for name, child in self.children.items():
             if name not in self._away:
                 child.tend()
@@ -107,11 +107,11 @@ class Stack:
             time.sleep(LOOK_SECONDS)
 
     def kill(self, name: str) -> None:
-        """kill -9; it is restarted."""
+        """Kill it with SIGKILL. It is restarted."""
         self.processes[name].kill()
 
     def freeze(self, name: str, seconds: float) -> None:
-        """Stop a process where it is and let it go on later, as a stalled machine does."""
+        """Stop a process where it is and continue it later, like on a stalled machine."""
         frozen = self.processes[name]
         frozen.send_signal(signal.SIGSTOP)
         self.pause(seconds)
@@ -126,7 +126,7 @@ class Stack:
         self._away.remove(name)
 
     def megabytes(self) -> dict[str, float]:
-        """Memory by kind of process, shared pages in proportion; one of a kind, the largest."""
+        """Memory by kind of process, with shared pages in proportion. Of each kind the largest process."""
         parents = children_by_parent()
         found: dict[str, float] = {}
         for name in self.children:
@@ -139,7 +139,7 @@ class Stack:
     def _start(self, name: str, command: list[str], *, process_group: int | None = None) -> Process:
         own = self.data_dir
         if name.startswith(("host", "beat")):
-            # The schedule of a beat is its own.
+            # Each beat has its own schedule.
             own /= name
             own.mkdir(exist_ok=True)
         return processes.start(

@@ -1,4 +1,6 @@
-"""Reconciliation of a soak: what was accepted against what arrived, and what was told against what was taken."""
+"""Reconciliation of a soak: accepted events and messages with those that arrived, and reported statuses with accepted
+ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,22 +9,22 @@ from tests.soak.ledger import NO_ANSWER, Ledger
 
 ACCEPTED = 200
 NOT_SENT = {409, 429, 503}
-"""What tells a client that its message was not sent."""
+"""Responses that say that the message was not sent."""
 SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Item:
-    """An item of a batch as its row tells it."""
+    """An item of a batch, from its row."""
 
     status: str
     http_status: int | None
     is_unknown: bool
-    """Whether its outcome is said to be unknown."""
+    """Whether its outcome is reported as unknown."""
 
 
 def lost(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
-    """What should have arrived and has not: worth waiting for."""
+    """What should have arrived and has not, so that it is worth waiting."""
     return _found(
         {
             "events accepted that never arrived": [
@@ -42,7 +44,7 @@ def lost(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
 
 
 def broken(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
-    """Every promise that was not kept: the finding and the numbers of its events or messages."""
+    """Every broken promise: the finding and the numbers of its events or messages."""
     taken: Sequence[int] = ledger.taken
     return lost(ledger, items) | _found(
         {
@@ -78,7 +80,7 @@ def broken(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
 
 
 def outcomes(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, int]:
-    """How the messages ended, for the report."""
+    """The results of the messages, for the report."""
     told = list(ledger.told[: ledger.singles])
     found = {
         "single sends answered 200": told.count(ACCEPTED),

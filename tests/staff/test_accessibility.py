@@ -33,7 +33,7 @@ from webhooks.models import Message
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 WIDE = 1280
-"""Pixels: from here on the navigation is beside the page."""
+"""Width in pixels from which the navigation is beside the page."""
 BESIDE_THE_NAVIGATION = ("/admin/", "/admin/tenants/tenant/", "/admin/billing/invoice/accounting/")
 OVERVIEWS = (
     "/admin/find/",
@@ -70,7 +70,7 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
 
 
 def a_row_of_every_table(world: World) -> None:
-    """Rows in every table that the staff admin shows, and a business in the queue with a flag."""
+    """Rows in every table of the staff admin, and a tenant in the queue with a flag."""
     one_of_each(world.tenant)
     waiting = Tenant.objects.create(
         name="Chitra Foods",
@@ -135,7 +135,7 @@ def a_row_of_every_table(world: World) -> None:
 
 
 def staff_paths(staff: User) -> Iterator[str]:
-    """The overviews, and of each table: the list, an empty search, the newest row and the form of a new one."""
+    """The overviews, and for each table: the list, an empty search, the newest row and the form of a new one."""
     yield from ("/admin/", *OVERVIEWS)
     message = Message.objects.get()
     yield reverse("admin:staff_message", args=[message.tenant_id, message.environment, message.key])

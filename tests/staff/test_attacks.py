@@ -1,4 +1,4 @@
-"""The staff admin as a target: what strangers and tenants stored is text on every page and in every export."""
+"""The staff admin as a target: texts from strangers and tenants are never markup, on any page and in any export."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ LINK = "javascript:alert('stored-xss')//"
 
 
 class Hostile(HTMLParser):
-    """What of a page would run: scripts and handlers of the stored texts, and links that are no addresses."""
+    """Parts of a page that would run: scripts and handlers of the stored texts, and links that are not addresses."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Every page of the staff admin × the roles of staff, and visitors who are no staff.
+"""Every page of the staff admin × the roles of staff, and visitors who are not staff.
 
-Roles are nested, so each page is asked for by the least role that may and by the greatest that may not. A new page
+Roles are nested, so each page is requested by the least permitted role and by the greatest forbidden one. A new page
 without a row in `PAGES` or a kind in `OF_A_MODEL` fails.
 """
 
@@ -25,7 +25,7 @@ from webhooks.models import Message
 pytestmark = pytest.mark.django_db
 
 ROLES = ("visitor", "customer", "staff", "support", "reviewer", "superuser")
-"""From the least to the greatest; `staff` has no group."""
+"""From the least to the greatest. `staff` has no group."""
 NOBODY = "nobody"
 
 OF_A_MODEL = {
@@ -35,7 +35,7 @@ OF_A_MODEL = {
     "add": NOBODY,
     "delete": NOBODY,
 }
-"""The least role of each page that every model has."""
+"""The least role for each kind of page that every model has."""
 PAGES = {
     "index": "staff",
     "password_change": "staff",
@@ -89,9 +89,9 @@ PAGES = {
     "billing_invoice_tds": "superuser",
     "billing_paymentattempt_refund": "superuser",
 }
-"""The least role of each other page, and of those that differ from the rest of their kind."""
+"""The least role for each other page, and for those that differ from their kind."""
 IN_AND_OUT = {"login", "logout", "support_end"}
-"""They answer each visitor in a way of their own: see `tenants/tests/test_staff_admin.py`, `test_support_desk.py`."""
+"""They respond to each visitor differently: see `tenants/tests/test_staff_admin.py`, `test_support_desk.py`."""
 
 
 def registered_pages() -> set[str]:
@@ -109,7 +109,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str | None]:
 
 
 def of_models() -> dict[str, str]:
-    """The least role of each page that every model has, by the page's name."""
+    """The least role for each page that every model has, by the page's name."""
     models = [model._meta for model in staff_pages()]
     return {f"{m.app_label}_{m.model_name}_{kind}": role for m in models for kind, role in OF_A_MODEL.items()}
 
@@ -165,7 +165,7 @@ def test_each_page_opens_for_its_least_role_and_for_none_below(world: World, set
 
 
 def opens(answer: HttpResponse) -> bool:
-    """Whether a page answers rather than refusing or asking for a log-in."""
+    """Whether a page opens rather than rejecting or asking for a log-in."""
     if answer.status_code == 302:
         return "login" not in answer["Location"]
     return answer.status_code == 200
@@ -177,7 +177,7 @@ def _message_of_the_world() -> dict[str, str]:
 
 
 def path_of(name: str) -> str:
-    """A page's address, of the newest row of its model."""
+    """The address of a page, for the newest row of its model."""
     special = {
         "staff_message": _message_of_the_world(),
         "app_list": {"app_label": "tenants"},

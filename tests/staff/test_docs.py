@@ -1,4 +1,4 @@
-"""docs/authentication.md and docs/staff.md say what the code does."""
+"""docs/authentication.md and docs/staff.md agree with the code."""
 
 import ast
 import re
@@ -59,7 +59,7 @@ def test_every_flag_is_described() -> None:
 
 
 def audited_actions() -> set[str]:
-    """The actions that the code records: of the audit's writers, and of the decisions about a tenant."""
+    """The actions that the code records: by the audit's writers, and by the decisions about a tenant."""
     found = set()
     for writer, position in (
         ("record", 0),

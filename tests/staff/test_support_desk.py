@@ -1,4 +1,4 @@
-"""The support desk: why a message did not arrive, and the console as a business sees it, read only."""
+"""The support desk: why a message did not arrive, and the console as a tenant sees it, read only."""
 
 import html
 from datetime import timedelta
@@ -101,12 +101,12 @@ def test_notes_are_for_staff(support: User, tenant: Tenant, browser: Client) -> 
     assert "Called them" not in text(browser, "/console")
 
 
-# --- The console as a business sees it.
+# --- The console as a tenant sees it.
 
 
 @pytest.fixture
 def view(world: World, support: User) -> Client:
-    """A staff member who looks at the business of `world`."""
+    """A staff member in a support view of the tenant of `world`."""
     client = Client(raise_request_exception=False)
     client.force_login(support)
     path = reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk])
@@ -127,7 +127,7 @@ def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, 
 
 
 def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
-    """Each page that a view opens, of a business whose messages, both ways, say the same words."""
+    """Each page that a view opens, for a tenant whose messages, both ways, contain the same words."""
     wamids = [write(world.tenant, TEXT) for write in (conversing.inbound, conversing.outbound)]
     for name in sorted(SHOWN_TO_SUPPORT):
         answer = view.get(reverse(name, kwargs=PAGES[name].made(world)))

@@ -1,4 +1,4 @@
-"""The words of the staff admin: no page shows a code, a moment in ISO 8601, paise, or an acronym in small letters."""
+"""The texts of the staff admin: no page shows a code, a moment in ISO 8601, paise, or an acronym in lower case."""
 
 import re
 from html.parser import HTMLParser
@@ -58,7 +58,7 @@ class Words(HTMLParser):
 
 
 def raw_in(text: str) -> list[str]:
-    """What of a text is not meant for people."""
+    """Parts of a text that are not meant for readers."""
     words = UUID.sub("", PUBLIC_IDS.sub("", text))
     return [
         f"{kind}: {found[0]!r} in {text!r}"
@@ -112,7 +112,7 @@ def test_every_page_speaks_in_words(world: World, staff: User, settings: Setting
 
 
 def _codes_in_every_row(tenant: Tenant) -> None:
-    """The codes that rows have in earnest, besides those of `a_row_of_every_table`."""
+    """Codes that rows really have, besides those of `a_row_of_every_table`."""
     at = now().isoformat()
     Tenant.objects.filter(pk=tenant.pk).update(
         billing_status="past_due", tax_id_type="gstin", suspended_reason="abuse", created_via="signup"
@@ -159,7 +159,7 @@ def _codes_in_every_row(tenant: Tenant) -> None:
 
 
 def test_labels_of_choices_are_sentences() -> None:
-    """Django makes "Past Due" of a choice that has no label of its own."""
+    """Django makes "Past Due" of a choice without its own label."""
     for model in staff_pages():
         for field in model._meta.concrete_fields:
             for _, text in field.flatchoices:

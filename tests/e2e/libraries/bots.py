@@ -1,8 +1,9 @@
-"""Bots on public Python libraries for the Cloud API: each answers one received image with what its library can do.
+"""Bots on public Python libraries for the Cloud API: each replies to one received image with everything that its
+library can do.
 
-Run by `test_cloud_api_libraries.py` in the environment of `requirements.txt`, the library's name as argument. The
-libraries are as they were published; a bot sets the base address the way docs/cloud-api.md says. A line of JSON on
-standard output tells of each step.
+`test_cloud_api_libraries.py` runs them in the environment of `requirements.txt`, with the library's name as argument.
+The libraries are unmodified; a bot sets the base address as docs/cloud-api.md says. Each step is a line of JSON on
+standard output.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ Notification = dict[str, Any]
 
 
 def report(step: str, **facts: Any) -> None:
-    """Tell the test of a step."""
+    """Report a step to the test."""
     sys.stdout.write(json.dumps({"step": step, **facts}) + "\n")
     sys.stdout.flush()
 
@@ -46,7 +47,7 @@ def serve(app: Flask) -> None:
 
 
 def reporting(handle: Callable[..., None]) -> Callable[..., None]:
-    """A handler whose failure the test hears of."""
+    """A handler whose failure is reported to the test."""
 
     def handled(*arguments: Any) -> None:
         try:
@@ -63,7 +64,7 @@ def app_for(
     *,
     verify: Callable[[bytes, str], None] = lambda body, signature: None,
 ) -> Flask:
-    """The web server that the library leaves to its user."""
+    """The web server, which the library leaves to its user."""
     app = Flask("bot")
 
     @app.get("/")

@@ -1,7 +1,7 @@
-"""Every call that public Python libraries for the Cloud API have, made once with the library as it was published.
+"""Every call in public Python libraries for the Cloud API, made once with the unmodified library.
 
-Run by `test_cloud_api_calls.py` in the environment of `requirements.txt`, the library's name as argument. A line of
-JSON on standard output tells of each call: its name, and why it failed if it did.
+`test_cloud_api_calls.py` runs it in the environment of `requirements.txt`, with the library's name as argument. Each
+call is a line of JSON on standard output: its name, and why it failed if it did.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import whole_libraries
 
 
 def _problem(answer: Any) -> str | None:
-    """What a call's answer says of a failure: some libraries raise nothing."""
+    """The failure that a response reports, because some libraries raise nothing."""
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int):
         answer = answer[1] if answer[0] >= 400 else None
     status = getattr(answer, "status_code", 200)

@@ -1,4 +1,4 @@
-"""What every call is made with: the gateway, the key, the numbers and the texts; and what a call is."""
+"""The arguments of all calls: the gateway, the key, the numbers and the texts; and the type of a call."""
 
 import os
 import time
@@ -20,14 +20,14 @@ NAME = {"formatted_name": "Asha R", "first_name": "Asha"}
 FLOW_JSON = {"version": "7.2", "screens": []}
 
 Call = tuple[str, Callable[[], Any]]
-"""A call's name, and how to make it. A name that begins with `-` is a step that is not counted."""
+"""A call's name and function. Names that begin with `-` are steps that are not counted."""
 
 
 class Kept(dict[str, Any]):
-    """What earlier calls made, for later ones."""
+    """Results of earlier calls for later ones."""
 
     def keeping(self, name: str, make: Callable[[], Any]) -> Callable[[], Any]:
-        """A call whose result is kept under a name."""
+        """A call whose result is stored under a name."""
 
         def made() -> Any:
             self[name] = make()
@@ -37,7 +37,7 @@ class Kept(dict[str, Any]):
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What a condition gives once it gives anything."""
+    """The first true result of a condition."""
     ends_at = time.monotonic() + 20
     while not (value := condition()):
         if time.monotonic() > ends_at:

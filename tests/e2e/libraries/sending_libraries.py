@@ -162,7 +162,7 @@ def pywce() -> Iterator[Call]:
     wa.url = f"{GRAPH}/{PHONE}/messages"
 
     def call(name: str, make: Callable[[], Any]) -> Call:
-        """The library logs what it catches, and gives nothing."""
+        """The library logs the errors that it catches, and returns nothing."""
 
         def made() -> Any:
             answer = make()
@@ -251,7 +251,7 @@ def jina_whatsapp_mcp() -> Iterator[Call]:
     MetaAPI.BASE_URL = f"{GATEWAY}/"
 
     def tool(called: str, **arguments: Any) -> Call:
-        """A tool, called as an agent calls it: its text says whether it worked."""
+        """A tool, called like by an agent. Its text says whether it worked."""
 
         async def make() -> Any:
             content = await mcp.call_tool(called, arguments)

@@ -1,4 +1,4 @@
-"""Libraries that have most of the Cloud API: messages, media, templates, flows, groups, settings."""
+"""Libraries that cover most of the Cloud API: messages, media, templates, flows, groups, settings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

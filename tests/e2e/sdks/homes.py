@@ -1,4 +1,4 @@
-"""The SDKs as packages: built once, and installed from those packages into folders of their own."""
+"""The SDKs as packages: built once, and installed from those packages into folders."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def python_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the wheel is installed; its dependencies are this interpreter's."""
+    """A folder with the wheel installed. Its dependencies are those of this interpreter."""
     target = tmp_path_factory.mktemp("python")
     [wheel] = packages.glob("*.whl")
     uv = Path(sys.executable).with_name("uv")
@@ -44,7 +44,7 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], directory: Path, *, seconds: float = 120, **environment: str) -> str:
-    """What a program prints; fails with what it says."""
+    """The output of a program. Fails with its errors."""
     done = subprocess.run(
         command,
         cwd=directory,

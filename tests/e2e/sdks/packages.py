@@ -13,7 +13,7 @@ from tests.free_ports import free_port
 
 
 def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:
-    """What the READMEs tell to export."""
+    """The variables that the READMEs export."""
     return {
         "WHABUZZ_BASE_URL": base_url or stack.ready["base_url"],
         "WHABUZZ_API_KEY": stack.ready["api_key"],
@@ -23,7 +23,7 @@ def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:
 
 @contextmanager
 def bot(command: list[str], directory: Path, environment: dict[str, str]) -> Iterator[int]:
-    """The bot of a README, started, registered and verified; gives its port."""
+    """The bot of a README, started, registered and verified. Yields its port."""
     port = free_port()
     printed = directory / "printed"
     with printed.open("w") as output:
@@ -51,7 +51,7 @@ def remove_endpoint(stack: Stack, port: int) -> None:
 
 
 def sends_to(stack: Stack, customer: str) -> list[dict[str, object]]:
-    """The messages that went to a customer, as the event log has them."""
+    """The messages to a customer in the event log."""
     answer = stack.api("GET", f"/v1/events?type=message.outbound&wa_id={customer}")
     assert answer.status_code == 200, answer.text
     found: list[dict[str, object]] = answer.json()["data"]

@@ -1,4 +1,4 @@
-"""The command line, installed from its wheel, against the running service: the guide's bot, from nothing."""
+"""The command line, installed from its wheel, with the running service: the guide's bot, from the start."""
 
 import os
 import re
@@ -29,7 +29,7 @@ User.objects.create_user("owner@laptop.example", "{PASSWORD}", tenant=tenant)
 
 
 class Shell:
-    """The terminals of somebody who reads the guide."""
+    """The terminals of a reader of the guide."""
 
     def __init__(self, home: Path, directory: Path) -> None:
         self.directory = directory
@@ -74,7 +74,7 @@ class Shell:
 
 
 def confirm(page: str) -> None:
-    """The person: log in to the console, look at the page, press the button."""
+    """Act as the member: log in to the console, read the page, press the button."""
     browser = requests.Session()
     base = page.partition("/console/")[0]
 

@@ -26,14 +26,14 @@ SECRETS = ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "whsec_MfKQ9r8GKYqrTwjUPD8I
 
 @pytest.fixture
 def home(node_home: Path) -> Path:
-    """Where the package is installed, with the programs of the tests beside it."""
+    """The folder of the package, with the programs of the tests."""
     for program in PROGRAMS.iterdir():
         shutil.copy(program, node_home)
     return node_home
 
 
 def signed() -> dict[str, Any]:
-    """A ping as the service sends it, signed with the second of the endpoint's two secrets."""
+    """A ping from the service, signed with the second of the endpoint's two secrets."""
     body, now = '{"type":"webhook.verify","challenge":"chl_ä"}', int(time.time())
     signature = Webhook(SECRETS[1]).sign("evt_1", datetime.fromtimestamp(now, UTC), body)
     headers = {"webhook-id": "evt_1", "webhook-timestamp": str(now), "webhook-signature": signature}
@@ -42,7 +42,7 @@ def signed() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("runtime", "tag"), [("node", "41"), ("edge", "42")])
 def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack, home: Path) -> None:
-    # The first answer to the keyed send is lost, and the one to the call after its repeat.
+    # The response to the first keyed send is lost, and the one to the call after its repeat.
     with dropping_proxy(stack.ready["base_url"], drops={1, 3}) as proxy:
         task = {
             "baseUrl": stack.ready["base_url"],
