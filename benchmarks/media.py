@@ -32,7 +32,9 @@ def run(harness: Harness) -> list[Result]:
     url = harness.web(META_GRAPH_URL=upstream)
     web = _children(harness.running["web"].pid)[0]
     content = hashlib.sha256(b"a file").digest() * (SIZE // 32)
-    _upload(url, each, content[: 1024 * 1024])  # what is loaded at the first use is no growth
+    _upload(
+        url, each, content[: 1024 * 1024]
+    )  # the first upload loads modules, which must not count as growth
     answers: list[Response] = []
     up = _measure(web, "100 MB up", lambda: answers.append(_upload(url, each, content)))
     media_id = answers[0].json()["id"]

@@ -124,7 +124,7 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
 
 
 def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
-    """The smallest of these numbers of days that covers the time left. None when more time is left, or none."""
+    """The smallest of `days` that covers the time left. None when more than all of them is left, or no time."""
     if left <= timedelta():
         return None
     return min((number for number in days if left <= timedelta(days=number)), default=None)

@@ -375,7 +375,7 @@ async def _record(
     while True:
         try:
             if outcome.event is not None and together:
-                # For nearly every send without a key: its only statement is a transaction of its own.
+                # Nearly every send without a key: its only statement publishes, so it needs no transaction around it.
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None

@@ -105,7 +105,7 @@ WHERE leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
   AND id = ANY(ARRAY({BUSY}{_LEASED.format(columns="leased.id", holder="= ANY(%(holders)s::bigint[])")}))
 """  # noqa: S608 - only parts of statements are formatted in
 
-# What was handed over to another dispatcher that did not take it in time.
+# Transfers the leases of deliveries that were handed over to another dispatcher, which did not receive them in time.
 _TAKE_LEASES = """
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
