@@ -17,7 +17,7 @@ from benchmarks.latency import backlog, publish_at, waited
 PARTS = ("slow", "fast")
 WAITING = {"slow": 20_000, "fast": 120_000}
 STILL_WAITING = 1_000
-"""At the end of the calls; with fewer there was no backlog."""
+"""Fewest deliveries that must still wait at the end of the calls; with fewer there was no backlog."""
 CALLS_A_SECOND, OTHERS_A_SECOND = 10, 100
 SECONDS = 20
 P99 = 50.0

@@ -30,8 +30,10 @@ PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 6
 FULL_COUNT = 4_000
 WARM_UP = 512
-"""For each process, before each measurement, with many in flight: a process that has just begun opens its connections,
-and Postgres plans a statement anew for its first five executions on each. Sizes are for the time after that."""
+"""Warm-up for each process, before each measurement, with many in flight. A process that has just started opens its
+connections, and Postgres plans a statement again for its first five executions on each. Sizes are for the time after
+that.
+"""
 IN_FLIGHT = 64
 SECONDS_AT_REST = 4
 BUSINESSES = 64

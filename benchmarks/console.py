@@ -17,7 +17,7 @@ from benchmarks.equipment.seed import Business, business, endpoint
 
 ROWS = 10_000
 MESSAGES = int(os.environ.get("CONSOLE_MESSAGES", "1000000"))
-"""Events, deliveries and messages, of ROWS customers in turn."""
+"""Events, deliveries and messages, spread evenly over ROWS customers."""
 REPEATS = 15
 MOST_MS = 300.0
 AT_ONCE = 5_000

@@ -21,7 +21,7 @@ COUNT = 20_000
 BUSINESSES = 20
 FLOOR_CONCURRENCY = 100
 OF_FLOOR, CPU_OF_FLOOR = 0.50, 2.5
-"""Of the bare loop's rate, and of its CPU."""
+"""Required share of the bare loop's rate, and most multiple of its CPU."""
 _PAD = b"Is my order on its way? I would like to have it by Friday, if that can be done. " * 4
 
 Signed = tuple[str, bytes, dict[str, str]]

@@ -23,7 +23,7 @@ TENANTS = 20
 REPEATS = 40
 SLOWER = 1.3
 LEAST_MS = 5.0
-"""What is quicker than this is taken as this: the rest is the machine's noise."""
+"""Smaller times count as this, because their differences are noise of the machine."""
 DROP_SECONDS = 1.0
 
 # UUIDv7s over the past weeks: the millisecond in the first 48 bits, the rest random.

@@ -38,7 +38,7 @@ MOST_CPU_MS, MOST_MEGABYTES = 250, 100
 ANSWER_SECONDS = 40.0
 NO_ANSWER = -1
 QUIET_SECONDS = 0.15
-"""A process that took no CPU for this long has done with a request."""
+"""A process that used no CPU for this long has finished with a request."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,18 @@ class Cost:
 
 
 A_SECOND = 40
-"""Notifications, and sends."""
+"""Notifications, and sends, a second."""
 SECONDS = 15
 TURNS = 4
 _NUMBERS = itertools.count()
-"""Of the strangers: each has a log of its own."""
+"""The numbers of the strangers' runs; each run has its own log."""
 MOST_MS = 5_000.0
-"""Without the proxy, which lets an address hold 400: new connections are accepted behind those of strangers."""
+"""Highest p99 without the proxy, which lets an address have 400 connections. New connections are accepted after those
+of strangers.
+"""
 TIMES_ALONE = 1.5
 LEAST_MS = 20.0
-"""A p99 below this is taken as this: single milliseconds are the machine's noise."""
+"""A smaller p99 counts as this, because single milliseconds are noise of the machine."""
 AT_WEB = {
     "1,100 connections with unknown keys": {"keys": 1_100},
     "5,200 bodies that drip": {"bodies": 4_200, "forms": 1_000},

@@ -19,10 +19,12 @@ from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
 
 SETTLE_SECONDS, MEASURE_SECONDS = 50.0, 60.0
-"""What a start leaves to be done is over by then; a minute holds one run of each task that beat calls every minute."""
+"""Time after which a start is complete, and time of the measurement: a minute has one run of each task that beat calls
+every minute.
+"""
 BEAT_STARTS_SECONDS = 5.0
 MOST_MEGABYTES, MOST_OF_A_CORE = 250.0, 0.01
-"""Of the small host without Postgres and Valkey; of the service with both."""
+"""Most memory of the small host without Postgres and Valkey, and most CPU of the service with both."""
 READY_SECONDS, FIRST_DELIVERY_SECONDS = 5.0, 1.0
 START_SECONDS = 300.0
 

@@ -19,7 +19,7 @@ from benchmarks.equipment.seed import Business, business, endpoint
 COUNT, CONCURRENCY, ITEMS = 320, 4, 100
 BUSINESSES = 20
 OF_FLOOR, CPU_OF_FLOOR, POSTGRES_OF_FLOOR = 0.08, 9.0, 20.0
-"""Of the bare listener's rate, its CPU and the CPU of its Postgres."""
+"""Required share of the bare listener's rate, and most multiples of its CPU and of the CPU of its Postgres."""
 
 _numbers = itertools.count(1)
 

@@ -27,9 +27,9 @@ SECONDS = 20
 WAITING = 100_000
 SLOWER = 1.5
 LEAST_MS = 20.0
-"""A p99 below this is taken as this: single milliseconds are the machine's noise."""
+"""A smaller p99 counts as this, because single milliseconds are noise of the machine."""
 OF_TENANT = 20
-"""Events a second, and sends, of the tenant that is measured."""
+"""Events and sends a second of the measured tenant."""
 HANGING, OF_TENANT_WAITING, REPLAYED, BATCH = 19, 10_000, 5_000, 10_000
 
 

@@ -12,7 +12,7 @@ from benchmarks.equipment.sink import Sink
 
 DELIVERIES = 20_000
 OF_FLOOR = {20: 0.45, 1: 0.22}
-"""Of the bare loop's rate, by endpoints: each event goes to all of them."""
+"""Required share of the bare loop's rate, by the number of endpoints. Each event goes to all of them."""
 
 
 def run(harness: Harness) -> list[Result]:

@@ -21,9 +21,9 @@ from benchmarks.equipment.sink import LATER_SECONDS, Sink
 
 BUSINESSES = 20
 CUSTOMERS = 100
-"""Of each business."""
+"""Customers of each business."""
 EVENTS_EACH = 5
-"""Of each customer."""
+"""Events of each customer."""
 COUNT = BUSINESSES * CUSTOMERS * EVENTS_EACH
 _BODY = b'{"messaging_product":"whatsapp","message":{"text":{"body":"Is my order on its way?"}}}'
 

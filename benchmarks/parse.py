@@ -15,7 +15,7 @@ from benchmarks.equipment.results import Result
 
 ITEMS = 10_000
 BATCH_OF_FLOOR = 4.0
-"""Of the rate at which the scanner cuts a batch."""
+"""Required share of the rate at which the scanner splits a batch."""
 MESSAGES, ROUNDS = 20_000, 5
 
 

@@ -21,7 +21,7 @@ from benchmarks.incoming import notification
 SENDS, NOTIFICATIONS = 8_000, 8_000
 CONCURRENCY = 32
 MOST = 0.10
-"""Of the CPU of the web process and of Postgres."""
+"""Most additional CPU of the web process and of Postgres together, as a share."""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
 DAYS = 725
 TENANTS = 20

@@ -19,7 +19,7 @@ from benchmarks.incoming import notification
 READS, WARM_UP = 1_000, 100
 STORED = 200
 OF_FLOOR = 6.0
-"""CPU of the web processes a read by what a bare listener takes for a notification."""
+"""Most CPU of the web processes for a read, as a multiple of what a bare listener uses for a notification."""
 YEARS = timedelta(days=730)
 PATHS = (
     "/v1/numbers",

@@ -29,7 +29,7 @@ from many tenants in turn."""
 COUNTS = {0: 10_000, 200: 1_000}
 """Messages by the milliseconds that the upstream takes for each."""
 OF_FLOOR = {0: 0.20, 200: 0.80}
-"""Of the forwarder's rate."""
+"""Required share of the forwarder's rate."""
 CPU_OF_FLOOR = 3.6
 STEADY_RATE, STEADY_SECONDS = 50, 20
 OWN_P50, OWN_P99 = 2.0, 25.0

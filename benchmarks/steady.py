@@ -19,14 +19,14 @@ from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
 
 RATES = {20: 15, 100: 12, 500: 8}
-"""Notifications a second, and the seconds of each."""
+"""Notifications a second, and the seconds of each rate."""
 ONE_BY_ONE = 100
-"""Up to this rate a single connection sends one after another, and each one's way is timed."""
+"""Up to this rate a single connection sends one after another, and each notification is timed."""
 BUSINESSES = 10
 OF_FLOOR = {20: 5.0, 100: 3.5, 500: 3.5}
-"""CPU of everything by that of the floor."""
+"""Most CPU of all processes, as a multiple of the floor's."""
 P50, P99 = 2.0, 6.0
-"""Milliseconds from the answer, which follows the commit, to the receiver."""
+"""Highest percentiles in milliseconds from the answer, which follows the commit, to the receiver."""
 
 
 def run(harness: Harness) -> list[Result]:

@@ -25,7 +25,7 @@ _REQUEST = (
     b"X-Service-Delivery: %b\r\nWebhook-Id: %b\r\nContent-Length: %d\r\n\r\n%b"
 )
 _PADDING = b"x" * 250
-"""With it the headers are as long as those of a delivery."""
+"""Makes the headers as long as those of a delivery."""
 
 Message = MutableMapping[str, Any]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 CLOSED = 0
-"""The connection was closed without an answer that could be read."""
+"""The connection was closed without a readable response."""
 FORM = "application/x-www-form-urlencoded"
 PARTS = "multipart/form-data; boundary=b"
 

@@ -24,7 +24,7 @@ import uvloop
 from benchmarks.equipment import raw_client
 
 AGAIN_SECONDS = 2.0
-"""How long, on average, a connection that was closed or could not be opened is not tried again."""
+"""Mean pause before a connection that was closed, or could not be opened, is tried again."""
 SMALL_BUFFER = 4096
 READY = "every connection was tried"
 
