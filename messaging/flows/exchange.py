@@ -47,7 +47,7 @@ CANNOT_DECRYPT, NOT_SIGNED, TOKEN_INVALID = 421, 432, 427
 """Meta's own statuses: fetch the public key again, the signature is wrong, the Flow is over for this customer."""
 
 exchanges = Bulkhead(per_number=100, per_tenant=200, crowded=400, in_all=600)
-"""Those on the event loop that wait for tenants' servers."""
+"""Limits the data requests on the event loop that wait for tenants' servers."""
 
 _OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256(), label=None)
 _ACTIVE = b'{"data":{"status":"active"}}'
