@@ -172,11 +172,8 @@ def _address(operation: Operation) -> str:
 def _query(operation: Operation) -> list[tuple[str, str, bool]]:
     """Name, description and whether it is required, of each parameter."""
     found = [(each.name, each.description, each.required) for each in operation.query]
-    if operation.item is not None:
-        found += [
-            ("limit", "How many, 1 to 200.", False),
-            ("cursor", "The former page's next_cursor.", False),
-        ]
+    if operation.item is not None and any(name == "limit" for name, _, _ in found):
+        found.append(("cursor", "The former page's next_cursor.", False))
     return found
 
 

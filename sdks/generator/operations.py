@@ -7,7 +7,6 @@ from typing import Any
 
 Json = dict[str, Any]
 
-PAGING = frozenset({"limit", "cursor"})
 FORMER_GROUPS = {"Test world": "Sandbox"}
 """Former names of groups, in the SDKs' first release, with today's: methods are called as they were."""
 
@@ -102,7 +101,7 @@ class _Reader:
                 _parameter(each)
                 for each in parameters
                 if each["in"] == "query"
-                and not (item is not None and each["name"] in PAGING)
+                and not (item is not None and each["name"] == "cursor")
                 and each["name"] not in {field.name for field in fields}
             ),
             body=contents.get("application/json", {}).get("schema"),

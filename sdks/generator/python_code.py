@@ -64,8 +64,6 @@ def _method(operation: Operation, *, asynchronous: bool) -> list[str]:
         positional.append(f"body: {body}" if operation.body_required else f"body: {body} | None = None")
     named = [_named(each) for each in sorted(operation.form, key=lambda part: not part.required)]
     named += [_named(each) for each in sorted(operation.query, key=lambda part: not part.required)]
-    if operation.item is not None:
-        named.append("limit: int | None = None")
     if operation.body is not None:
         named.append("extra_body: Mapping[str, Any] | None = None")
     if operation.keyed:
@@ -79,10 +77,8 @@ def _method(operation: Operation, *, asynchronous: bool) -> list[str]:
         f'                "{operation.method}",',
         f"                {_path(operation)},",
     ]
-    if operation.query or operation.item is not None:
+    if operation.query:
         pairs = [f'"{each.name}": {argument(each.name)}' for each in operation.query]
-        if operation.item is not None:
-            pairs.append('"limit": limit')
         lines.append(f"                query={{{', '.join(pairs)}}},")
     if operation.body is not None:
         lines += ["                body=body,", "                extra_body=extra_body,"]

@@ -70,12 +70,14 @@ def _method(operation: Operation) -> list[str]:
         arguments.append(f"body{optional}: {type_of(operation.body)}")
     if operation.form:
         arguments.append(f"form: {_members(operation.form)}")
-    if members := [*operation.query, *_limit(operation)]:
-        required = any(each.required for each in members)
-        arguments.append(f"query: {_members(members, absent='null')}" + ("" if required else " = {}"))
+    # A list takes a query even where it has no parameter: 1.0.0 offered a limit there, before the options.
+    if takes_query := bool(operation.query) or operation.item is not None:
+        required = any(each.required for each in operation.query)
+        members = _members(operation.query, absent="null") if operation.query else "Record<string, never>"
+        arguments.append(f"query: {members}" + ("" if required else " = {}"))
     arguments.append(f"options: {'KeyedOptions' if operation.keyed else 'RequestOptions'} = {{}}")
     call = [f'method: "{operation.method}"', f"path: {_path(operation)}"]
-    if members:
+    if takes_query:
         call.append("query")
     if operation.body is not None:
         call.append("body")
@@ -92,12 +94,6 @@ def _method(operation: Operation) -> list[str]:
         f"    return this.{send}({{ {', '.join(call)} }}, options);",
         "  }",
     ]
-
-
-def _limit(operation: Operation) -> list[Parameter]:
-    if operation.item is None:
-        return []
-    return [Parameter(name="limit", schema={"type": "integer"}, required=False)]
 
 
 def _answer(operation: Operation) -> tuple[str, str]:

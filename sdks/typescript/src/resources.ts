@@ -90,7 +90,7 @@ export class Admin extends Resource {
   }
 
   /** List the numbers of all tenants. Newest first, optionally of one connection state. */
-  listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
+  listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected" | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
     return this.pages({ method: "GET", path: "/v1/admin/numbers", query }, options);
   }
 
@@ -243,7 +243,7 @@ export class Events extends Resource {
   }
 
   /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { from?: string | Date | null; phone_number_id?: string | null; to?: string | Date | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
+  list(query: { from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; to?: string | Date | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
 
@@ -333,7 +333,7 @@ export class Media extends Resource {
 /** Single messages and batches of them. */
 export class Messages extends Resource {
   /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
-  list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
+  list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
@@ -348,7 +348,7 @@ export class Messages extends Resource {
   }
 
   /** List batches. Newest first. */
-  listBatches(query: { client_ref?: string | null; status?: "cancelled" | "completed" | "queued" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
+  listBatches(query: { client_ref?: string | null; limit?: number | null; status?: "cancelled" | "completed" | "queued" | null } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
     return this.pages({ method: "GET", path: "/v1/messages/batch", query }, options);
   }
 
@@ -373,7 +373,7 @@ export class Messages extends Resource {
   }
 
   /** List the items of a batch. In the order in which they were submitted, each with WhatsApp's answer. */
-  listBatchItems(batchId: string, query: { status?: "accepted" | "failed" | "pending" | "skipped" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
+  listBatchItems(batchId: string, query: { limit?: number | null; status?: "accepted" | "failed" | "pending" | "skipped" | null } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
@@ -388,7 +388,7 @@ export class Messages extends Resource {
   }
 
   /** List scheduled messages. Newest first. */
-  listScheduled(query: { status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
+  listScheduled(query: { limit?: number | null; status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending" | null } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
     return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
   }
 
@@ -418,7 +418,7 @@ export class Messages extends Resource {
   }
 
   /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it. */
-  listOptOuts(query: { phone_number_id?: string | null; source?: "stop_word" | "whatsapp" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
+  listOptOuts(query: { limit?: number | null; phone_number_id?: string | null; source?: "stop_word" | "whatsapp" | null } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
     return this.pages({ method: "GET", path: "/v1/opt-outs", query }, options);
   }
 }
@@ -431,7 +431,7 @@ export class Numbers extends Resource {
   }
 
   /** List numbers. Every number of the tenant with its connection state. */
-  list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
+  list(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
     return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
   }
 
@@ -451,7 +451,7 @@ export class Numbers extends Resource {
   }
 
   /** Get a number's business profile. Meta's own answer. */
-  getBusinessProfile(phoneNumberId: string, query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
+  getBusinessProfile(phoneNumberId: string, query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
     return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
   }
 
@@ -514,7 +514,7 @@ export class Numbers extends Resource {
 /** The calls that were made with your keys, for seven days. */
 export class Requests extends Resource {
   /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
-  list(query: { error_code?: string | null; from?: string | Date | null; key_prefix?: string | null; method?: string | null; route?: string | null; status?: string | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
+  list(query: { error_code?: string | null; from?: string | Date | null; key_prefix?: string | null; limit?: number | null; method?: string | null; route?: string | null; status?: string | null; to?: string | Date | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
     return this.pages({ method: "GET", path: "/v1/requests", query }, options);
   }
 
@@ -537,7 +537,7 @@ export class Sandbox extends Resource {
   }
 
   /** Read the sandbox's messages. The messages of one number of the sandbox in both directions, as its customers see them, newest first. */
-  listConversations(query: { customer?: string | null; phone_number_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
+  listConversations(query: { customer?: string | null; limit?: number | null; phone_number_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
@@ -567,7 +567,7 @@ export class Sandbox extends Resource {
   }
 
   /** List the magic recipients. Recipients in the sandbox whose messages show one behaviour each, by their last four digits. */
-  listRecipients(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
+  listRecipients(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
@@ -582,7 +582,7 @@ export class Sandbox extends Resource {
   }
 
   /** List the magic texts. Last lines of messages in the sandbox that say what becomes of the message, or how its customer answers. */
-  listTexts(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
+  listTexts(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
     return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
 }
@@ -676,7 +676,7 @@ export class Tenants extends Resource {
   }
 
   /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone. */
-  listUsage(query: { day?: string | null; month?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
+  listUsage(query: { day?: string | null; limit?: number | null; month?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }
 }

@@ -254,10 +254,7 @@ class AsyncAdmin(AsyncResource):
         return answer
 
     def list_numbers(
-        self,
-        *,
-        connection_state: Literal["pending", "connected", "disconnected"] | None = None,
-        limit: int | None = None,
+        self, *, connection_state: Literal["pending", "connected", "disconnected"] | None = None
     ) -> AsyncPages[types.AdminNumber]:
         """List the numbers of all tenants.
 
@@ -267,7 +264,7 @@ class AsyncAdmin(AsyncResource):
             Call(
                 "GET",
                 "/v1/admin/numbers",
-                query={"connection_state": connection_state, "limit": limit},
+                query={"connection_state": connection_state},
             )
         )
 
@@ -710,6 +707,7 @@ class AsyncEvents(AsyncResource):
         self,
         *,
         from_: str | datetime | None = None,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         to: str | datetime | None = None,
         type: str | None = None,
@@ -717,7 +715,6 @@ class AsyncEvents(AsyncResource):
         wa_id: str | None = None,
         waba_id: str | None = None,
         wamid: str | None = None,
-        limit: int | None = None,
     ) -> AsyncPages[types.EventSummary]:
         """Search the event log.
 
@@ -731,6 +728,7 @@ class AsyncEvents(AsyncResource):
                 "/v1/events",
                 query={
                     "from": from_,
+                    "limit": limit,
                     "phone_number_id": phone_number_id,
                     "to": to,
                     "type": type,
@@ -738,7 +736,6 @@ class AsyncEvents(AsyncResource):
                     "wa_id": wa_id,
                     "waba_id": waba_id,
                     "wamid": wamid,
-                    "limit": limit,
                 },
             )
         )
@@ -978,6 +975,7 @@ class AsyncMessages(AsyncResource):
         batch_id: str | None = None,
         direction: Literal["inbound", "outbound"] | None = None,
         from_: str | datetime | None = None,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
@@ -986,7 +984,6 @@ class AsyncMessages(AsyncResource):
         to: str | datetime | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
-        limit: int | None = None,
     ) -> AsyncPages[types.Message]:
         """List messages.
 
@@ -1001,6 +998,7 @@ class AsyncMessages(AsyncResource):
                     "batch_id": batch_id,
                     "direction": direction,
                     "from": from_,
+                    "limit": limit,
                     "phone_number_id": phone_number_id,
                     "referral_source_id": referral_source_id,
                     "status": status,
@@ -1008,7 +1006,6 @@ class AsyncMessages(AsyncResource):
                     "to": to,
                     "user_id": user_id,
                     "wa_id": wa_id,
-                    "limit": limit,
                 },
             )
         )
@@ -1054,8 +1051,8 @@ class AsyncMessages(AsyncResource):
         self,
         *,
         client_ref: str | None = None,
-        status: Literal["cancelled", "completed", "queued"] | None = None,
         limit: int | None = None,
+        status: Literal["cancelled", "completed", "queued"] | None = None,
     ) -> AsyncPages[types.Batch]:
         """List batches.
 
@@ -1065,7 +1062,7 @@ class AsyncMessages(AsyncResource):
             Call(
                 "GET",
                 "/v1/messages/batch",
-                query={"client_ref": client_ref, "status": status, "limit": limit},
+                query={"client_ref": client_ref, "limit": limit, "status": status},
             )
         )
 
@@ -1137,8 +1134,8 @@ class AsyncMessages(AsyncResource):
         self,
         batch_id: str,
         *,
-        status: Literal["accepted", "failed", "pending", "skipped"] | None = None,
         limit: int | None = None,
+        status: Literal["accepted", "failed", "pending", "skipped"] | None = None,
     ) -> AsyncPages[types.BatchItem]:
         """List the items of a batch.
 
@@ -1148,7 +1145,7 @@ class AsyncMessages(AsyncResource):
             Call(
                 "GET",
                 self._path("/v1/messages/batch/{batch_id}/items", batch_id=batch_id),
-                query={"status": status, "limit": limit},
+                query={"limit": limit, "status": status},
             )
         )
 
@@ -1186,8 +1183,8 @@ class AsyncMessages(AsyncResource):
     def list_scheduled(
         self,
         *,
-        status: Literal["accepted", "cancelled", "failed", "scheduled", "sending"] | None = None,
         limit: int | None = None,
+        status: Literal["accepted", "cancelled", "failed", "scheduled", "sending"] | None = None,
     ) -> AsyncPages[types.Scheduled]:
         """List scheduled messages.
 
@@ -1197,7 +1194,7 @@ class AsyncMessages(AsyncResource):
             Call(
                 "GET",
                 "/v1/messages/scheduled",
-                query={"status": status, "limit": limit},
+                query={"limit": limit, "status": status},
             )
         )
 
@@ -1294,9 +1291,9 @@ class AsyncMessages(AsyncResource):
     def list_opt_outs(
         self,
         *,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         source: Literal["stop_word", "whatsapp"] | None = None,
-        limit: int | None = None,
     ) -> AsyncPages[types.OptedOutCustomer]:
         """List opt-outs.
 
@@ -1307,7 +1304,7 @@ class AsyncMessages(AsyncResource):
             Call(
                 "GET",
                 "/v1/opt-outs",
-                query={"phone_number_id": phone_number_id, "source": source, "limit": limit},
+                query={"limit": limit, "phone_number_id": phone_number_id, "source": source},
             )
         )
 
@@ -1328,7 +1325,7 @@ class AsyncNumbers(AsyncResource):
         )
         return answer
 
-    def list(self, *, limit: int | None = None) -> AsyncPages[types.PhoneNumber]:
+    def list(self) -> AsyncPages[types.PhoneNumber]:
         """List numbers.
 
         Every number of the tenant with its connection state.
@@ -1337,7 +1334,6 @@ class AsyncNumbers(AsyncResource):
             Call(
                 "GET",
                 "/v1/numbers",
-                query={"limit": limit},
             )
         )
 
@@ -1382,9 +1378,7 @@ class AsyncNumbers(AsyncResource):
         )
         return answer
 
-    def get_business_profile(
-        self, phone_number_id: str, *, limit: int | None = None
-    ) -> AsyncPages[types.BusinessProfile]:
+    def get_business_profile(self, phone_number_id: str) -> AsyncPages[types.BusinessProfile]:
         """Get a number's business profile.
 
         Meta's own answer.
@@ -1393,7 +1387,6 @@ class AsyncNumbers(AsyncResource):
             Call(
                 "GET",
                 self._path("/v1/numbers/{phone_number_id}/business-profile", phone_number_id=phone_number_id),
-                query={"limit": limit},
             )
         )
 
@@ -1600,11 +1593,11 @@ class AsyncRequests(AsyncResource):
         error_code: str | None = None,
         from_: str | datetime | None = None,
         key_prefix: str | None = None,
+        limit: int | None = None,
         method: str | None = None,
         route: str | None = None,
         status: str | None = None,
         to: str | datetime | None = None,
-        limit: int | None = None,
     ) -> AsyncPages[types.Request]:
         """List the calls of the last days.
 
@@ -1619,11 +1612,11 @@ class AsyncRequests(AsyncResource):
                     "error_code": error_code,
                     "from": from_,
                     "key_prefix": key_prefix,
+                    "limit": limit,
                     "method": method,
                     "route": route,
                     "status": status,
                     "to": to,
-                    "limit": limit,
                 },
             )
         )
@@ -1682,7 +1675,7 @@ class AsyncSandbox(AsyncResource):
         return answer
 
     def list_conversations(
-        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
+        self, *, customer: str | None = None, limit: int | None = None, phone_number_id: str | None = None
     ) -> AsyncPages[types.TestMessage]:
         """Read the sandbox's messages.
 
@@ -1693,7 +1686,7 @@ class AsyncSandbox(AsyncResource):
             Call(
                 "GET",
                 "/v1/test/conversations",
-                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
+                query={"customer": customer, "limit": limit, "phone_number_id": phone_number_id},
             )
         )
 
@@ -1787,7 +1780,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    def list_recipients(self, *, limit: int | None = None) -> AsyncPages[types.TestRecipient]:
+    def list_recipients(self) -> AsyncPages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
@@ -1796,7 +1789,6 @@ class AsyncSandbox(AsyncResource):
             Call(
                 "GET",
                 "/v1/test/recipients",
-                query={"limit": limit},
             )
         )
 
@@ -1836,7 +1828,7 @@ class AsyncSandbox(AsyncResource):
         )
         return answer
 
-    def list_texts(self, *, limit: int | None = None) -> AsyncPages[types.TestText]:
+    def list_texts(self) -> AsyncPages[types.TestText]:
         """List the magic texts.
 
         Last lines of messages in the sandbox that say what becomes of the message, or how its customer
@@ -1846,7 +1838,6 @@ class AsyncSandbox(AsyncResource):
             Call(
                 "GET",
                 "/v1/test/texts",
-                query={"limit": limit},
             )
         )
 
@@ -2148,7 +2139,7 @@ class AsyncTenants(AsyncResource):
         return answer
 
     def list_usage(
-        self, *, day: str | None = None, month: str | None = None, limit: int | None = None
+        self, *, day: str | None = None, limit: int | None = None, month: str | None = None
     ) -> AsyncPages[types.Usage]:
         """List the usage of the platform's tenants.
 
@@ -2159,7 +2150,7 @@ class AsyncTenants(AsyncResource):
             Call(
                 "GET",
                 "/v1/usage",
-                query={"day": day, "month": month, "limit": limit},
+                query={"day": day, "limit": limit, "month": month},
             )
         )
 

@@ -252,10 +252,7 @@ class Admin(Resource):
         return answer
 
     def list_numbers(
-        self,
-        *,
-        connection_state: Literal["pending", "connected", "disconnected"] | None = None,
-        limit: int | None = None,
+        self, *, connection_state: Literal["pending", "connected", "disconnected"] | None = None
     ) -> Pages[types.AdminNumber]:
         """List the numbers of all tenants.
 
@@ -265,7 +262,7 @@ class Admin(Resource):
             Call(
                 "GET",
                 "/v1/admin/numbers",
-                query={"connection_state": connection_state, "limit": limit},
+                query={"connection_state": connection_state},
             )
         )
 
@@ -708,6 +705,7 @@ class Events(Resource):
         self,
         *,
         from_: str | datetime | None = None,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         to: str | datetime | None = None,
         type: str | None = None,
@@ -715,7 +713,6 @@ class Events(Resource):
         wa_id: str | None = None,
         waba_id: str | None = None,
         wamid: str | None = None,
-        limit: int | None = None,
     ) -> Pages[types.EventSummary]:
         """Search the event log.
 
@@ -729,6 +726,7 @@ class Events(Resource):
                 "/v1/events",
                 query={
                     "from": from_,
+                    "limit": limit,
                     "phone_number_id": phone_number_id,
                     "to": to,
                     "type": type,
@@ -736,7 +734,6 @@ class Events(Resource):
                     "wa_id": wa_id,
                     "waba_id": waba_id,
                     "wamid": wamid,
-                    "limit": limit,
                 },
             )
         )
@@ -976,6 +973,7 @@ class Messages(Resource):
         batch_id: str | None = None,
         direction: Literal["inbound", "outbound"] | None = None,
         from_: str | datetime | None = None,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         referral_source_id: str | None = None,
         status: Literal["accepted", "delivered", "failed", "read", "received", "sent", "unknown"]
@@ -984,7 +982,6 @@ class Messages(Resource):
         to: str | datetime | None = None,
         user_id: str | None = None,
         wa_id: str | None = None,
-        limit: int | None = None,
     ) -> Pages[types.Message]:
         """List messages.
 
@@ -999,6 +996,7 @@ class Messages(Resource):
                     "batch_id": batch_id,
                     "direction": direction,
                     "from": from_,
+                    "limit": limit,
                     "phone_number_id": phone_number_id,
                     "referral_source_id": referral_source_id,
                     "status": status,
@@ -1006,7 +1004,6 @@ class Messages(Resource):
                     "to": to,
                     "user_id": user_id,
                     "wa_id": wa_id,
-                    "limit": limit,
                 },
             )
         )
@@ -1052,8 +1049,8 @@ class Messages(Resource):
         self,
         *,
         client_ref: str | None = None,
-        status: Literal["cancelled", "completed", "queued"] | None = None,
         limit: int | None = None,
+        status: Literal["cancelled", "completed", "queued"] | None = None,
     ) -> Pages[types.Batch]:
         """List batches.
 
@@ -1063,7 +1060,7 @@ class Messages(Resource):
             Call(
                 "GET",
                 "/v1/messages/batch",
-                query={"client_ref": client_ref, "status": status, "limit": limit},
+                query={"client_ref": client_ref, "limit": limit, "status": status},
             )
         )
 
@@ -1135,8 +1132,8 @@ class Messages(Resource):
         self,
         batch_id: str,
         *,
-        status: Literal["accepted", "failed", "pending", "skipped"] | None = None,
         limit: int | None = None,
+        status: Literal["accepted", "failed", "pending", "skipped"] | None = None,
     ) -> Pages[types.BatchItem]:
         """List the items of a batch.
 
@@ -1146,7 +1143,7 @@ class Messages(Resource):
             Call(
                 "GET",
                 self._path("/v1/messages/batch/{batch_id}/items", batch_id=batch_id),
-                query={"status": status, "limit": limit},
+                query={"limit": limit, "status": status},
             )
         )
 
@@ -1184,8 +1181,8 @@ class Messages(Resource):
     def list_scheduled(
         self,
         *,
-        status: Literal["accepted", "cancelled", "failed", "scheduled", "sending"] | None = None,
         limit: int | None = None,
+        status: Literal["accepted", "cancelled", "failed", "scheduled", "sending"] | None = None,
     ) -> Pages[types.Scheduled]:
         """List scheduled messages.
 
@@ -1195,7 +1192,7 @@ class Messages(Resource):
             Call(
                 "GET",
                 "/v1/messages/scheduled",
-                query={"status": status, "limit": limit},
+                query={"limit": limit, "status": status},
             )
         )
 
@@ -1292,9 +1289,9 @@ class Messages(Resource):
     def list_opt_outs(
         self,
         *,
+        limit: int | None = None,
         phone_number_id: str | None = None,
         source: Literal["stop_word", "whatsapp"] | None = None,
-        limit: int | None = None,
     ) -> Pages[types.OptedOutCustomer]:
         """List opt-outs.
 
@@ -1305,7 +1302,7 @@ class Messages(Resource):
             Call(
                 "GET",
                 "/v1/opt-outs",
-                query={"phone_number_id": phone_number_id, "source": source, "limit": limit},
+                query={"limit": limit, "phone_number_id": phone_number_id, "source": source},
             )
         )
 
@@ -1326,7 +1323,7 @@ class Numbers(Resource):
         )
         return answer
 
-    def list(self, *, limit: int | None = None) -> Pages[types.PhoneNumber]:
+    def list(self) -> Pages[types.PhoneNumber]:
         """List numbers.
 
         Every number of the tenant with its connection state.
@@ -1335,7 +1332,6 @@ class Numbers(Resource):
             Call(
                 "GET",
                 "/v1/numbers",
-                query={"limit": limit},
             )
         )
 
@@ -1380,9 +1376,7 @@ class Numbers(Resource):
         )
         return answer
 
-    def get_business_profile(
-        self, phone_number_id: str, *, limit: int | None = None
-    ) -> Pages[types.BusinessProfile]:
+    def get_business_profile(self, phone_number_id: str) -> Pages[types.BusinessProfile]:
         """Get a number's business profile.
 
         Meta's own answer.
@@ -1391,7 +1385,6 @@ class Numbers(Resource):
             Call(
                 "GET",
                 self._path("/v1/numbers/{phone_number_id}/business-profile", phone_number_id=phone_number_id),
-                query={"limit": limit},
             )
         )
 
@@ -1598,11 +1591,11 @@ class Requests(Resource):
         error_code: str | None = None,
         from_: str | datetime | None = None,
         key_prefix: str | None = None,
+        limit: int | None = None,
         method: str | None = None,
         route: str | None = None,
         status: str | None = None,
         to: str | datetime | None = None,
-        limit: int | None = None,
     ) -> Pages[types.Request]:
         """List the calls of the last days.
 
@@ -1617,11 +1610,11 @@ class Requests(Resource):
                     "error_code": error_code,
                     "from": from_,
                     "key_prefix": key_prefix,
+                    "limit": limit,
                     "method": method,
                     "route": route,
                     "status": status,
                     "to": to,
-                    "limit": limit,
                 },
             )
         )
@@ -1680,7 +1673,7 @@ class Sandbox(Resource):
         return answer
 
     def list_conversations(
-        self, *, customer: str | None = None, phone_number_id: str | None = None, limit: int | None = None
+        self, *, customer: str | None = None, limit: int | None = None, phone_number_id: str | None = None
     ) -> Pages[types.TestMessage]:
         """Read the sandbox's messages.
 
@@ -1691,7 +1684,7 @@ class Sandbox(Resource):
             Call(
                 "GET",
                 "/v1/test/conversations",
-                query={"customer": customer, "phone_number_id": phone_number_id, "limit": limit},
+                query={"customer": customer, "limit": limit, "phone_number_id": phone_number_id},
             )
         )
 
@@ -1785,7 +1778,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def list_recipients(self, *, limit: int | None = None) -> Pages[types.TestRecipient]:
+    def list_recipients(self) -> Pages[types.TestRecipient]:
         """List the magic recipients.
 
         Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
@@ -1794,7 +1787,6 @@ class Sandbox(Resource):
             Call(
                 "GET",
                 "/v1/test/recipients",
-                query={"limit": limit},
             )
         )
 
@@ -1834,7 +1826,7 @@ class Sandbox(Resource):
         )
         return answer
 
-    def list_texts(self, *, limit: int | None = None) -> Pages[types.TestText]:
+    def list_texts(self) -> Pages[types.TestText]:
         """List the magic texts.
 
         Last lines of messages in the sandbox that say what becomes of the message, or how its customer
@@ -1844,7 +1836,6 @@ class Sandbox(Resource):
             Call(
                 "GET",
                 "/v1/test/texts",
-                query={"limit": limit},
             )
         )
 
@@ -2146,7 +2137,7 @@ class Tenants(Resource):
         return answer
 
     def list_usage(
-        self, *, day: str | None = None, month: str | None = None, limit: int | None = None
+        self, *, day: str | None = None, limit: int | None = None, month: str | None = None
     ) -> Pages[types.Usage]:
         """List the usage of the platform's tenants.
 
@@ -2157,7 +2148,7 @@ class Tenants(Resource):
             Call(
                 "GET",
                 "/v1/usage",
-                query={"day": day, "month": month, "limit": limit},
+                query={"day": day, "limit": limit, "month": month},
             )
         )
 
