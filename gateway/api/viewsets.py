@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import ViewSet
 
+from gateway.api.deprecation import deprecation_of
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
 from gateway.api.limits import API_BODY_BYTES
 from gateway.api.openapi.schema import ServiceSchema
@@ -48,6 +49,9 @@ class DeclaredQuery:
         answer = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
         if answer.get("X-Service-Error-Source") == "meta" and isinstance(answer, HttpResponse):
             answer.content = explained(answer.content, getattr(request, "request_id", None))
+        if (deprecation := deprecation_of(self)) is not None:
+            for name, value in deprecation.headers().items():
+                answer[name] = value
         return answer
 
 

@@ -15,6 +15,7 @@ from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework.serializers import FileField
 
 from gateway.api.authentication import TENANT_HEADER, TenantCaller, declared_scope
+from gateway.api.deprecation import deprecation_of
 from gateway.api.errors import error_kinds
 from gateway.api.pagination import NewestFirst
 
@@ -131,6 +132,10 @@ class ServiceSchema(AutoSchema):
         if operation is not None and self._is_of_a_tenant() and (scope := declared_scope(self.view)):
             operation["x-scope"] = scope.value
         return operation
+
+    def is_deprecated(self) -> bool:
+        """Whether the operation declares it (`gateway.api.deprecation`)."""
+        return deprecation_of(self.view) is not None
 
     def get_tags(self) -> list[str]:
         """The tag of the view."""

@@ -1,0 +1,66 @@
+"""A deprecated operation says so in each answer and in the contract, and works for a year more."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.permissions import AllowAny
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.test import APIRequestFactory
+
+from gateway.api.deprecation import deprecated
+from gateway.api.errors import NotFound
+from gateway.api.viewsets import ResourceViewSet
+
+SINCE, SUNSET = date(2027, 1, 10), date(2028, 1, 10)
+
+
+class Things(ResourceViewSet):
+    tag = "Things"
+    is_paged = False
+    permission_classes = (AllowAny,)
+
+    def list(self, _request: Any) -> Response:
+        """Answers as it always did."""
+        return Response([])
+
+    @deprecated(since=SINCE, sunset=SUNSET, guide="changelog/")
+    def retrieve(self, _request: Any, pk: str) -> Response:
+        """Answers with headers besides."""
+        if pk == "0":
+            raise NotFound
+        return Response({})
+
+
+def answer(action: str, **path: str) -> Any:
+    return Things.as_view({"get": action})(APIRequestFactory().get("/v1/things"), **path)
+
+
+@pytest.mark.parametrize(("pk", "status"), [("1", 200), ("0", 404)])
+def test_each_answer_of_a_deprecated_operation_says_so(settings: Any, pk: str, status: int) -> None:
+    settings.BASE_URL = "https://gateway.example"
+    told = answer("retrieve", pk=pk)
+    assert told.status_code == status
+    assert told["Deprecation"] == "@1799539200"
+    assert told["Sunset"] == "Mon, 10 Jan 2028 00:00:00 GMT"
+    assert told["Link"] == '<https://gateway.example/docs/changelog/>; rel="deprecation"; type="text/html"'
+
+
+def test_the_other_operations_say_nothing() -> None:
+    assert not {"Deprecation", "Sunset", "Link"} & set(answer("list").headers)
+
+
+def test_the_contract_marks_it() -> None:
+    router = SimpleRouter(trailing_slash=False)
+    router.register("v1/things", Things, basename="things")
+    generator = SchemaGenerator(patterns=router.urls)  # type: ignore[no-untyped-call]
+    paths = generator.get_schema(public=True)["paths"]  # type: ignore[no-untyped-call]
+    marked = {path: operations["get"].get("deprecated", False) for path, operations in paths.items()}
+    assert marked == {"/v1/things": False, "/v1/things/{id}": True}
+
+
+def test_a_sunset_within_twelve_months_is_an_error() -> None:
+    with pytest.raises(ValueError, match="12 months"):
+        deprecated(since=SINCE, sunset=date(2027, 12, 1), guide="changelog/")
