@@ -128,11 +128,16 @@ def _webhook(event_type: str, name: str, example: Json | None) -> Json:
     body: Json = {"schema": reference(name)}
     if example is not None:
         body["examples"] = {"example": {"summary": f"A `{event_type}`", "value": example}}
+    whom = (
+        "Sent to an endpoint that is made or verified, whatever types it asks for"
+        if event_type == "webhook.verify"
+        else "Sent to every active endpoint that asks for this type"
+    )
     return {
         "post": {
             "operationId": "on_" + event_type.replace(".", "_"),
             "summary": f"Receive `{event_type}`",
-            "description": "Sent to every active endpoint that asks for this type, signed (Standard Webhooks).",
+            "description": f"{whom}, signed (Standard Webhooks).",
             "tags": ["Webhooks"],
             "security": [],
             "parameters": [

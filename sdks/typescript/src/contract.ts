@@ -2945,7 +2945,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.verify`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to an endpoint that is made or verified, whatever types it asks for, signed (Standard Webhooks).
          */
         post: operations["on_webhook_verify"];
         delete?: never;
