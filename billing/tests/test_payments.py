@@ -228,10 +228,10 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
 ) -> None:
     set_up_mandate(provider, payer)
     provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
-    for hour in range(0, 24 * 30, 6):
+    for hour in range(0, 24 * 30, 12):
         at = CHARGE + timedelta(hours=hour)
         run(at)
-        provider.control("POST", "clock/advance", {"hours": 6})
+        provider.control("POST", "clock/advance", {"hours": 12})
         deliver(provider, at + timedelta(hours=1))
     assert PaymentAttempt.objects.count() == 3
     payer.refresh_from_db()
