@@ -70,7 +70,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
-pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector"]
+pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated"]
 
 
 LONG_FILES = (

@@ -29,8 +29,6 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.pages import ROOT
 from tests.receiver import Receiver
-from tests.simulated import _simulator_process as _simulator_process
-from tests.simulated import simulator as simulator
 from webhooks.delivery import dispatcher
 from webhooks.models import Event
 from webhooks.tests.conftest import _no_lingering as _no_lingering

@@ -1,7 +1,7 @@
 """The simulator as a separate process, for flows that need the Graph API: accounts and codes on demand.
 
-Import `simulator` in an app's conftest. One process serves the whole test run. Each test creates its own accounts, so
-nothing is shared, and faults and settings are reset after each test.
+One process serves all tests of a test process. Each test creates its own accounts, so nothing is shared, and faults and
+settings are reset after each test.
 """
 
 import os

@@ -16,9 +16,7 @@ from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumb
 from tenants.lifecycle import IST
 from tenants.models import Tenant, User
 from tests.browsers import logged_in
-from tests.simulated import RunningSimulator, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator
 
 PROFILE: dict[str, Any] = {
     "legal_name": "Asha Traders Private Limited",

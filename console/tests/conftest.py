@@ -1,7 +1,6 @@
 """Meta is the simulator in these tests, and background work ends as soon as it is idle."""
 
 from messaging.tests.conftest import _no_lingering_runner, account, number
-from tests.simulated import _simulator_process, simulator
 from webhooks.tests.conftest import _no_lingering
 
-__all__ = ["_no_lingering", "_no_lingering_runner", "_simulator_process", "account", "number", "simulator"]
+__all__ = ["_no_lingering", "_no_lingering_runner", "account", "number"]

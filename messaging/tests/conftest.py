@@ -5,9 +5,7 @@ import pytest
 from messaging.batches import runner
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
-from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator, SimulatedAccount
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,8 @@ import pytest
 
 from gateway.clock import now
 from tenants.models import Tenant
-from tests.simulated import _simulator_process, simulator
 from webhooks.models import Endpoint
 from webhooks.tests.publishing import endpoint_of
-
-__all__ = ["_simulator_process", "simulator"]
 
 
 def verified_endpoint(tenant: Tenant) -> Endpoint:

@@ -20,9 +20,7 @@ from tests.api_contract.contract import assert_in_contract
 from tests.front import running
 from tests.pages import ROOT
 from tests.sdk_import import sdk_from
-from tests.simulated import RunningSimulator, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator
 
 BASE_URL = "http://gateway.test"
 

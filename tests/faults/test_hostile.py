@@ -16,9 +16,7 @@ from messaging.tests.conftest import connected_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, database_url
-from tests.simulated import RunningSimulator, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 

@@ -24,10 +24,8 @@ from tenants.models import Tenant
 from tests.faults.callers import Callers
 from tests.faults.service import BESIDE_WEB, LONG, Service, Valkey, database_url, received, wait_until
 from tests.receiver import Receiver
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

@@ -25,11 +25,9 @@ from tests.faults.test_deliveries import delivered, store
 from tests.faults.test_sending import create, fast_number, wait_until_run
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks import wake_up
 from webhooks.models import Delivery
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

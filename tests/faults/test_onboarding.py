@@ -18,9 +18,7 @@ from tenants.credentials.api_keys import NewKey
 from tenants.models import AuditEntry, SignUp, Tenant, User
 from tenants.signup import registration
 from tests.faults.service import READY_SECONDS, Service, Web, database_url, wait_until
-from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator, SimulatedAccount
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

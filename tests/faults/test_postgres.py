@@ -25,10 +25,8 @@ from tests import migrated_cluster
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until
 from tests.receiver import Receiver
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = pytest.mark.faults
 

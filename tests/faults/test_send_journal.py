@@ -20,9 +20,9 @@ from tenants.models import Tenant
 from tests.faults.service import LONG, Postgres, Service, received, wait_until
 from tests.faults.test_postgres import postgres
 from tests.faults.test_sending import _recorded
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 
-__all__ = ["_simulator_process", "postgres", "simulator"]
+__all__ = ["postgres"]
 
 pytestmark = pytest.mark.faults
 

@@ -37,10 +37,8 @@ from tests.faults.service import (
     received,
     wait_until,
 )
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

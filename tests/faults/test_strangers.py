@@ -20,9 +20,7 @@ from tests.certificates import self_signed
 from tests.faults.service import LONG, Service, database_url, wait_until
 from tests.free_ports import free_port
 from tests.operating.proxy import Proxy
-from tests.simulated import RunningSimulator, _simulator_process, simulator
-
-__all__ = ["_simulator_process", "simulator"]
+from tests.simulated import RunningSimulator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 

@@ -21,10 +21,8 @@ from phone_numbers.models import PhoneNumber
 from tenants.credentials.api_keys import NewKey
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, database_url, received, wait_until
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks.models import Event
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 

@@ -22,9 +22,9 @@ from tests.faults.conftest import valkey
 from tests.faults.service import Service, Valkey, database_url
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 
-__all__ = ["_simulator_process", "simulator", "valkey"]
+__all__ = ["valkey"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _SET_UP = """

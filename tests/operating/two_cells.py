@@ -32,10 +32,8 @@ from tests.fixtures import Api
 from tests.free_ports import free_port
 from tests.operating.cell_front import Front
 from tests.receiver import Receiver
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Event
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -24,11 +24,9 @@ from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from web.tests.client import FrontClient
 from webhooks.models import Event
-
-__all__ = ["_simulator_process", "simulator"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -22,11 +22,11 @@ from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import assert_error, assert_service_headers
-from tests.simulated import RunningSimulator, SimulatedAccount, _simulator_process, simulator
+from tests.simulated import RunningSimulator, SimulatedAccount
 from web.tests.client import Answer, FrontClient
 from webhooks.models import Event
 
-__all__ = ["_simulator_process", "account", "simulator"]
+__all__ = ["account"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -30,21 +30,14 @@ from tests.collector import Collector, Exported
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from tests.scripted_graph import ScriptedGraph
-from tests.simulated import RunningSimulator, _simulator_process, simulator
+from tests.simulated import RunningSimulator
 from web.tests.client import FrontClient
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Event
 from webhooks.tests.conftest import _no_lingering, endpoint
 from webhooks.tests.delivering import publish_one
 
-__all__ = [
-    "_no_lingering",
-    "_no_lingering_runner",
-    "_simulator_process",
-    "account",
-    "endpoint",
-    "simulator",
-]
+__all__ = ["_no_lingering", "_no_lingering_runner", "account", "endpoint"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
