@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides packages run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults soak flows n8n kafka mutants chart containers sbom shell
+.PHONY: help install guides packages run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults upgrade soak flows n8n kafka mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -93,6 +93,9 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 	$(addprefix webhooks/tests/test_,publish.py replay.py figures.py) messaging/tests/sending/test_send.py \
 	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
 	tenants/tests/test_key_cache.py web/tests
+
+upgrade: $(BIN)/.for-development ## Upgrade from the last release to this version and back, under load, from two checkouts
+	$(BIN)/pytest -n 0 -s tests/operating/upgrade.py
 
 soak: $(BIN)/.for-development ## Send events and messages through all faults in random order, and reconcile (EVENTS=1000000 SENDS=200000 SEED=7 FAULTS=500)
 	$(BIN)/python -m tests.soak $(if $(EVENTS),--events $(EVENTS)) $(if $(SENDS),--sends $(SENDS)) \
