@@ -246,6 +246,7 @@ class LocalDispatcher(Protocol):
 
 _local: LocalDispatcher | None = None
 _unsent = _Unsent()
+_sending = threading.Lock()
 _next: bytes | None = None
 """The dispatcher that had room after the last signal of this process."""
 
@@ -302,10 +303,12 @@ def pass_on(deliveries: Sequence[Packed]) -> None:
     _send(deliveries, looks=True)
 
 
-def _send_unsent() -> None:
-    handed_over, looks = _unsent.take()
-    if handed_over or looks:
-        _send(handed_over, looks=looks)
+def flush() -> None:
+    """Send the signals that are pending in this process now."""
+    with _sending:
+        handed_over, looks = _unsent.take()
+        if handed_over or looks:
+            _send(handed_over, looks=looks)
 
 
 def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
@@ -339,7 +342,7 @@ def _release(handed_over: Sequence[Packed]) -> None:
         connection.close()
 
 
-_debounced = Debounced(_send_unsent, seconds=WAKE_SECONDS)
+_debounced = Debounced(flush, seconds=WAKE_SECONDS)
 
 # --- Signals the event streams, while any is open, that tenants have fresh events.
 #

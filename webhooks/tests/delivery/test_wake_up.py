@@ -19,7 +19,7 @@ from django.db import connection
 from gateway import ids
 from gateway.clock import now
 from gateway.database.registration import Registration
-from gateway.database.statements import run
+from gateway.database.statements import Statements, run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from tests.receiver import Receiver
@@ -46,6 +46,7 @@ from webhooks.wake_up import (
     ROOM,
     SIGNAL,
     Fresh,
+    Packed,
     own_signals,
     report_script,
 )
@@ -80,12 +81,19 @@ def one(**members: Any) -> HandedOver:
 
 def signals(valkey: redis.Redis, of: str = FIRST) -> list[bytes]:
     """The signals that wait for a dispatcher, then those that any dispatcher takes."""
+    wake_up.flush()
     waiting: Any = [valkey.lrange(key, 0, -1) for key in (own_signals(of), SIGNAL)]
     return [signal for each in waiting for signal in each]
 
 
 def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
     return [each for signal in signals(valkey, of) for each in publish.unpacked(signal) or ()]
+
+
+def hand_over(*deliveries: Packed) -> None:
+    """Hand deliveries over, in a signal of their own."""
+    wake_up.soon(Fresh(deliveries))
+    wake_up.flush()
 
 
 def report(valkey: redis.Redis, name: str = FIRST, state: bytes = ROOM) -> None:
@@ -102,23 +110,17 @@ def registered(valkey: redis.Redis) -> Any:
     return [name.decode() for name in valkey.lrange(REGISTER, 0, -1)]  # type: ignore[union-attr]
 
 
+def finding_nothing() -> Statements[claims.Ready]:
+    """A poll that finds nothing due."""
+    ready = yield from claims.finding_ready()
+    return ready._replace(endpoints=[])
+
+
 @pytest.fixture
 def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
-    """A dispatcher has reported room, and this process has received that. It signals at once."""
-    monkeypatch.setattr(
-        wake_up, "soon", lambda fresh: wake_up._send(fresh.handed_over, looks=fresh.has_unclaimed)
-    )
-    drained = threading.Event()
-
-    class Drained(wake_up._Unsent):
-        def take(self) -> tuple[list[wake_up.Packed], bool]:
-            drained.set()
-            return [], False
-
+    """A dispatcher has reported room, and this process has received that."""
     # The signal of the endpoint's creation must not be handled in the middle of the test.
-    monkeypatch.setattr(wake_up, "_unsent", Drained())
-    wake_up._debounced.ask()
-    assert drained.wait(SECONDS)
+    wake_up.flush()
     monkeypatch.setattr(wake_up, "PATIENCE_MILLISECONDS", 60_000)
     monkeypatch.setattr(wake_up, "ALIVE_MILLISECONDS", 60_000)
     report(empty_valkey)
@@ -168,7 +170,7 @@ def test_any_other_signal_asks_to_look(signal: bytes) -> None:
 
 def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
     deliveries = [one().packed() for _ in range(wake_up.MOST_HANDED_OVER + 1)]
-    wake_up.soon(Fresh(deliveries))
+    hand_over(*deliveries)
     assert len(signals(room)) == 2
     assert [each.id for each in handed_over(room)] == [each.id for each in deliveries]
 
@@ -182,7 +184,7 @@ def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     for _ in range(MOST_SIGNALS + 10):
-        wake_up.soon(Fresh([one().packed()]))
+        hand_over(one().packed())
     assert len(signals(room)) <= MOST_SIGNALS + 1
     assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
@@ -194,11 +196,11 @@ def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
 
     async def close_in_the_middle() -> None:
         closing = await waiting_listener()
-        monkeypatch.setattr(claimer, "_leave", leave_to_another)
+        monkeypatch.setattr(wake_up, "unregister", hand_over_meanwhile)
         async with asyncio.timeout(SECONDS):
             await closing.close()
 
-    def leave_to_another(name: str, _connection_id: int | None) -> None:
+    def hand_over_meanwhile(name: str) -> None:
         room.rpush(own_signals(name), b"\x91" + delivery.packed().content)
 
     asyncio.run(close_in_the_middle())
@@ -237,50 +239,6 @@ async def waiting_listener() -> WakeUpListener:
     return started
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
-    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
-) -> None:
-    publish_one(tenant)
-    (given,) = handed_over(room)
-    assert Delivery.objects.get().leased_until is not None
-
-    async def end() -> None:
-        ending = dispatcher._Dispatcher()
-        ending.handed_over = [given]
-        await ending._release()
-        await ending.claimer.close()
-
-    asyncio.run(end())
-    row = Delivery.objects.get()
-    assert row.leased_until is None
-    assert row.next_attempt_at is not None
-    assert row.next_attempt_at <= now()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_dispatcher_at_rest_takes_at_once_only_what_needs_no_choice(
-    tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis
-) -> None:
-    publish_one(tenant)
-    (given,) = handed_over(room)
-    no_body, unsigned = (
-        msgspec.structs.replace(given, envelope=None),
-        msgspec.structs.replace(given, id=ids.uuid7(), target=given.target._replace(secret="no ciphertext")),
-    )
-
-    async def take() -> None:
-        for several, expected in (([given], []), ([no_body], [no_body]), ([unsigned, given], [unsigned])):
-            at_rest = dispatcher._Dispatcher()
-            at_rest.claimer.clock, at_rest.claimer.must_look = DatabaseClock.at(now()), False
-            at_rest.handed_over = several
-            assert at_rest._take_at_once() == (expected == [])
-            assert at_rest.handed_over == expected, "what is left is for the next claim"
-            assert at_rest.senders.open == (given in several)
-
-    asyncio.run(take())
-
-
 @pytest.mark.django_db
 def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[str, Any]) -> None:
     assert run(claims.finding_ready()).is_quiet
@@ -296,25 +254,25 @@ def test_it_is_quiet_while_no_delivery_is_open(tenant: Tenant, endpoint: dict[st
 def test_the_first_dispatcher_that_has_room_gets_each_signal(room: redis.Redis) -> None:
     report(room, SECOND)
     for _ in range(3):
-        wake_up.soon(Fresh([one().packed()]))
+        hand_over(one().packed())
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 0)
     report(room, FIRST, FULL)
     wake_up.pass_on([one().packed()])
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (3, 2)
     assert wake_up.may_hand_over(), "the second has room"
     report(room, FIRST)
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     assert len(signals(room, FIRST)) == 4, "it is still the first"
 
 
 def test_a_busy_dispatcher_gets_signals_when_no_other_has_room(room: redis.Redis) -> None:
     report(room, FIRST, BUSY)
     report(room, SECOND)
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (0, 1)
     for state in (BUSY, FULL):
         report(room, SECOND, state)
-        wake_up.soon(Fresh([one().packed()]))
+        hand_over(one().packed())
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (2, 1)
     assert wake_up.may_hand_over(), "busy is not full"
 
@@ -324,30 +282,53 @@ def test_a_busy_dispatcher_gets_signals_when_no_other_has_room(room: redis.Redis
     [(0.6, True, ROOM), (0.8, True, BUSY), (0.1, False, FULL), (0.9, False, FULL)],
 )
 def test_a_dispatcher_says_that_it_is_busy_by_its_cpu_since_the_last_report(
-    monkeypatch: pytest.MonkeyPatch, cpu: float, has_room: bool, state: bytes
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    cpu: float,
+    has_room: bool,
+    state: bytes,
 ) -> None:
-    clock = {"monotonic": 100.0, "process_time": 5.0}
-    monkeypatch.setattr(time, "monotonic", lambda: clock["monotonic"])
-    monkeypatch.setattr(time, "process_time", lambda: clock["process_time"])
+    class Clock:
+        """The process uses a constant share of a core."""
 
-    async def states() -> list[bytes]:
-        speaking = WakeUpListener(
-            worker_id=1, in_flight=lambda: 0, has_room=lambda: has_room, on_signal=lambda: None
+        seconds = 0.0
+
+        def monotonic(self) -> float:
+            self.seconds = time.monotonic()
+            return self.seconds
+
+        def process_time(self) -> float:
+            return cpu * self.seconds
+
+    monkeypatch.setattr(claimer, "time", Clock())
+    monkeypatch.setattr(claimer, "WAIT_SECONDS", 0.05)
+    rounds = 0
+
+    def says_room() -> bool:
+        nonlocal rounds
+        rounds += 1
+        return has_room
+
+    async def report_twice() -> bytes:
+        reporting = WakeUpListener(
+            worker_id=1, in_flight=lambda: 0, has_room=says_room, on_signal=lambda: None
         )
-        said: list[bytes] = []
-        for _ in range(2):
-            said.append(speaking._state(has_room=has_room))
-            clock["monotonic"] += 2
-            clock["process_time"] += 2 * cpu
+        reporting.start()
+        async with asyncio.timeout(SECONDS):
+            while rounds < 4:
+                await asyncio.sleep(0.01)
+        (name,) = registered(empty_valkey)
+        said: bytes = state_of(empty_valkey, name)
+        await reporting.close()
         return said
 
-    assert asyncio.run(states()) == [ROOM if has_room else FULL, state]
+    assert asyncio.run(report_twice()) == state
 
 
 def test_beyond_what_may_wait_for_the_first_dispatcher_the_second_gets_it(room: redis.Redis) -> None:
     report(room, SECOND)
     for _ in range(MOST_SIGNALS + 2):
-        wake_up.soon(Fresh([one().packed()]))
+        hand_over(one().packed())
     assert (len(signals(room, FIRST)), len(signals(room, SECOND))) == (MOST_SIGNALS, 2)
 
 
@@ -360,7 +341,7 @@ def test_any_dispatcher_looks_when_none_is_registered(empty_valkey: redis.Redis)
 @pytest.mark.parametrize("why", ["stuck", "gone"])
 def test_another_takes_what_a_dispatcher_does_not_take_in_time(room: redis.Redis, by: str, why: str) -> None:
     delivery = one()
-    wake_up.soon(Fresh([delivery.packed()]))
+    hand_over(delivery.packed())
     report(room, SECOND)
     assert handed_over(room, SECOND) == [], "it is not late yet"
     if why == "stuck":
@@ -383,11 +364,11 @@ def test_a_late_dispatcher_keeps_its_place_while_no_other_has_room(
 ) -> None:
     if other is not None:
         report(room, SECOND, other)
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     room.delete(f"{own_signals(FIRST)}:patience")
     if other is not None:
         report(room, SECOND, other)
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     assert room.llen(own_signals(FIRST)) == 2
     assert registered(room)[0] == FIRST
     assert wake_up.may_hand_over(), "it says that it has room"
@@ -395,9 +376,9 @@ def test_a_late_dispatcher_keeps_its_place_while_no_other_has_room(
 
 def test_what_is_taken_in_time_is_no_reason_to_lose_the_place(room: redis.Redis) -> None:
     report(room, SECOND)
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     room.delete(own_signals(FIRST), f"{own_signals(FIRST)}:patience")
-    wake_up.soon(Fresh([one().packed()]))
+    hand_over(one().packed())
     assert registered(room) == [FIRST, SECOND]
     assert len(signals(room, FIRST)) == 1
 
@@ -413,7 +394,7 @@ def test_what_a_killed_dispatcher_was_handed_goes_out_long_before_its_lease_ends
     monkeypatch.setattr(wake_up, "PATIENCE_MILLISECONDS", 1)
     publish_one(tenant)
     assert len(handed_over(room, FIRST)) == 1
-    monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+    monkeypatch.setattr(claimer, "finding_ready", finding_nothing)
     with running(monkeypatch, room):
         receiver.wait_for(1)
 
@@ -527,6 +508,7 @@ def test_a_full_dispatcher_takes_one_more_and_no_other(
 ) -> None:
     report(room, state=FULL)
     publish_one(tenant, "k1")
+    assert len(handed_over(room)) == 1
     publish_one(tenant, "k2")
     assert len(handed_over(room)) == 1
     assert Delivery.objects.filter(leased_until=None).count() == 1
@@ -574,7 +556,7 @@ def test_what_is_handed_over_is_sent_without_a_claim(
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
         # Only the hand-over may find it.
-        monkeypatch.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+        monkeypatch.setattr(claimer, "finding_ready", finding_nothing)
         publish_one(tenant)
         (got,) = receiver.wait_for(1)
         wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
@@ -593,11 +575,13 @@ def test_a_dispatcher_that_ends_is_handed_nothing(
 ) -> None:
     """Its process may continue to publish while it waits for the last responses."""
     with running(monkeypatch, empty_valkey):
-        wait_until(lambda: wake_up._local is not None, "it is the dispatcher of this process")
+        wake_up.reset()
+        wait_until(wake_up.may_hand_over, "it is the dispatcher of this process")
         publish_one(tenant, "k1")
         receiver.wait_for(1)
         dispatcher.stop()
-        wait_until(lambda: wake_up._local is None, "it is handed more while it ends")
+        wake_up.reset()
+        wait_until(lambda: wake_up.next_dispatcher(urgent=True) is None, "it is handed more while it ends")
         publish_one(tenant, "k2")
         assert len(receiver.received) == 1
         hanging.end()
@@ -650,7 +634,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
         wake_up.wake()
         assert wake_up.may_hand_over()
         with monkeypatch.context() as without_claims:
-            without_claims.setattr(claims, "_LOCK", claims._LOCK.replace("ORDER BY", "AND false ORDER BY"))
+            without_claims.setattr(claimer, "finding_ready", finding_nothing)
             publish_one(other_tenant)
             assert receiver.wait_for(cap + 1)[-1].path == "/hook/healthy"
         hanging.end()
@@ -666,25 +650,93 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A poll walks through all endpoints with open deliveries, so many broken ones make it long."""
+    with running(monkeypatch, empty_valkey), long_look(monkeypatch):
+        publish_one(tenant)
+        receiver.wait_for(1, seconds=SECONDS)
+    assert Delivery.objects.get().status == "delivered"
+    assert len(receiver.received) == 1
+
+
+@contextmanager
+def long_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The running dispatcher is in the middle of a poll."""
     looks, ends = threading.Event(), threading.Event()
     look = Claimer.look
 
-    async def long_look(self: Claimer, room: int) -> list[Claimed]:
+    async def last(self: Claimer, room: int) -> list[Claimed]:
         looks.set()
         await asyncio.to_thread(ends.wait, 6 * SECONDS)
         return await look(self, room)
 
-    with running(monkeypatch, empty_valkey):
-        wait_until(wake_up.may_hand_over, "the process knows of the room")
-        monkeypatch.setattr(Claimer, "look", long_look)
+    wait_until(wake_up.may_hand_over, "the process knows of the room")
+    with monkeypatch.context() as patched:
+        patched.setattr(Claimer, "look", last)
         try:
             assert looks.wait(SECONDS)
-            publish_one(tenant)
-            receiver.wait_for(1, seconds=SECONDS)
+            yield
         finally:
             ends.set()
-        wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
+
+
+def publish_without_body(tenant: Tenant) -> None:
+    """A delivery whose hand-over is too large for a body, so that it takes a statement."""
+    publish_one(tenant, "large", data=orjson.dumps("x" * publish.MOST_BODY_BYTES))
+    assert Delivery.objects.get().leased_until is not None, "it is handed over"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_needs_a_statement_is_sent_after_the_look(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(monkeypatch, empty_valkey):
+        with long_look(monkeypatch):
+            publish_without_body(tenant)
+        (got,) = receiver.wait_for(1, seconds=SECONDS)
+    assert len(got.json["data"]) == publish.MOST_BODY_BYTES
+    assert Delivery.objects.get().attempts == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_endpoint_whose_secret_cannot_be_read_holds_no_other_back(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied(endpoint["id"], tenant, f"{receiver.url}/healthy")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE webhooks_endpoint SET secret = 'gAAAA' WHERE id = %s", [endpoint["id"]])
+    with running(monkeypatch, empty_valkey):
+        with long_look(monkeypatch):
+            publish_one(tenant)
+            (got,) = receiver.wait_for(1, seconds=SECONDS)
+        unreadable = Endpoint.objects.filter(secret_unreadable_since__isnull=False)
+        wait_until(lambda: [str(each.id) for each in unreadable.all()] == [endpoint["id"]], "a look finds it")
+    assert got.path == "/hook/healthy"
     assert len(receiver.received) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    empty_valkey: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(monkeypatch, empty_valkey), long_look(monkeypatch):
+        publish_without_body(tenant)
+        dispatcher.stop()
+    row = Delivery.objects.get()
+    assert row.leased_until is None
+    assert row.next_attempt_at is not None
+    assert row.next_attempt_at <= now()
+    assert receiver.received == []
 
 
 @pytest.mark.django_db(transaction=True)
