@@ -102,7 +102,7 @@ soak: $(BIN)/.for-development ## Send events and messages through all faults in 
 		$(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 flows: $(BIN)/.for-development ## List the files that each flow executes: send, notification, delivery, message page, invoice
-	$(BIN)/pytest -n 0 -q tests/flow_files.py
+	$(BIN)/pytest -n 0 -q -s tests/test_flow_files.py
 
 mutants: $(BIN)/.for-development ## Put mistakes into copies of the code and see that a test notices each (FILES=messaging/ PART=1/4 CHANGED=1 GENERATED=1)
 	$(if $(GENERATED),$(BIN)/python -m tests.mutants.generated $(FILES),$(BIN)/python -m tests.mutants $(or $(FILES),"") \

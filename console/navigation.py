@@ -6,7 +6,6 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
-from console import outbox
 from console.page import SHOWN_TO_SUPPORT, Entry, Section, page_of
 from console.visit import Visit, visit_of
 from gateway.roles import Area
@@ -33,7 +32,6 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
         "base_url": settings.BASE_URL,
         "support_email": settings.SUPPORT_EMAIL,
         "console": visit,
-        "has_outbox": outbox.is_open(),
         "console_may_read": visit is not None and visit.may_read(area),
         "console_may_change": role_changes and not is_closed,
         "console_is_closed": role_changes and is_closed,

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console import public
+from console import outbox, public
 from console.log_in import PASSWORD_HELP, SIGNED_UP_AS
 from console.visit import Visit
 from gateway.api.errors import Conflict
@@ -198,7 +198,8 @@ def sign_up_sent(request: HttpRequest) -> HttpResponse:
         registration.start_again(UUID(sign_up_id) if sign_up_id else None, email=address)
         messages.success(request, "We sent the email once more.")
         return redirect("sign_up_sent")
-    return render(request, "console/sign_up_sent.html", {"address": address})
+    context = {"address": address, "has_outbox": outbox.is_open()}
+    return render(request, "console/sign_up_sent.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
