@@ -143,9 +143,9 @@ def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[
     """The server of the web role. It listens from its call until a signal stops it."""
     from django.conf import settings
 
-    application, listener = import_module("web.application"), import_module("web.listener")
+    routes, listener = import_module("web.routes"), import_module("web.listener")
     port = port or settings.PORT
-    front = application.Application(loops)
+    front = routes.Application(loops)
     server = listener.Server(listener.config(front, host=host, port=port), on_stop=front.stop)
 
     def serve() -> None:

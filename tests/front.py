@@ -19,8 +19,8 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test.client import ClientHandler
 
-from web import application, listener
-from web.application import Application
+from web import listener, routes
+from web.routes import Application
 
 Result = TypeVar("Result")
 
@@ -85,7 +85,7 @@ _django_handler = ClientHandler.__call__
 def _answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
     # Django's views pass sends to the event loop of their process.
     running.start()
-    handler = application.handler_of(environ["REQUEST_METHOD"], _path(environ))
+    handler = routes.handler_of(environ["REQUEST_METHOD"], _path(environ))
     if handler is None:
         return _django_handler(self, environ)
     assert not connection.in_atomic_block, (
@@ -121,7 +121,7 @@ def _scope(environ: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _exchange(handler: application.Handler, environ: Mapping[str, Any]) -> HttpResponse:
+async def _exchange(handler: routes.Handler, environ: Mapping[str, Any]) -> HttpResponse:
     response = HttpResponse()
     del response["Content-Type"]
     parts: list[bytes] = []
@@ -142,14 +142,14 @@ async def _exchange(handler: application.Handler, environ: Mapping[str, Any]) ->
         else:
             parts.append(message["body"])
 
-    await application.answer(handler, _scope(environ), receive, send)
+    await routes.answer(handler, _scope(environ), receive, send)
     response.content = b"".join(parts)
     return response
 
 
 def mark_for(method: str, path: str) -> pytest.MarkDecorator:
     """The database marker for a test of one route: one that commits if the listener answers the route."""
-    return pytest.mark.django_db(transaction=application.handler_of(method, path) is not None)
+    return pytest.mark.django_db(transaction=routes.handler_of(method, path) is not None)
 
 
 def install() -> None:

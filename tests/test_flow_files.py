@@ -127,7 +127,7 @@ def test_the_files_of_a_send(api: Api, number: PhoneNumber) -> None:
         sent = {"from": number.phone_number_id, **body}
         assert api.post("/v1/messages", sent, idempotency_key=f"k{turn}").status_code == 200
 
-    trace_flow("Send", send, apart=18, in_gateway=15)
+    trace_flow("Send", send, apart=16, in_gateway=15)
 
 
 @pytest.mark.usefixtures("endpoint")
@@ -159,7 +159,7 @@ def test_the_files_of_a_message_page(browser: Client, number: PhoneNumber) -> No
     def look(turn: int) -> None:
         assert browser.get("/console/messages/wamid.1").status_code == 200
 
-    trace_flow("Message page", look, apart=16, in_gateway=8)
+    trace_flow("Message page", look, apart=15, in_gateway=8)
 
 
 def test_the_files_of_an_invoice(payer: Tenant, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from tenants.models import Tenant, User
-from web import application
+from web import routes
 
 pytestmark = pytest.mark.django_db
 
@@ -127,7 +127,7 @@ STATUSES = ("active", "pending_approval", "rejected", "suspended")
 
 def registered_routes() -> dict[str, str]:
     """The paths outside of the tables of the API, the console and the staff admin, by name or path."""
-    answered_by_listener = {path: path for path in application.ROUTES if not path.startswith("/v1/")}
+    answered_by_listener = {path: path for path in routes.ROUTES if not path.startswith("/v1/")}
     return dict(_walk(get_resolver(), "")) | answered_by_listener
 
 

@@ -177,7 +177,7 @@ def error_code_of(status: int, body: bytes) -> str | None:
 
 # --- The trace of every answered request: the service's headers, its line in the access log, metrics, span.
 #
-# Called by the listener for the routes that it answers itself (`web/application.py`), and by Django's outermost
+# Called by the listener for the routes that it answers itself (`web/routes.py`), and by Django's outermost
 # middleware for all others.
 class Answering:
     """A request that is being answered."""

@@ -56,7 +56,7 @@ class DeclaredQuery:
 
 
 class AnsweredByListener(RuntimeError):
-    """An operation that the listener answers (`web/application.py`). Its view exists only for the OpenAPI document."""
+    """An operation that the listener answers (`web/routes.py`). Its view exists only for the OpenAPI document."""
 
 
 class ResourceViewSet(DeclaredQuery, ViewSet):

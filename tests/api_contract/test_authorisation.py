@@ -14,14 +14,14 @@ from tenants.credentials import api_keys, authentication, key_cache
 from tenants.models import ApiKey, Tenant, User
 from tests.api_contract.authorisation import ROWS, Route, Row, World, registered_routes
 from tests.fixtures import Api, assert_error, shared_rows
-from web import application
+from web import routes
 
 ROUTES = registered_routes()
 WITH_ROW = [route for route in ROUTES if route.name in ROWS]
 
 
 def is_answered_by_listener(route: Route) -> bool:
-    return application.handler_of(route.method, route.path) is not None
+    return routes.handler_of(route.method, route.path) is not None
 
 
 def test_every_route_has_a_row_and_every_row_a_route() -> None:
@@ -44,7 +44,7 @@ def test_every_route_of_a_tenant_declares_its_scope() -> None:
 
 def test_every_route_that_the_listener_answers_has_a_row() -> None:
     """Only views behind Django's URLs are found automatically."""
-    answered = {f"{method} {path}" for path, route in application.ROUTES.items() for method in route.handlers}
+    answered = {f"{method} {path}" for path, route in routes.ROUTES.items() for method in route.handlers}
     assert {name for name in answered if " /v1/" in name} - set(ROWS) == set()
 
 

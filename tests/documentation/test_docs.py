@@ -42,7 +42,7 @@ from tenants.models import Tenant
 from tenants.team import invitations
 from tests.pages import PAGES, ROOT, blocks, page
 from web import strangers, stream_listener
-from web.application import ROUTES
+from web.routes import ROUTES
 from webhooks.delivery import ordering
 from webhooks.endpoints import lifecycle
 from webhooks.requests import signed_request, verify_ping

@@ -63,7 +63,7 @@ def run(code: str, **environment: str) -> str:
 def test_while_they_are_off_the_sdk_is_not_imported() -> None:
     found = json.loads(
         run(
-            "import gateway.__main__, web.application\n"
+            "import gateway.__main__, web.routes\n"
             "tracing.begin()\n"
             "with tracing.span('x') as span: print(json.dumps([span.traceparent, tracing.current(),"
             " [name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'google.protobuf'))]]))",

@@ -19,9 +19,9 @@ from gateway.api.errors import Reply
 from gateway.api.limits import LargeBodyMemory
 from tests.fixtures import assert_error_body, wait_until
 from web import listener, request
-from web.application import ROUTES, Route
 from web.listener import connections
 from web.request import Request
+from web.routes import ROUTES, Route
 
 LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 BEGUN = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"

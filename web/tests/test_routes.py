@@ -9,7 +9,7 @@ from gateway.clock import now
 from gateway.database import partitions
 from tenants.credentials import api_keys
 from tests.fixtures import assert_error, assert_service_headers
-from web import application
+from web import routes
 from web.tests.client import FrontClient
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,7 +70,7 @@ METHODS = {
 @pytest.mark.parametrize("path", METHODS)
 class TestMethods:
     def test_it_is_named_here(self, path: str) -> None:
-        assert {path for path, route in application.ROUTES.items() if not route.is_shared} == set(METHODS)
+        assert {path for path, route in routes.ROUTES.items() if not route.is_shared} == set(METHODS)
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "POST", "GET"])
     def test_others_are_405_with_allow(self, front: FrontClient, path: str, method: str) -> None:
