@@ -14,9 +14,8 @@ from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import TruncMonth
 
 from billing.models import BillingSnapshot, LedgerEntry, LedgerPosting
-from billing.pricing.money import plain
+from billing.pricing.money import CURRENCY, plain
 from billing.pricing.periods import Period, ist_date
-from billing.pricing.plan import CURRENCY
 from gateway.csv_cells import as_text
 from tenants.lifecycle import IST
 

@@ -80,7 +80,7 @@ class BillingSnapshot(models.Model):
 
 
 class PlanVersion(models.Model):
-    """Terms from a month of service on, for all tenants or for one. Written by `terms.py`, never changed."""
+    """Terms from a month of service on, for all tenants or for one. Written by `plan.py`, never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from billing import buyers
+from billing import buyers, plan
 from billing.mails import REASONS
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
-from billing.pricing import gst, plan
+from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date
-from billing.terms import terms_for
 from billing.usage import BILLED, ActiveNumber, active_numbers, billed_from
 from tenants.models import Tenant
 
@@ -69,7 +68,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
         mandate=mandates.current(tenant.id),
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
         billing_profile=buyers.profile_of(tenant),
-        plan=terms_for(tenant.id, period).as_json(),
+        plan=plan.terms_for(tenant.id, period).as_json(),
     )
 
 
@@ -98,9 +97,9 @@ def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
     current = Period.of(at)
     period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
-    charge = plan.charge_for(len(numbers), terms_for(tenant.id, period))
+    charge = plan.charge_for(len(numbers), plan.terms_for(tenant.id, period))
     profile = buyers.profile_of(tenant)
-    taxes = gst.taxes(charge, buyers.supply(profile, period.end))
+    taxes = charge.taxes(buyers.supply(profile, period.end))
     return NextCharge(
         period=str(period),
         invoice_on=ist_date(period.end),

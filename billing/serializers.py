@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from billing import buyers
+from billing import buyers, plan
 from billing.models import (
     TDS_RATES,
     BillingProfile,
@@ -19,7 +19,8 @@ from billing.models import (
 )
 from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
-from billing.pricing import gst, plan
+from billing.pricing import gst
+from billing.pricing.money import CURRENCY
 from gateway.api.validation import did_you_mean
 from tenants.models import Tenant
 from tenants.names import check_name
@@ -199,7 +200,7 @@ class InvoiceSummaryOut(serializers.Serializer[Invoice]):
     issued_at = serializers.DateTimeField()
     due_at = serializers.DateTimeField()
     paid_at = serializers.DateTimeField(allow_null=True)
-    currency = serializers.CharField(default=plan.CURRENCY)
+    currency = serializers.CharField(default=CURRENCY)
     active_numbers = serializers.IntegerField()
     total_paise = serializers.IntegerField()
     amount_due_paise = serializers.IntegerField()

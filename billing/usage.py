@@ -15,12 +15,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from billing import buyers
+from billing import buyers, plan
 from billing.isolation import each
 from billing.models import BillingSnapshot
-from billing.pricing import gst, plan
 from billing.pricing.periods import Period
-from billing.terms import terms_for
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
 from tenants.signup import tax_ids
@@ -134,7 +132,7 @@ def uncounted(period: Period) -> QuerySet[Tenant]:
 
 def _take_snapshot(tenant: Tenant, period: Period, at: datetime) -> int:
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
-    charge = plan.charge_for(len(numbers), terms_for(tenant.id, period))
+    charge = plan.charge_for(len(numbers), plan.terms_for(tenant.id, period))
     tax_paise = _tax(tenant, charge, period)
     before = BillingSnapshot(
         tenant=tenant,
@@ -154,6 +152,6 @@ def _take_snapshot(tenant: Tenant, period: Period, at: datetime) -> int:
 def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
     """The tax that the invoice will have. An unreadable profile delays the invoice, but not the snapshot."""
     try:
-        return gst.taxes(charge, buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
+        return charge.taxes(buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:
         return charge.tax_paise

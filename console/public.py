@@ -66,11 +66,11 @@ def _price() -> dict[str, Any] | None:
     """This month's prices without GST. None where billing is off."""
     if not (apps.is_installed("billing") and settings.BILLING_ENABLED):
         return None
-    from billing import terms
+    from billing import plan
     from billing.pricing.money import rupees
     from billing.pricing.periods import Period
 
-    found = terms.terms_for(None, Period.of(now()))
+    found = plan.terms_for(None, Period.of(now()))
     return {
         "first": rupees(found.first_number_paise),
         "further": rupees(found.additional_number_paise),

@@ -137,7 +137,7 @@ def test_the_files_of_a_notification(number: PhoneNumber) -> None:
         assert post(notification((number.account.waba_id, [change]))).status_code == 200
         assert Event.objects.filter(wamid=f"wamid.{turn}").exists()
 
-    trace_flow("Notification to event", receive, apart=13, in_gateway=8)
+    trace_flow("Notification to event", receive, apart=12, in_gateway=8)
 
 
 @pytest.mark.usefixtures("endpoint")
@@ -174,4 +174,4 @@ def test_the_files_of_an_invoice(payer: Tenant, settings: Settings) -> None:
             step(at)
         assert Invoice.objects.filter(tenant=payer).count() == turn
 
-    trace_flow("Invoice", issue, apart=19, in_gateway=2)
+    trace_flow("Invoice", issue, apart=18, in_gateway=2)

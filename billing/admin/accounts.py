@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from billing import buyers, terms
+from billing import buyers, plan
 from billing.admin.fields import MonthFilter, RupeesField, StateFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import allowed
 from billing.models import BillingProfile, BillingSnapshot, PlanVersion
@@ -172,7 +172,7 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
         cleaned = super().clean() or {}
         if not self.errors:
             try:
-                terms.require_valid(PlanVersion(**cleaned), now())
+                plan.require_valid(PlanVersion(**cleaned), now())
             except InvalidRequest as error:
                 raise ValidationError((error.details or {})["fields"]) from None
         return cleaned
@@ -229,4 +229,4 @@ class PlanVersionAdmin(TenantRowsAdmin):
         return {"starts": str(Period.of(now()).next), "gst_percent": 18}
 
     def save_model(self, request: HttpRequest, obj: PlanVersion, form: Any, change: bool) -> None:
-        terms.add(obj, at=now(), actor_user_id=request.user.pk)
+        plan.add_version(obj, at=now(), actor_user_id=request.user.pk)

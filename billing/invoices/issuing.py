@@ -10,13 +10,12 @@ from uuid import UUID
 
 from django.conf import settings
 
-from billing import buyers, ledger
+from billing import buyers, ledger, plan
 from billing.invoices import credit_notes
 from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting
-from billing.pricing import gst, plan
 from billing.pricing.money import in_words
 from billing.pricing.periods import Period
 from gateway.api.errors import Conflict
@@ -69,7 +68,7 @@ def create(
     supply = buyers.supply(profile, at)
     terms = plan.Terms.from_json(snapshot.terms)
     charge = plan.charge_for(snapshot.active_numbers, terms)
-    taxes = gst.taxes(charge, supply)
+    taxes = charge.taxes(supply)
     total_paise = charge.subtotal_paise + taxes.total_paise
     number, year, at = ledger.take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
     invoice = Invoice.objects.create(

@@ -15,9 +15,8 @@ from django.conf import settings
 from billing import buyers
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
-from billing.pricing.money import SMALLEST_PAISE, in_words, plain, rounded_share, rupees
+from billing.pricing.money import CURRENCY, SMALLEST_PAISE, in_words, plain, rounded_share, rupees
 from billing.pricing.periods import Period, indian_date, ist_date
-from billing.pricing.plan import CURRENCY
 from gateway.clock import now
 from tenants.lifecycle import IST
 

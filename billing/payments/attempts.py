@@ -32,7 +32,7 @@ from billing.payments.provider import (
     own_error,
     provider,
 )
-from billing.pricing.plan import CURRENCY
+from billing.pricing.money import CURRENCY
 from gateway import ids
 from gateway.ids import uuid7
 from tenants.tenant_status import ELSEWHERE

@@ -34,8 +34,7 @@ from billing.payments.provider import (
     Settled,
     Settlement,
 )
-from billing.pricing.money import SMALLEST_PAISE
-from billing.pricing.plan import CURRENCY
+from billing.pricing.money import CURRENCY, SMALLEST_PAISE
 from gateway.database.transactions import leave_database
 from tenants.lifecycle import IST
 

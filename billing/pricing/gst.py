@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from billing.pricing.money import rounded_share
-from billing.pricing.plan import Charge
 from tenants.signup.tax_ids import STATES
 
 SupplyType = Literal["intra_state", "inter_state", "export"]
@@ -115,13 +114,6 @@ def supply(
         words = f"Supply to SEZ unit or SEZ developer for authorised operations {paid}"
         return Supply(state, "inter_state", bool(undertaking), words)
     return Supply(state, "intra_state" if state == seller_state else "inter_state")
-
-
-def taxes(charge: Charge, supply: Supply) -> Taxes:
-    """CGST and SGST in halves within a State, IGST between States and abroad, none when zero-rated."""
-    half, whole = charge.half_tax_paise, charge.tax_paise
-    amounts = (0, 0, whole) if supply.kind != "intra_state" else (half, half, 0)
-    return Taxes(*((0, 0, 0) if supply.zero_rated else amounts), supply.state_code, charge.terms.gst_percent)
 
 
 def credited_tax(

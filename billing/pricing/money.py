@@ -5,6 +5,7 @@ from decimal import Decimal
 from babel.numbers import format_currency
 from num2words import num2words
 
+CURRENCY = "INR"
 SMALLEST_PAISE = 100
 """The smallest amount of a debit, a link or a refund: one rupee. Less is not collected and makes no tenant late."""
 
@@ -16,7 +17,7 @@ def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:
 
 def rupees(amount_paise: int) -> str:
     """An amount for readers: `₹12,34,567.50`, grouped by lakh and crore, always two decimals."""
-    return str(format_currency(Decimal(amount_paise) / 100, "INR", locale="en_IN"))
+    return str(format_currency(Decimal(amount_paise) / 100, CURRENCY, locale="en_IN"))
 
 
 def plain(amount_paise: int) -> str:

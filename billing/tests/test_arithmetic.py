@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.plan import Terms, charge_for
 from billing.pricing import gst
 from billing.pricing.money import in_words, rounded_share, rupees
 from billing.pricing.periods import Period, financial_year
-from billing.pricing.plan import Terms, charge_for
 from tenants.signup.tax_ids import STATES
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -40,7 +40,7 @@ def test_the_price_table(numbers: int, subtotal: int, tax: int, half: int, total
 @given(st.integers(0, 100_000), st.sampled_from(["intra_state", "inter_state"]))
 def test_taxes_are_exact_equal_halves_and_the_same_in_total(numbers: int, kind: gst.SupplyType) -> None:
     charge = charge_for(numbers, Terms())
-    taxes = gst.taxes(charge, gst.Supply("29", kind))
+    taxes = charge.taxes(gst.Supply("29", kind))
     assert taxes.cgst_paise == taxes.sgst_paise
     assert taxes.total_paise == charge.tax_paise
     assert taxes.total_paise * 100 == charge.subtotal_paise * 18

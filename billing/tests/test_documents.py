@@ -19,9 +19,9 @@ from billing.billing_run import run
 from billing.invoices import credit_notes, issuing, pdf, printed_fields
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
 from billing.payments import bank_transfers, payment_links
+from billing.plan import Terms, charge_for
 from billing.pricing import gst
 from billing.pricing.periods import Period
-from billing.pricing.plan import Terms, charge_for
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict

@@ -8,12 +8,12 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers, einvoices, terms
+from billing import buyers, einvoices, plan
 from billing.billing_run import run
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, Invoice, IssuedPdf, PlanVersion
+from billing.plan import Terms, charge_for
 from billing.pricing.periods import Period
-from billing.pricing.plan import Terms, charge_for
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from gateway.api.errors import InvalidRequest
 from tenants.models import AuditEntry, MailAttachment, Tenant, User
@@ -32,7 +32,7 @@ DEARER: dict[str, Any] = {
 
 
 def add(**values: Any) -> PlanVersion:
-    return terms.add(PlanVersion(**{**DEARER, **values}), at=ist(2026, 11, 20))
+    return plan.add_version(PlanVersion(**{**DEARER, **values}), at=ist(2026, 11, 20))
 
 
 @pytest.fixture
@@ -92,11 +92,11 @@ def test_a_tenants_own_terms_have_everybodys_rate_and_end(two: Tenant, other_ten
     )
     add()
     december, january = Period(2026, 12), Period(2027, 1)
-    assert terms.terms_for(two.id, december) == Terms(40_000, 30_000, 5, 28, 30, str(own.pk))
-    assert terms.terms_for(other_tenant.id, december).first_number_paise == 60_000
-    assert terms.terms_for(two.id, january).first_number_paise == 60_000
-    assert terms.terms_for(two.id, NOVEMBER) == Terms()
-    charge = charge_for(6, terms.terms_for(two.id, december))
+    assert plan.terms_for(two.id, december) == Terms(40_000, 30_000, 5, 28, 30, str(own.pk))
+    assert plan.terms_for(other_tenant.id, december).first_number_paise == 60_000
+    assert plan.terms_for(two.id, january).first_number_paise == 60_000
+    assert plan.terms_for(two.id, NOVEMBER) == Terms()
+    charge = charge_for(6, plan.terms_for(two.id, december))
     assert [(line.description, line.amount_paise) for line in charge.lines] == [
         ("First 5 numbers", 40_000),
         ("Further numbers", 30_000),
@@ -106,7 +106,7 @@ def test_a_tenants_own_terms_have_everybodys_rate_and_end(two: Tenant, other_ten
 def test_of_two_versions_of_a_month_the_later_one_counts(two: Tenant) -> None:
     add()
     add(first_number_paise=70_000)
-    assert terms.terms_for(two.id, Period(2026, 12)).first_number_paise == 70_000
+    assert plan.terms_for(two.id, Period(2026, 12)).first_number_paise == 70_000
 
 
 @pytest.mark.parametrize(

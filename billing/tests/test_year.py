@@ -23,7 +23,7 @@ from django.db.models import Sum
 from pytest_django import Settings
 from stdnum import luhn
 
-from billing import accounting, buyers, gstr1, ledger, terms
+from billing import accounting, buyers, gstr1, ledger, plan
 from billing.billing_run import run
 from billing.invoices import credit_notes, issuing, pdf
 from billing.models import CreditNote, Invoice, LedgerPosting, PaymentAttempt, PlanVersion, ProviderEvent
@@ -179,7 +179,7 @@ class Year:
             gst_percent=rate,
             reason="The year",
         )
-        terms.add(version, at=START)
+        plan.add_version(version, at=START)
 
     def _make(self, business: Business) -> None:
         name, begins = business.name, month_start(2027, 1 + business.trial)
