@@ -81,6 +81,7 @@ fuzz: $(BIN)/.for-development ## Run the long form of the contract tests: 100,00
 
 faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short soak, two cells, and the flows on Postgres 15 and Redis 7 behind PgBouncer
 	FAULTS=long $(BIN)/pytest -m faults
+	FAULTS=long $(BIN)/pytest -n 0 tests/faults/rare.py
 	$(BIN)/python -m tests.soak --events 3000 --sends 600 --faults 12
 	@$(call program,nginx /usr/sbin/nginx,nginx-light)
 	$(BIN)/pytest -n 0 tests/operating/two_cells.py

@@ -62,8 +62,8 @@ MOST_BODIES = 1_000
 """Most connections whose bodies are arriving, for each `BodyKind`."""
 
 
-# The application logs its own failures, and the address is bound before the server starts.
-logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+# Below errors, uvicorn reports what strangers send.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 def config(application: Any, *, host: str, port: int) -> uvicorn.Config:

@@ -170,6 +170,25 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
             return result
 
 
+STATEMENT_SECONDS = 8.0
+"""How long a caller waits for its statements, including the connection. Their end takes up to CANCEL_SECONDS more, so
+a call is refused within 10 s while Postgres stands still.
+"""
+CANCEL_SECONDS = 1.0
+"""How long Postgres may take to accept that a statement is cancelled."""
+
+
+class _Connection(psycopg.AsyncConnection[Any]):
+    """Closes when Postgres does not answer a cancellation. psycopg would wait 10 s more for the statement."""
+
+    async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - psycopg's signature
+        try:
+            await super().cancel_safe(timeout=min(timeout, CANCEL_SECONDS))
+        except Exception:
+            self.pgconn.finish()
+            raise
+
+
 class LoopConnection:
     """A database connection of an event loop, for one caller at a time. Opened when needed, reopened after an error.
 
@@ -217,7 +236,7 @@ class LoopConnection:
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
         if self._connection is None:
             parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncRawCursor}
-            self._connection = await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
+            self._connection = await _Connection.connect(**parameters, autocommit=True)
             if settings.DATABASE_PREPARED_STATEMENTS:
                 self._connection.prepare_threshold = ONLY_WHEN_ASKED
                 if not self._durable:
@@ -243,8 +262,6 @@ class LoopConnection:
 
 Item = TypeVar("Item")
 
-WRITE_SECONDS = 10.0
-"""How long one statement may take, including the connection, before its items fail."""
 LEAST_SHARED = 16
 """Fewer items than this are not split among idle connections, because a second statement would cost more than it
 saves.
@@ -321,7 +338,7 @@ class LoopGroupCommit(Generic[Item, Result]):
         self, connection: LoopConnection, group: Sequence[tuple[Item, "asyncio.Future[Result]"]]
     ) -> None:
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with asyncio.timeout(STATEMENT_SECONDS):
                 results = await connection.run_each(self._write([item for item, _ in group]))
         except TimeoutError:
             # Only this group fails, because other connections may work.

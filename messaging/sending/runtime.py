@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import OperationalError
 
 from gateway.api.event_loop import ThreadPool
-from gateway.database.statements import LoopConnection, LoopGroupCommit, Statements
+from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
 from gateway.upstream.calls import AsyncPool, GraphAnswer, GraphCall
 from phone_numbers.lookup import Sender, SenderQuery, finding_senders
 from webhooks import wake_up
@@ -24,8 +24,6 @@ EVENT_CONNECTIONS = 2
 """Two, so that the next group is written while one waits for the disk."""
 OWN_CONNECTIONS = 4
 MOST_LOOKUPS = 200
-STATEMENT_SECONDS = 10.0
-"""Time limit of statements, including the wait for a connection."""
 
 Result = TypeVar("Result")
 

@@ -120,7 +120,7 @@ async def test_a_group_that_waits_for_a_lock_does_not_hold_up_the_others(
 async def test_a_statement_that_hangs_fails_in_time_and_the_next_is_well(
     commit: Callable[..., tuple[Doubler, Writer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(statements, "STATEMENT_SECONDS", 0.3)
     doubler, _ = commit()
     other = await asyncio.to_thread(_locked)
     try:
@@ -128,7 +128,7 @@ async def test_a_statement_that_hangs_fails_in_time_and_the_next_is_well(
             await asyncio.wait_for(doubler.do("wait"), 10)
     finally:
         await asyncio.to_thread(other)
-    monkeypatch.setattr(statements, "WRITE_SECONDS", 10.0)
+    monkeypatch.setattr(statements, "STATEMENT_SECONDS", 10.0)
     assert await doubler.do("6") == 12
 
 
