@@ -182,8 +182,8 @@ def unregister(name: str) -> None:
 
 log = structlog.get_logger(__name__)
 
-WAKE_SECONDS = 0.002
-"""A process that publishes continuously sends at most one signal in this interval."""
+LOOK_SECONDS = 0.01
+"""A process that publishes continuously asks for a poll at most once in this interval. Hand-overs are sent at once."""
 MOST_HANDED_OVER = 64
 """Most deliveries in one signal."""
 
@@ -290,7 +290,7 @@ def soon(fresh: Fresh) -> None:
     if takes_over and local is not None and local.hand_over(fresh.handed_over, looks=fresh.has_unclaimed):
         return
     _unsent.add(fresh)
-    _debounced.ask()
+    _debounced.ask(hurry=bool(fresh.handed_over))
 
 
 def wake() -> None:
@@ -342,7 +342,7 @@ def _release(handed_over: Sequence[Packed]) -> None:
         connection.close()
 
 
-_debounced = Debounced(flush, seconds=WAKE_SECONDS)
+_debounced = Debounced(flush, seconds=LOOK_SECONDS)
 
 # --- Signals the event streams, while any is open, that tenants have fresh events.
 #

@@ -21,6 +21,7 @@ from gateway.clock import now
 from gateway.database.registration import Registration
 from gateway.database.statements import Statements, run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.write_behind import Debounced
 from tenants.models import Tenant
 from tests.receiver import Receiver
 from webhooks import wake_up
@@ -151,6 +152,18 @@ def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[No
 
 
 # --- Signals
+
+
+def test_a_hand_over_does_not_wait_for_the_next_poll(
+    empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_up, "_debounced", Debounced(wake_up.flush, seconds=3600.0))
+    report(empty_valkey)
+    wake_up.soon(Fresh(has_unclaimed=True))
+    wait_until(lambda: signals(empty_valkey) == [LOOK], "no poll was asked for")
+    delivery = one()
+    wake_up.soon(Fresh([delivery.packed()]))
+    wait_until(lambda: handed_over(empty_valkey) == [delivery], "the delivery was not handed over")
 
 
 def test_a_signal_carries_what_the_dispatcher_needs() -> None:
