@@ -131,7 +131,7 @@ MEDIA_KEPT = timedelta(days=31)
 """The upstream keeps uploaded media for 30 days and received media for less (upstream fact 1.2)."""
 SHORTEST_LIFE = timedelta(days=7)
 """Meta keeps received media for 7 days, uploads for 30 (upstream fact 1.2)."""
-MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
+MEDIA_TYPES = frozenset({"image", "video", "audio", "document", "sticker"})
 MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
 _RECORD_MEDIA = """
@@ -160,7 +160,7 @@ def media_ids(change: Change) -> Iterable[str]:
     """The ids of media in a change: in inbound messages, and in those sent from the WhatsApp Business app."""
     value = change.value or {}
     for _, message in objects(value, "messages") or objects(value, "message_echoes"):
-        for kind in MEDIA_TYPES:
+        for kind in MEDIA_TYPES & message.keys():
             media_id = member(message, kind).get("id")
             if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
                 yield media_id

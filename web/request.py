@@ -163,9 +163,21 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body may hold at most {limit} bytes.", details={"limit_bytes": limit})
 
 
-async def send_head(status: int, headers: Iterable[tuple[str, str]], request: Request, send: Send) -> None:
-    """Send status and headers. The connection of an unread body ends with the response."""
+async def send_head(
+    status: int,
+    headers: Iterable[tuple[str, str]],
+    request: Request,
+    send: Send,
+    *,
+    length: int | None = None,
+) -> None:
+    """Send status and headers. The connection of an unread body ends with the response.
+
+    `length` is the Content-Length of a complete response, unless the headers have one.
+    """
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    if length is not None and b"content-length" not in dict(lines):
+        lines.append((b"content-length", b"%d" % length))
     if not request.body_is_read:
         lines.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": lines})
@@ -175,12 +187,11 @@ async def send_whole(
     status: int, headers: Iterable[tuple[str, str]], body: bytes, request: Request, send: Send
 ) -> None:
     """Send a complete response."""
-    given = list(headers)
-    if not any(name.lower() == "content-length" for name, _ in given):
-        given.append(("Content-Length", str(len(body))))
-    await send_head(status, given, request, send)
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-    await end_answer(request, send)
+    await send_head(status, headers, request, send, length=len(body))
+    is_unread = not request.body_is_read
+    await send({"type": "http.response.body", "body": body, "more_body": is_unread})
+    if is_unread:
+        await end_answer(request, send)
 
 
 async def end_answer(request: Request, send: Send) -> None:

@@ -6,7 +6,6 @@ again with Valkey, which Prometheus expects of counters. Gauges are evaluated at
 `monitoring`.
 """
 
-import collections
 import hmac
 import threading
 import time
@@ -72,8 +71,9 @@ class Histogram:
     def observe(self, *seconds: float) -> None:
         """Count values."""
         amounts = {f"{self.name}{_SEPARATOR}sum": sum(seconds)}
-        for bucket, count in collections.Counter(bisect_left(self.buckets, each) for each in seconds).items():
-            amounts[f"{self.name}{_SEPARATOR}{bucket}"] = count
+        for each in seconds:
+            bucket = f"{self.name}{_SEPARATOR}{bisect_left(self.buckets, each)}"
+            amounts[bucket] = amounts.get(bucket, 0) + 1
         _note(amounts)
 
 

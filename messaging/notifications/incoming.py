@@ -16,9 +16,9 @@ add an effect, write a function and add its fields to `EFFECTS`.
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
 
+import msgspec
 import structlog
 from django.db import transaction
 
@@ -219,14 +219,13 @@ class Intake:
         self._threads.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Signed:
+class _Signed(msgspec.Struct, frozen=True):
     """A signed notification whose changes could all be parsed."""
 
     body: bytes
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
-    traceparent: str | None = field(default_factory=tracing.current)
+    traceparent: str | None = msgspec.field(default_factory=tracing.current)
     """The span of its own request, since other notifications are published with it."""
 
 

@@ -6,9 +6,11 @@ are looked up each time.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from uuid import UUID
+
+import msgspec
 
 from gateway.clock import now
 from gateway.database.statements import Statements, run
@@ -27,8 +29,7 @@ _numbers: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
 """By environment and phone_number_id: when the entry expires, and the number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """The tenant and account of a change, and its number if the gateway knows it."""
 
     tenant_id: UUID

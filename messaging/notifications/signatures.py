@@ -34,15 +34,13 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
     """The environments whose present or former app secret signed a notification. Raises Unauthorized if there is
     none.
     """
-    secrets = {
+    accepted = {
         "live": [settings.META_APP_SECRET, *settings.META_APP_SECRET_FALLBACKS],
         "test": [settings.SANDBOX_APP_SECRET],
     }
-    environments = [
-        environment
-        for environment, accepted in secrets.items()
-        if any(verify(body, header, secret) for secret in accepted)
-    ]
+    secrets = (secret for of_environment in accepted.values() for secret in of_environment)
+    signing = next((secret for secret in secrets if verify(body, header, secret)), None)
+    environments = [environment for environment, secrets in accepted.items() if signing in secrets]
     if not environments:
         raise Unauthorized("The signature does not match the body.")
     return environments

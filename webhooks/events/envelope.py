@@ -8,11 +8,12 @@ byte and never serialised again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
 
+import msgspec
 import orjson
 from django.conf import settings
 
@@ -93,8 +94,7 @@ WANTED = f"""{WANTED_BY_MEMBERS}
 """SQL: `WANTED_BY_MEMBERS` and the filter by content (`filters.py`). `{data}` is the event's `data` as bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to publish: the members of the envelope (specification 6) that its flow knows, in the envelope's
     order.
     """
@@ -130,7 +130,7 @@ class NewEvent:
         return self.message.error_code if self.message else None
 
 
-STORED = tuple(field.name for field in fields(NewEvent) if field.name not in {"data", "message"})
+STORED = tuple(name for name in NewEvent.__struct_fields__ if name not in {"data", "message"})
 """The members of the envelope that are columns of the event's row. `data` and `raw` are stored as bodies."""
 COLUMNS = (*STORED, "status", "error_code")
 """The columns of an event's row. All are text except the id and the error code."""

@@ -14,7 +14,7 @@ the end of a month, makes a second row. The look-up is the function `message_mon
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -272,14 +272,13 @@ def unpacked(signal: bytes) -> list[HandedOver] | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(msgspec.Struct, frozen=True):
     """Events of one tenant, and the notification that their `raw_path` points into."""
 
     tenant_id: UUID
     events: Sequence[NewEvent]
     raw: bytes | None = None
-    traceparent: str | None = field(default_factory=tracing.current)
+    traceparent: str | None = msgspec.field(default_factory=tracing.current)
     """The span that the events' deliveries belong under: the current one where the publication is made."""
 
 

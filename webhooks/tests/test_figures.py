@@ -2,12 +2,12 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
+from msgspec.structs import replace
 
 from gateway.clock import now
 from gateway.upstream.notifications.change import MessageFacts

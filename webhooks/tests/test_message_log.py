@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,6 +9,7 @@ from uuid import UUID
 import orjson
 import pytest
 from django.db import connection, transaction
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.clock import now

@@ -11,9 +11,10 @@ no message makes an event that the database rejects.
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
+
+import msgspec
 
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
 
@@ -186,8 +187,7 @@ itself.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The possible owners of a change, as far as the notification says, in the order to try them.
 
     `waba_info_id`, then `phone_number_id`, then `entry_id` as a business account (for partner events it is the id of a
@@ -201,8 +201,7 @@ class Route:
     display_phone_number: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EventDraft:
+class EventDraft(msgspec.Struct, frozen=True):
     """One event as Meta sent it, before it belongs to a tenant.
 
     `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is unique per
@@ -230,8 +229,7 @@ class EventDraft:
     message: MessageFacts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One change of the notification, with at least one draft.
 
     `value` is the parsed value of the change (None when it is not an object), `time` the entry's sending time in epoch
@@ -247,8 +245,7 @@ class Change:
     drafts: tuple[EventDraft, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Normalised:
+class Normalised(msgspec.Struct, frozen=True):
     """A whole notification. `error` says what is malformed; `changes` has everything that was readable."""
 
     changes: tuple[Change, ...]
@@ -270,8 +267,7 @@ class Person(NamedTuple):
 NOBODY = Person()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A change. `path` leads to its value; `body_hash()` is the SHA-256 of the whole notification."""
 
     entry: int

@@ -3,10 +3,10 @@
 `golden/<field>__<variant>.json` is a notification, `….expected.json` its events.
 """
 
-import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -21,7 +21,7 @@ def test_golden(name: str) -> None:
     for draft, wanted in zip(drafts, expected, strict=True):
         # Compares bytes, because the order of members is part of the contract.
         assert draft.data == orjson.dumps(wanted.pop("data"))
-        columns = dataclasses.asdict(draft)
+        columns = msgspec.structs.asdict(draft)
         del columns["data"]
         columns["message"] = told(draft.message._asdict()) if draft.message else None
         assert told(columns) == wanted
