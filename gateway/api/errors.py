@@ -48,9 +48,7 @@ class ServiceError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
     message: ClassVar[str] = "Something went wrong in the service."
-    hint: ClassVar[str] = (
-        "Report the request_id to us. A message is repeated only with the same Idempotency-Key."
-    )
+    hint: ClassVar[str] = "Report the request_id to us. Repeat a message only with the same Idempotency-Key."
     repeat: ClassVar[str] = "only with the same key"
 
     def __init__(
@@ -96,7 +94,7 @@ class InvalidRequest(ServiceError):
         super().__init__(message, hint=hint, details=details, headers=headers)
 
     @classmethod
-    def of(cls, **fields: str) -> "InvalidRequest":
+    def of(cls, /, **fields: str) -> "InvalidRequest":
         """The error for single fields: `InvalidRequest.of(limit="Must be between 1 and 200.")`."""
         return cls(details={"fields": {name: [problem] for name, problem in fields.items()}})
 
@@ -116,15 +114,15 @@ class Forbidden(ServiceError):
     status = 403
     code = "forbidden"
     message = "These credentials may not use this operation."
-    hint = "Tenant operations take a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff."
+    hint = "Tenant operations need a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff."
     repeat = "no"
 
 
 class TenantNotApproved(ServiceError):
     status = 403
     code = "tenant_not_approved"
-    message = "This account is not approved yet. Only GET /v1/tenant is open until it is."
-    hint = "Wait for the decision, which is mailed. GET /v1/tenant shows the status."
+    message = "This account is not approved yet. Until it is, only GET /v1/tenant works."
+    hint = "Wait for the decision, which we send by email. GET /v1/tenant shows the status."
     repeat = "after the approval"
 
 
@@ -132,7 +130,7 @@ class TenantSuspended(ServiceError):
     status = 403
     code = "tenant_suspended"
     message = "This account is suspended."
-    hint = "Write to our support. Events are kept and are delivered after the suspension."
+    hint = "Contact our support. Events are kept, and are delivered once the suspension ends."
     repeat = "after the suspension"
 
 
@@ -147,8 +145,8 @@ class NotFound(ServiceError):
 class MethodNotAllowed(ServiceError):
     status = 405
     code = "method_not_allowed"
-    message = "This resource does not take that method."
-    hint = "The header Allow names the methods it takes. All operations, with their paths, are in /v1/openapi.json."
+    message = "This resource does not support that method."
+    hint = "The Allow header lists the methods it supports. All operations, with their paths, are in /v1/openapi.json."
     repeat = "no"
 
     @classmethod
@@ -156,7 +154,8 @@ class MethodNotAllowed(ServiceError):
         """The error of a resource that supports only these methods."""
         named = ", ".join(method for method in methods if method != "OPTIONS")
         return cls(
-            f"This resource does not take that method, only {named}.", headers={"Allow": ", ".join(methods)}
+            f"This resource does not support that method, only {named}.",
+            headers={"Allow": ", ".join(methods)},
         )
 
 
@@ -177,7 +176,7 @@ class Conflict(ServiceError):
     code = "conflict"
     message = "The state of this resource does not allow that."
     hint = "Read the resource to see its state, then decide."
-    repeat = "after its state changed"
+    repeat = "after its state has changed"
 
 
 class PayloadTooLarge(ServiceError):
@@ -199,7 +198,7 @@ class UriTooLong(ServiceError):
 class UnsupportedMediaType(ServiceError):
     status = 415
     code = "unsupported_media_type"
-    message = "This operation does not take that content type."
+    message = "This operation does not accept that content type."
     hint = "Send `Content-Type: application/json`; uploads are multipart/form-data."
     repeat = "after correcting it"
 
@@ -208,7 +207,7 @@ class RateLimited(ServiceError):
     status = 429
     code = "rate_limited"
     message = "Too many requests."
-    hint = "Wait as long as Retry-After says. Many messages go through POST /v1/messages/batch."
+    hint = "Wait as long as Retry-After says. To send many messages, use POST /v1/messages/batch."
     repeat = "yes, after Retry-After"
 
 
@@ -218,7 +217,7 @@ class TooManyInFlight(ServiceError):
     status = 429
     code = "too_many_in_flight"
     message = "Too many calls of this business are waiting for an answer."
-    hint = "Wait as long as Retry-After says. Keep fewer calls open at once."
+    hint = "Wait as long as Retry-After says. Make fewer calls at once."
     repeat = "yes, after Retry-After"
 
     def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
@@ -240,14 +239,14 @@ class MetaUnreachable(ServiceError):
     code = "meta_unreachable"
     message = "WhatsApp gave no usable answer."
     hint = "A read may be repeated. A change may have been made: read its state before repeating it."
-    repeat = "reads yes; messages only after no message.status came"
+    repeat = "reads yes; messages only if no message.status has come"
 
 
 class ServiceUnavailable(ServiceError):
     status = 503
     code = "service_unavailable"
     message = "The service cannot reach its database right now. Nothing was done."
-    hint = "Repeat after Retry-After; with an Idempotency-Key for messages."
+    hint = "Repeat it after Retry-After, a message with its Idempotency-Key."
     repeat = "yes, after Retry-After"
 
     def __init__(self, message: str | None = None) -> None:
@@ -331,7 +330,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             return InvalidRequest(details={"fields": _fields(exception.detail)})
         case drf.ParseError() if isinstance(exception.__context__, MultiPartParserError):
             return InvalidRequest(
-                "The body is no multipart form: let your HTTP library set Content-Type with its boundary."
+                "The body is not a multipart form: let your HTTP library set Content-Type with its boundary."
             )
         case drf.ParseError():
             return InvalidRequest(str(exception.detail))
@@ -377,7 +376,7 @@ def _unsupported_media_type(view: Any) -> UnsupportedMediaType:
     if wanted == "multipart/form-data":
         hint = (
             "Send the file as multipart/form-data, and let your HTTP library set Content-Type with its boundary. "
-            "JSON with a link to the file is for a message, not for an upload."
+            "A link to a file belongs in a message, not in an upload."
         )
     return UnsupportedMediaType(f"This operation takes {wanted}.", hint=hint)
 

@@ -80,10 +80,11 @@ def test_a_range_may_have_one_end_or_none(api: Api) -> None:
 
 @pytest.mark.django_db
 def test_an_operation_without_parameters_says_so(api: Api) -> None:
-    error = assert_error(api.post("/v1/api-keys?name=x", {"name": "x"}), 400, "invalid_request")
-    assert error["details"]["fields"] == {
-        "name": ["This query parameter is unknown. This operation takes none."]
-    }
+    for name in ("name", "cls"):
+        error = assert_error(api.post(f"/v1/api-keys?{name}=x", {"name": "x"}), 400, "invalid_request")
+        assert error["details"]["fields"] == {
+            name: ["This query parameter is unknown. This operation takes none."]
+        }
 
 
 @pytest.mark.django_db
