@@ -27,7 +27,9 @@ def check_values(**_: Any) -> list[CheckMessage]:
             Error(f"BILLING_INVOICE_PREFIX, BILLING_CREDIT_NOTE_PREFIX: {error}", id="billing.E001")
         )
     if settings.BILLING_INVOICE_PREFIX == settings.BILLING_CREDIT_NOTE_PREFIX:
-        problems.append(Error("Invoices and credit notes need prefixes of their own.", id="billing.E001"))
+        problems.append(
+            Error("BILLING_INVOICE_PREFIX and BILLING_CREDIT_NOTE_PREFIX must differ.", id="billing.E001")
+        )
     try:
         if tax_ids.parse(settings.BILLING_SELLER_GSTIN).state_code is None:
             problems.append(Error("BILLING_SELLER_GSTIN must be a GSTIN, not a PAN.", id="billing.E002"))
@@ -36,7 +38,7 @@ def check_values(**_: Any) -> list[CheckMessage]:
     if not re.fullmatch(r"[1-9]\d{5}", settings.BILLING_SELLER_PIN) or not settings.BILLING_SELLER_CITY:
         problems.append(
             Error(
-                "BILLING_SELLER_CITY and BILLING_SELLER_PIN (six digits) are on e-invoices.",
+                "BILLING_SELLER_CITY and BILLING_SELLER_PIN (six digits) must be set: e-invoices contain them.",
                 id="billing.E005",
             )
         )
@@ -62,7 +64,7 @@ def check_production(**_: Any) -> list[CheckMessage]:
     findings = {
         "billing.E010": (
             settings.RAZORPAY_KEY_ID.startswith("rzp_sim_"),
-            "RAZORPAY_KEY_ID is a simulator's.",
+            "RAZORPAY_KEY_ID is the simulator's key.",
         ),
         "billing.E011": (
             not settings.RAZORPAY_BASE_URL.startswith("https://"),

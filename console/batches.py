@@ -165,10 +165,10 @@ def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResp
         with flash_errors(request):
             if "cancel" in request.POST:
                 schedule.cancel(found)
-                messages.success(request, "Cancelled: it is not sent.")
+                messages.success(request, "Cancelled: it will not be sent.")
             elif form.is_valid():
                 schedule.change(found, form.cleaned_data["send_at"])
-                messages.success(request, "Its time is changed.")
+                messages.success(request, "The time was changed.")
         if not form.errors:
             return redirect("console_scheduled_message", scheduled_id)
     body = orjson.loads(bytes(found.body) or b"{}")
@@ -198,7 +198,7 @@ def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
         return redirect("console_batch", batch_id)
     with flash_errors(request):
         lifecycle.reschedule(found, None if is_now else form.cleaned_data["send_at"])
-        messages.success(request, "Its time is changed.")
+        messages.success(request, "The time was changed.")
     return redirect("console_batch", batch_id)
 
 

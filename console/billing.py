@@ -140,7 +140,7 @@ class MandateForm(forms.Form):
         if "method" in cleaned and "max_rupees" in cleaned:
             largest = LARGEST_CAP_PAISE[Mandate.Method(cleaned["method"])]
             if self.max_amount_paise > largest:
-                raise ValidationError(f"With this way to pay the limit is at most ₹{largest // 100:,}.")
+                raise ValidationError(f"With this way to pay, the limit is at most ₹{largest // 100:,}.")
         return cleaned
 
 

@@ -60,7 +60,7 @@ def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
     if trying and not ready and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
         text = (
-            f"Your trial ends on {indian_date(ends)}. Set up autopay, so that nothing has to be paid by hand."
+            f"Your trial ends on {indian_date(ends)}. Set up autopay, so that invoices are paid without you."
         )
         yield HomeWarning(text, "Set up autopay", reverse("console_billing"))
 
@@ -85,5 +85,5 @@ def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """Warn of an incomplete billing profile, from ten days before the next invoice."""
     charged = seen.next_charge is not None and seen.next_charge.numbers > 0
     if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
-        text = "The billing profile lacks something that the next invoice needs."
+        text = "The billing profile is missing something that the next invoice needs."
         yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))

@@ -150,5 +150,5 @@ def disconnect(request: HttpRequest, visit: Visit, connection_id: UUID) -> HttpR
         ended = connections.revoke(
             tenant_id=visit.tenant.id, connection_id=connection_id, actor_user_id=visit.user.pk
         )
-        messages.success(request, f"{ended.client.name} is disconnected. Its tokens open nothing any more.")
+        messages.success(request, f"{ended.client.name} is disconnected. Its tokens no longer work.")
     return redirect("console_connected_apps")

@@ -42,7 +42,7 @@ class ReplyForm(forms.Form):
         if file.size > _LARGEST[kind]:
             self.add_error("file", f"WhatsApp takes at most {_LARGEST[kind] // MEGABYTE} MB of this kind.")
         if kind == _WITHOUT_CAPTION and cleaned.get("text"):
-            self.add_error("text", "A recording has no text beside it: send one after the other.")
+            self.add_error("text", "A recording cannot have a text: send one after the other.")
         return cleaned
 
     def message(self, media_id: str | None) -> dict[str, Any]:

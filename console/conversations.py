@@ -153,9 +153,9 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
                 **visit.scope, media_id=shown.id, from_=number_id, range_=request.headers.get("Range")
             )
     except (ServiceError, UpstreamUnreachable):
-        raise Http404("WhatsApp does not have this file now.") from None
+        raise Http404("WhatsApp did not return this file. It may have expired.") from None
     if answer.status_code >= 300:
-        raise Http404("WhatsApp does not have this file now.")
+        raise Http404("WhatsApp did not return this file. It may have expired.")
     if answer.headers.get("Content-Type", "").startswith(INLINE_TYPES):
         isolate(answer)
         answer["Content-Disposition"] = "inline"

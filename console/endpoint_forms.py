@@ -94,7 +94,7 @@ class EndpointForm(forms.Form):
     url = forms.CharField(
         label="URL",
         max_length=2048,
-        help_text="It is pinged with a challenge at once, and must answer with it.",
+        help_text="We ping it at once with a challenge, which it must return.",
         widget=forms.URLInput(attrs={"autocomplete": "off", "placeholder": "https://example.com/webhooks"}),
     )
     description = forms.CharField(label="Description", max_length=500, required=False)
@@ -105,13 +105,13 @@ class EndpointForm(forms.Form):
         widget=forms.CheckboxSelectMultiple,
     )
     phone_number_ids = IdsField(
-        label="Only of these numbers", required=False, help_text="Each phone_number_id; empty for all."
+        label="Only for these numbers", required=False, help_text="Each phone_number_id; empty for all."
     )
     waba_ids = IdsField(
-        label="Only of these accounts", required=False, help_text="Each WABA id; empty for all."
+        label="Only for these accounts", required=False, help_text="Each WABA id; empty for all."
     )
     statuses = forms.MultipleChoiceField(
-        label="Only these statuses of messages",
+        label="Only these statuses of your messages",
         choices=[(status, status.capitalize()) for status in STATUSES],
         required=False,
         widget=forms.CheckboxSelectMultiple,
@@ -130,11 +130,11 @@ class EndpointForm(forms.Form):
     )
     timeout_seconds = _number(_MEMBERS["timeout_seconds"], "Seconds to answer", "Empty: 15.")
     rate_per_second = _number(
-        _MEMBERS["rate_per_second"], "Requests a second at most", "Empty: as many as it takes."
+        _MEMBERS["rate_per_second"], "Requests a second, at most", "Empty: as many as it takes."
     )
     ordered = forms.BooleanField(label="The events of one customer one after another", required=False)
     keep_answers = forms.BooleanField(
-        label="Keep the beginnings of answers to successful attempts", required=False
+        label="Keep the start of each answer to a successful attempt", required=False
     )
     exhausted_mail_threshold = _number(
         _MEMBERS["exhausted_mail_threshold"],
@@ -151,12 +151,12 @@ class EndpointForm(forms.Form):
         _OF_BATCHES["events"], "Events in one request, at most", "Empty: each event has its own."
     )
     batch_milliseconds = _number(
-        _OF_BATCHES["milliseconds"], "Milliseconds that a request waits for them", "Empty: 200."
+        _OF_BATCHES["milliseconds"], "Milliseconds to wait for more events", "Empty: 200."
     )
     quiet_seconds = _number(
         _MEMBERS["quiet_seconds"],
         "Seconds to collect a customer's messages",
-        "They come in one request then, in their order. Empty: each comes at once.",
+        "They then come in one request, in their order. Empty: each is sent at once.",
     )
     tls_client_certificate = _text(
         "Client certificate", "PEM, with its chain, for servers that ask for one.", rows=3
@@ -165,7 +165,9 @@ class EndpointForm(forms.Form):
         "Its private key", f"Stored encrypted and shown as {MASK}, which keeps it.", rows=3
     )
     tls_ca = _text(
-        "Your own CA", "PEM of what signs your server's certificate. Empty: the public authorities.", rows=3
+        "Your own CA",
+        "PEM of the authority that signs your server's certificate. Empty: the public ones.",
+        rows=3,
     )
     oauth2_token_url = _text("OAuth2 token URL", "Every request then carries a token of this server.")
     oauth2_client_id = _text("OAuth2 client id")
@@ -190,7 +192,7 @@ class EndpointForm(forms.Form):
         ),
     )
     uid = forms.CharField(
-        label="Your own id", required=False, max_length=255, help_text="No two endpoints have the same."
+        label="Your own id", required=False, max_length=255, help_text="Each endpoint needs a different one."
     )
     metadata = LinesField(
         label="Your own notes", required=False, help_text="“Name: value” in each line; never sent."
@@ -334,7 +336,7 @@ class RotateForm(forms.Form):
     """A new signing secret."""
 
     overlap_hours = forms.IntegerField(
-        label="Hours for which the old secret signs too",
+        label="Hours during which the old secret signs too",
         min_value=0,
         max_value=168,
         initial=24,
@@ -374,7 +376,7 @@ class PeriodForm(RecoverForm):
         self.fields["hours"].required = False
         self.fields[
             "since"
-        ].help_text = f"In place of the last hours. Times in {now().astimezone(zone).tzname()}."
+        ].help_text = f"Instead of the last hours. Times in {now().astimezone(zone).tzname()}."
         self.fields["until"].help_text = "Left empty: until now."
 
     def full_clean(self) -> None:
@@ -385,11 +387,11 @@ class PeriodForm(RecoverForm):
         given = super().clean() or {}
         since, until = given.get("since"), given.get("until")
         if until and not since:
-            self.add_error("since", "Say since when.")
+            self.add_error("since", "Enter a start.")
         elif since and since >= (until or now()):
-            self.add_error("since", "This is not before the end.")
+            self.add_error("since", "The start must be before the end.")
         elif not since and not given.get("hours") and not self.errors:
-            self.add_error("hours", "Say how many hours, or since when.")
+            self.add_error("hours", "Enter a number of hours, or a start.")
         return given
 
     def range(self) -> dict[str, Any]:

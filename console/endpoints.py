@@ -46,7 +46,7 @@ def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
     """
     if visit.awaits_approval and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
         raise RateLimited(
-            "Your account waits for approval and has called its endpoints often. Try again later."
+            "Your account is waiting for approval and has called its endpoints too often. Try again later."
         )
     with limits.endpoints.held(visit.tenant.id):
         yield
@@ -126,7 +126,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     require_open(visit)
     with flash_errors(request):
         lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
-        messages.success(request, "What waits is being sent.")
+        messages.success(request, "What was waiting is being sent.")
     return redirect("console_endpoint", endpoint_id)
 
 
@@ -203,7 +203,7 @@ def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
     with or_404():
         found = lifecycle.find(**visit.scope, endpoint_id=endpoint_id)
     if found.kind == Endpoint.Kind.INBOX:
-        raise Http404("This is no webhook endpoint.")
+        raise Http404("This is not a webhook endpoint.")
     return found
 
 

@@ -103,7 +103,7 @@ def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResp
                 f"Delivered: HTTP {again.last_http_status}, {milliseconds(again.last_response_ms or 0)}.",
             )
         else:
-            messages.error(request, "The endpoint did not take it. See the attempt below.")
+            messages.error(request, "The endpoint did not accept it. See the attempt below.")
         return redirect("console_delivery", again.public_id)
     return redirect("console_delivery", delivery_id)
 
@@ -154,7 +154,7 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
     """The two halves of an event's body, each as text and as collapsible lists."""
-    by_us = "This event was made here: Meta sent nothing."
+    by_us = "The gateway made this event: Meta sent nothing."
     titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
     return [
         {"name": name, "title": title, "text": indented(body), "tree": tree(body)}

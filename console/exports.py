@@ -216,7 +216,7 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Write a file in the background. The link to it comes by mail."""
     kind = KINDS.get(name := request.POST.get("kind", ""))
     if kind is None or not visit.may_read(kind.area):
-        messages.error(request, "Your role does not open this list.")
+        messages.error(request, "Your role may not open this list.")
         return redirect("console")
     try:
         with transaction.atomic():
@@ -228,7 +228,9 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
                 query=request.POST.get("query", "")[:2000],
             )
     except IntegrityError:
-        messages.error(request, "A file of yours is being written. Ask for the next one once its mail came.")
+        messages.error(
+            request, "A file of yours is still being written. Ask for the next one once you have its mail."
+        )
     else:
         enqueue("console.tasks.write_export", export_id=str(export.pk))
         messages.success(

@@ -105,7 +105,7 @@ def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
             return warns(visit.tenant, visit.environment)
     except Exception as error:  # noqa: BLE001 - the home page must open whatever one app's rows hold
         log.error("home_warnings_failed", kind=warns.__name__, error=type(error).__name__)
-        text = "Something could not be checked just now. If this stays, write to our support."
+        text = "Something could not be checked just now. If this keeps happening, contact our support."
         return [HomeWarning(text, "Try again", reverse("console"))]
 
 

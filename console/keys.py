@@ -66,11 +66,11 @@ class ApiKeyForm(forms.Form):
     phone_number_ids = IdsField(
         label="Only these numbers",
         required=False,
-        help_text="Ids of numbers with spaces between them; empty for all. Such a key keeps messages, numbers and "
-        "events of what is ticked.",
+        help_text="Ids of numbers, separated by spaces; empty for all. Of what is ticked, a key of certain numbers "
+        "keeps only messages, numbers and events.",
     )
     days = forms.TypedChoiceField(
-        label="It ends",
+        label="Expires",
         required=False,
         coerce=int,
         empty_value=None,
@@ -178,7 +178,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
     except Forbidden:
         messages.error(
             request,
-            "This key can more than your role may give to a key. An owner of the account can rotate it.",
+            "This key can do more than your role may give to a key. An owner of the account can rotate it.",
         )
         return redirect("console_api_keys")
     except Conflict as error:

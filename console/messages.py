@@ -62,7 +62,9 @@ def explained(found: Detail) -> Explanation:
     if row.status == "failed" or found.error is not None:
         code = found.error.code if found.error else row.error_code
         if row.batch_id is not None and code == THROUGHPUT_REACHED:
-            text = "The number sent faster than its throughput. Its batch can send it again: see below."
+            text = (
+                "The number sent faster than its throughput allows. Its batch can send it again: see below."
+            )
             return Explanation(f"{text} (code {code})", "bad")
         known = upstream_meaning(str(code))
         if known is not None:

@@ -23,7 +23,7 @@ class RegisterForm(forms.Form):
         r"^\d{6}\Z",
         label="Two-step PIN",
         required=False,
-        help_text="The number's own six digits, if it has a PIN already. Left empty, the gateway makes and keeps one.",
+        help_text="The number's six-digit PIN, if it already has one. Empty: the gateway makes one and keeps it.",
         error_messages={"invalid": "A PIN has six digits."},
         widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "numeric"}),
     )
@@ -74,7 +74,7 @@ class ProfileForm(forms.Form):
         label="Second website", max_length=256, required=False, assume_scheme="https"
     )
     vertical = forms.ChoiceField(
-        label="Kind of business", required=False, choices=[("", "Not said"), *_VERTICALS.items()]
+        label="Kind of business", required=False, choices=[("", "Not stated"), *_VERTICALS.items()]
     )
 
     @classmethod

@@ -168,7 +168,7 @@ class Page:
         if self.name == PREFERENCES or (self.name in SHOWN_TO_SUPPORT and request.method in READ):
             return
         cannot = "open this page" if request.method in READ else "change anything"
-        raise PermissionDenied(f"You look at this business as our team: you cannot {cannot}.")
+        raise PermissionDenied(f"You are viewing this business as our team: you cannot {cannot}.")
 
     def _without_business(self, request: HttpRequest) -> HttpResponse:
         """The home page redirects staff without a business to the staff admin."""

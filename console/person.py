@@ -20,7 +20,7 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its st
     time_zone = forms.ChoiceField(
         label="Time zone",
         choices=[(name, name.partition("/")[2].replace("_", " ") or name) for name in TIME_ZONES],
-        help_text="Times on all pages are shown in it.",
+        help_text="All pages show times in this zone.",
     )
 
     class Meta:

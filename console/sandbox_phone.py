@@ -71,7 +71,7 @@ class CustomerForm(forms.Form):
     )
     name = forms.CharField(label="Name", max_length=100, required=False)
     identity = forms.ChoiceField(
-        label="What you learn of them",
+        label="What you learn about them",
         choices=(
             ("both", "Phone number and user id"),
             ("phone", "Phone number"),

@@ -224,7 +224,7 @@ def application(request: HttpRequest, visit: Visit) -> HttpResponse:
     is_open = tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}
     if sign_up is not None and not is_open and request.method == "GET":
         # The link of an older mail was opened. The home page shows the account's status.
-        messages.info(request, "Your application is decided: there is nothing to correct any more.")
+        messages.info(request, "Your application has been decided: it can no longer be corrected.")
         return redirect("console")
     if sign_up is None or not is_open:
         raise Http404("There is no application to correct.")

@@ -32,9 +32,9 @@ _ROLES = [
     (Role.READ_ONLY, "Read only"),
 ]
 _WHAT_ROLES_DO = (
-    "An owner does everything. A developer has numbers, messages, webhooks and API keys, and no billing. An agent "
-    "reads and answers conversations and sees nothing else. Billing has invoices, autopay and the billing profile, "
-    "and no messages. Read only sees everything and changes nothing."
+    "Owner: everything. Developer: numbers, messages, webhooks and API keys, but not billing. Agent: reads and answers "
+    "conversations and sees nothing else. Billing: invoices, autopay and the billing profile, but not messages. "
+    "Read only: sees everything and changes nothing."
 )
 
 
@@ -159,7 +159,7 @@ def remove(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
                 actor_user_id=visit.user.pk,
                 ending_keys=form.cleaned_data["keys"],
             )
-            messages.success(request, f"{member.email} has no access any more.")
+            messages.success(request, f"{member.email} no longer has access.")
         return redirect("console_team")
     return render(
         request,
@@ -176,7 +176,9 @@ def send_again(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpR
         sent = invitations.send_again(
             tenant_id=visit.tenant.id, invitation_id=invitation_id, actor_user_id=visit.user.pk
         )
-        messages.success(request, f"A new invitation is on its way to {sent.email}. The former link is dead.")
+        messages.success(
+            request, f"A new invitation is on its way to {sent.email}. The old link no longer works."
+        )
     return redirect("console_team")
 
 
@@ -186,7 +188,7 @@ def withdraw(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpRes
         invitations.withdraw(
             tenant_id=visit.tenant.id, invitation_id=invitation_id, actor_user_id=visit.user.pk
         )
-        messages.success(request, "The invitation is withdrawn. Its link does not work any more.")
+        messages.success(request, "The invitation is withdrawn. Its link no longer works.")
     return redirect("console_team")
 
 

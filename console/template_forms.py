@@ -51,8 +51,8 @@ class DraftForm(forms.Form):
     name = forms.RegexField(
         r"^[a-z0-9_]{1,512}\Z",
         label="Name",
-        help_text="Small letters, digits and underscores, e.g. order_update.",
-        error_messages={"invalid": "Use small letters, digits and underscores only."},
+        help_text="Lowercase letters, digits and underscores, e.g. order_update.",
+        error_messages={"invalid": "Use only lowercase letters, digits and underscores."},
     )
     language = forms.ChoiceField(label="Language", choices=_languages)
     category = forms.ChoiceField(

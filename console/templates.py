@@ -123,7 +123,7 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
         try:
             read = operations.sync_now(choice)
         except (Refused, UpstreamUnreachable):
-            messages.error(request, "Meta did not give the templates. Try again in a minute.")
+            messages.error(request, "Meta did not return the templates. Try again in a minute.")
         else:
             messages.success(request, f"{read['synced']} templates read.")
     return redirect("console_templates")
@@ -256,7 +256,7 @@ def _submitted(
     except ServiceError as error:
         form.add_error(None, error.text)
     except UpstreamUnreachable:
-        form.add_error(None, f"{UNREACHABLE} It may have worked: read the templates before you repeat it.")
+        form.add_error(None, f"{UNREACHABLE} It may have worked: refresh the templates before you repeat it.")
     else:
         messages.success(request, "Submitted. Meta reviews it, usually within minutes.")
         return made

@@ -72,9 +72,9 @@ def check_production(**_: Any) -> list[CheckMessage]:
     findings = {
         "gateway.E016": (
             settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS,
-            "WEBHOOK_ALLOW_PRIVATE_NETWORKS lets customers reach the inside of the network.",
+            "WEBHOOK_ALLOW_PRIVATE_NETWORKS lets tenants reach addresses of the private network.",
         ),
-        "gateway.E017": (settings.WEBHOOK_ALLOW_HTTP, "WEBHOOK_ALLOW_HTTP sends events in the clear."),
+        "gateway.E017": (settings.WEBHOOK_ALLOW_HTTP, "WEBHOOK_ALLOW_HTTP sends events unencrypted."),
         "gateway.E018": (
             settings.EMAIL_MODE != "smtp",
             "EMAIL_MODE is not smtp: nobody would receive a mail.",
@@ -85,7 +85,7 @@ def check_production(**_: Any) -> list[CheckMessage]:
         ),
         "gateway.E022": (
             not _is_support_address(settings.SUPPORT_EMAIL),
-            "SUPPORT_EMAIL is no address that answers to mails can reach.",
+            "SUPPORT_EMAIL is not an address that can receive replies to mails.",
         ),
         "gateway.E020": (
             not settings.META_GRAPH_URL.startswith("https://"),

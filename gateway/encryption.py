@@ -79,7 +79,7 @@ class _Secret(DeferredAttribute):
     def __get__(self, instance: models.Model | None, cls: type[models.Model] | None = None) -> Any:
         value = super().__get__(instance, cls)
         if isinstance(value, _Unreadable):
-            raise InvalidToken("No key of ENCRYPTION_KEYS opens this secret.")
+            raise InvalidToken("No key of ENCRYPTION_KEYS decrypts this secret.")
         return value
 
     def __set__(self, instance: models.Model, value: str | None) -> None:
@@ -189,7 +189,7 @@ def rotate_all() -> int:
     changed = sum(changed for changed, _ in columns) + sum(rotation() for rotation in _rotations)
     if unreadable := sum(unreadable for _, unreadable in columns):
         raise InvalidToken(
-            f"{changed} secrets encrypted anew; no key opens {unreadable} others (see the log)."
+            f"{changed} secrets re-encrypted; no key decrypts {unreadable} others (see the log)."
         )
     return changed
 

@@ -93,8 +93,8 @@ def require_production_values(env: Env) -> None:
     ]
     if not env.str("TRUSTED_PROXY_COUNT", "").isdecimal():
         problems.append(
-            "TRUSTED_PROXY_COUNT is not set to a number: how many proxies in front append to X-Forwarded-For, "
-            "1 behind one, 0 where there is none; without it a stranger's wrong passwords lock everybody out"
+            "TRUSTED_PROXY_COUNT is not set to a number: how many proxies in front append to X-Forwarded-For, 0 where "
+            "there is none; without it, wrong passwords of one stranger lock everybody out"
         )
     if problems:
         raise ImproperlyConfigured(

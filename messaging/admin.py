@@ -48,7 +48,7 @@ class MessageTemplateAdmin(HistoryAdmin):
     )
     shown_status = labelled("status")
     shown_category = labelled("category")
-    search_help_text = "The upstream's template ID, a WABA ID or a tenant ID"
+    search_help_text = "Meta's template ID, a WABA ID or a tenant ID"
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

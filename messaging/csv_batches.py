@@ -89,7 +89,7 @@ def read_table(content: bytes) -> Table:
             )
         rows.append(Row(number, cells))
     if not rows:
-        raise UnreadableFileError("The file has column names, but no row below them.")
+        raise UnreadableFileError("The file has column names, but no rows below them.")
     return Table(columns, rows)
 
 
@@ -102,7 +102,9 @@ def _decoded(content: bytes) -> str:
             "The file is not UTF-8 text. In Excel, save it as “CSV UTF-8 (comma delimited)”."
         ) from None
     if "\0" in text:
-        raise UnreadableFileError("The file is no CSV. In Excel, save it as “CSV UTF-8 (comma delimited)”.")
+        raise UnreadableFileError(
+            "The file is not a CSV file. In Excel, save it as “CSV UTF-8 (comma delimited)”."
+        )
     return text
 
 
@@ -224,14 +226,14 @@ def _problem(
             return "The recipient's number is empty."
         if _SCIENTIFIC.fullmatch(typed):
             return f"“{typed}” was shortened by the spreadsheet: format the column as text."
-        return f"“{typed[:40]}” is no phone number with its country code, e.g. +91 98000 00001."
+        return f"“{typed[:40]}” is not a phone number with its country code, e.g. +91 98000 00001."
     for parameter in wanted:
         value = values[parameter.key]
         column = table.columns[mapped[parameter.key]]
         if not value:
             return f"“{column}” is empty."
         if parameter.kind in {"image", "video", "document"} and not _LINK.fullmatch(value):
-            return f"“{column}” is no link that begins with https://."
+            return f"“{column}” is not a link that begins with https://."
         if parameter.kind == "coupon_code" and len(value) > _LONGEST_CODE:
             return f"“{column}” is longer than {_LONGEST_CODE} characters."
         if _BREAKS.search(value):

@@ -68,7 +68,7 @@ def request(
             )
             transaction.on_commit(lambda: enqueue("console.tasks.write_export", export_id=str(export.pk)))
     except IntegrityError:
-        raise Conflict("A file is being written already: ask for the next one when it is done.") from None
+        raise Conflict("Another file is still being written: ask for the next one when it is done.") from None
     return export
 
 

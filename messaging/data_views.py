@@ -96,7 +96,7 @@ class ErasuresView(ResourceViewSet):
     )
     def destroy(self, request: Request, customer_id: str) -> Response:
         if not CUSTOMER_ID.fullmatch(customer_id):
-            raise NotFound("This is no id of a customer.")
+            raise NotFound("This is not a customer's id.")
         row = erasure.request(
             tenant_id=scope_of(request)["tenant_id"], customer_id=customer_id, actor=Actor.of(request)
         )

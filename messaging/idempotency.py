@@ -71,7 +71,7 @@ class DifferentBody(ServiceError):
     code: ClassVar[str] = "idempotency_conflict"
     message: ClassVar[str] = "This Idempotency-Key was used with a different body."
     hint: ClassVar[str] = (
-        "A new message takes a new key; a repetition takes the body and path of the first request."
+        "Use a new key for a new message. To repeat a request, send the same body to the same path."
     )
     repeat: ClassVar[str] = "with a new key"
 

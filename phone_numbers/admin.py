@@ -121,8 +121,8 @@ class BusinessAccountAdmin(TenantRowsAdmin):
         variant=ActionVariant.DANGER,
         dialog=dialog(
             "Release this account?",
-            "Its token and all its numbers are forgotten; the tenant keeps the events. Another tenant with a valid "
-            "token can connect it then.",
+            "Its token and all its numbers are deleted; the tenant keeps its events. After that, another tenant with "
+            "a valid token can connect it.",
             "Release",
         ),
     )
@@ -192,8 +192,8 @@ class PhoneNumberAdmin(TenantRowsAdmin):
         variant=ActionVariant.DANGER,
         dialog=dialog(
             "Release this number?",
-            "The tenant cannot send from it any more and keeps its events. Another tenant with a valid token can "
-            "connect it then.",
+            "The tenant can no longer send from it and keeps its events. After that, another tenant with a valid "
+            "token can connect it.",
             "Release",
         ),
     )

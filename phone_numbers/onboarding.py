@@ -187,12 +187,12 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
         if _is_used(refused.answer) and _comes_soon(redeemed):
             raise Conflict(
                 "This sign-up is being finished already.",
-                hint="Send the same request again in a few seconds: its answer is that of the sign-up.",
+                hint="Send the same request again in a few seconds: you then get the answer of the sign-up.",
             ) from None
         raise
     token = answer.json().get("access_token")
     if not isinstance(token, str) or not token:
-        raise InvalidRequest.of(code="The upstream gave no token for this code.")
+        raise InvalidRequest.of(code="Meta gave no token for this code.")
     RedeemedCode.objects.get_or_create(
         tenant_id=tenant_id,
         environment=environment,
@@ -233,15 +233,15 @@ def check(*, environment: str, token: str, waba_id: str) -> Grant:
     """
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
     if not facts.valid:
-        _refuse("The token is not valid: it is unknown, has expired or was taken back.", facts)
+        _refuse("The token is not valid: it is unknown, has expired or was revoked.", facts)
     if facts.app_id != platform(environment).app_id:
         _refuse("The token belongs to another app.", facts)
     if not facts.opens(oauth.MESSAGING, waba_id):
-        _refuse(f"The token does not carry {oauth.MESSAGING} for this account.", facts)
+        _refuse(f"The token does not have the permission {oauth.MESSAGING} for this account.", facts)
     if not facts.opens(oauth.MANAGEMENT, waba_id):
         events_instead = facts.opens(oauth.MANAGE_EVENTS, waba_id)
         if not events_instead or not _may_list_numbers(Graph(environment, token), waba_id):
-            _refuse(f"The token does not carry {oauth.MANAGEMENT} for this account.", facts)
+            _refuse(f"The token does not have the permission {oauth.MANAGEMENT} for this account.", facts)
     return Grant(environment, waba_id, token, facts)
 
 

@@ -184,7 +184,7 @@ class CredentialField(serializers.RegexField):
         super().__init__(
             r"^[!-~]+\Z",
             max_length=2048,
-            error_messages={"invalid": "Must consist of letters, digits and signs of ASCII, without spaces."},
+            error_messages={"invalid": "Must be printable ASCII characters, without spaces."},
             **kwargs,
         )
 

@@ -272,7 +272,7 @@ class AccountsView(ResourceViewSet):
     @extend_schema(
         operation_id="release_account",
         summary="Release a business account",
-        description="Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.",
+        description="Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.",
         responses={200: ReleasedAccountOut},
     )
     @waits_for_upstream

@@ -364,7 +364,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         variant=ActionVariant.DANGER,
         dialog=dialog(
             "Remove the second factor?",
-            "The password and all sessions end too. A mail leads the person to a new password.",
+            "The password and all sessions end too. The person gets a mail to choose a new password.",
             "Remove it",
             LostFactorForm,
         ),
@@ -373,7 +373,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         person = log_in.remove(
             user_id=int(object_id), reason=form.cleaned_data["reason"], actor_user_id=request.user.pk
         )
-        said = f"The second factor of {person.email} is removed. A mail leads to a new password."
+        said = f"The second factor of {person.email} is removed. They get a mail to choose a new password."
         return done(request, said, change_url(User, object_id))
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:

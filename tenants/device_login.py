@@ -95,7 +95,7 @@ def waiting(typed: str) -> DeviceLogin:
     """The pending request for a code as a member typed it. Raises NotFound."""
     row = DeviceLogin.objects.filter(**_is_waiting(typed)).first()
     if row is None:
-        raise NotFound("No program waits with this code. It may have expired: start the log-in again.")
+        raise NotFound("No program is waiting with this code. It may have expired: start the log-in again.")
     return row
 
 
@@ -159,7 +159,7 @@ def _is_waiting(typed: str) -> dict[str, object]:
 def _decide(typed: str, **values: object) -> None:
     # One statement, so the first of two simultaneous decisions counts.
     if not DeviceLogin.objects.filter(**_is_waiting(typed)).update(**values):
-        raise NotFound("No program waits with this code. It may have expired: start the log-in again.")
+        raise NotFound("No program is waiting with this code. It may have expired: start the log-in again.")
 
 
 # --- `/v1/device-logins*`: a program without a browser requests an API key, without credentials.

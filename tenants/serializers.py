@@ -64,7 +64,7 @@ class MomentField(serializers.DateTimeField):
 
     def to_internal_value(self, value: Any) -> datetime:
         if isinstance(value, str) and ":" not in value:
-            raise serializers.ValidationError("Must be an ISO 8601 date-time, as 2026-12-01T09:00:00Z.")
+            raise serializers.ValidationError("Must be an ISO 8601 date-time, such as 2026-12-01T09:00:00Z.")
         return super().to_internal_value(value)
 
 

@@ -180,8 +180,8 @@ def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
 class NewNumbersClosed(Forbidden):
     """Long overdue bills must be paid before another number can be added."""
 
-    message = "No further number can be connected until what is overdue is paid."
-    hint = "GET /v1/billing/invoices names what is due, POST /v1/billing/invoices/{id}/pay the payment page."
+    message = "No further number can be connected until all overdue invoices are paid."
+    hint = "GET /v1/billing/invoices lists what is due, POST /v1/billing/invoices/{id}/pay returns the payment page."
 
     def __init__(self) -> None:
         super().__init__(details={"reason": "billing_past_due"})

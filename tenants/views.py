@@ -382,7 +382,9 @@ def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
         if not ratelimit.consume(request._request, **limit):
             raise _too_many()
         if not check_second_factor(user, otp):
-            raise Unauthorized("The code is wrong or was used already.", hint="Send the app's next code.")
+            raise Unauthorized(
+                "The code is wrong or was used already.", hint="Send the next code that the app shows."
+            )
         ratelimit.clear(request._request, **limit)
     elif user.is_staff and settings.STAFF_SECOND_FACTOR:
         raise Forbidden("Staff need a second factor: log in to the console once and add one.")

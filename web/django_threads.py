@@ -68,7 +68,7 @@ class DjangoThreads:
             begun = await _beginning(request)
             if is_known(scope):
                 if self._free <= 0:
-                    raise ServiceUnavailable("Too much is waiting for this process. Try again.")
+                    raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
                 self._free -= 1
                 try:
                     exchange = await self._exchange(request, begun, send, self._callers)
@@ -185,7 +185,7 @@ class _Exchange:
     def _stream(self, response: Iterable[bytes]) -> None:
         """Send a response as it is produced and as its client reads it."""
         if not self._slow_clients.acquire(blocking=False):
-            self.refusal = ServiceUnavailable("Too many clients take their answers slowly. Try again.")
+            self.refusal = ServiceUnavailable("Too many clients read their answers slowly. Try again.")
             return
         gone = asyncio.run_coroutine_threadsafe(self._request.disconnected(), self._loop)
         try:

@@ -240,7 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
             connections.read(self, _kind_of_body(self.scope))
         self._has_cycle = True
         if len(self.pipeline) > MOST_PIPELINED:
-            raise ValueError("Too many requests wait for their answers.")
+            raise ValueError("Too many requests of this connection are waiting for their answers.")
 
     def headers_without_offer(self) -> bytes:
         """The request line and the headers that were read, without `Upgrade`."""
@@ -286,17 +286,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._problem or InvalidRequest("This is not a request in HTTP/1.1."))
+        self._refuse(self._problem or InvalidRequest("This is not an HTTP/1.1 request."))
 
     def _check_headers(self) -> None:
         """Reject what two servers could parse differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            raise ValueError("A request names one host.")
+            raise ValueError("A request must name exactly one host.")
         codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings and codings != [b"chunked"]:
-            raise ValueError("The only transfer coding is chunked.")
+            raise ValueError("The only supported transfer coding is chunked.")
 
     def _on_header_timeout(self) -> None:
         self._deadline = None

@@ -354,7 +354,7 @@ async def _reply(handler: Handler, request: Request) -> Reply | StreamReply:
                 for name, values in QueryDict(request.query_string).lists()
                 if any("\0" in v for v in values)
             ]
-            raise InvalidRequest(details={"fields": {name: ["Must not hold a U+0000."] for name in named}})
+            raise InvalidRequest.of(**dict.fromkeys(named, "Must not contain the character U+0000."))
         return await handler(request)
     except ClientGone:
         raise

@@ -63,7 +63,7 @@ class Strangers:
             # Simultaneous requests are answered at different times, because other calls would wait for all of them.
             await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
             raise RateLimited(
-                "Too many calls of your address wait for their turn.", headers={"Retry-After": "1"}
+                "Too many calls from your address are waiting for their turn.", headers={"Retry-After": "1"}
             )
         turns.users += 1
         try:

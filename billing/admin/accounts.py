@@ -70,11 +70,11 @@ class BillingProfileAdmin(TenantRowsAdmin):
     has_switch_permission = allowed("change_billingprofile")
 
     @action(
-        description="Switch special economic zone",
+        description="Change special economic zone",
         permissions=["switch"],
         icon="swap_horiz",
         dialog=dialog(
-            "Switch special economic zone?",
+            "Change special economic zone?",
             "A buyer in such a zone, which needs a GSTIN, is charged IGST from its next invoice on.",
             "Switch",
             EvidenceForm,

@@ -141,12 +141,12 @@ ACTS = {
         ReasonForm,
         (
             "Is the registration cancelled at the portal?",
-            "The portal cancels an IRN within 24 hours: do it there first. The whole invoice is credited here then, and"
-            " neither document is in a return.",
+            "Cancel the IRN at the portal first, within 24 hours. Then the whole invoice is credited here, and neither"
+            " document is part of a return.",
             "It is cancelled",
         ),
         credit_notes.cancel,
-        lambda note, _: f"Credit note {note.number} takes it back.",
+        lambda note, _: f"Credit note {note.number} cancels the whole invoice.",
         _WARNING,
     ),
     "payment": MoneyAct(
@@ -168,7 +168,7 @@ ACTS = {
         TdsForm,
         (
             "Record tax deducted at source?",
-            "What the buyer kept for the tax office in all; 0 where it deducted nothing. With the number of its"
+            "Everything that the buyer deducted for the tax office; 0 if it deducted nothing. With the number of its"
             " certificate it is final.",
             "Record",
         ),
@@ -183,7 +183,7 @@ ACTS = {
         WriteOffForm,
         (
             "Write off what is due?",
-            "Nobody is asked for it any more. The tax on it stays owed: to lower that, issue a credit note instead.",
+            "The business is no longer asked to pay it. Its tax is still owed: to lower it, issue a credit note.",
             "Write off",
         ),
         bank_transfers.write_off,
@@ -198,7 +198,7 @@ ACTS = {
         AmountForm,
         (
             "Pay back?",
-            "The provider returns the money to where it came from. At most the customer's balance can be paid back.",
+            "The provider returns the money to where it came from, at most the balance of the business.",
             "Pay back",
         ),
         refunds.pay_back,
@@ -215,7 +215,7 @@ ACTS = {
         TransferForm,
         (
             "Record that a transfer was paid back?",
-            "Money of the customer's balance that was returned by bank, with the bank's reference of it.",
+            "Money from the balance of the business that was returned by bank transfer, with the bank's reference.",
             "Record",
         ),
         bank_transfers.give_back,

@@ -30,9 +30,9 @@ def _cards(report: dict[str, Any]) -> list[Card]:
             True,
         ),
         Card(
-            "Wait for a second person",
+            "Waiting for a second person",
             StaffAct.objects.filter(status=StaffAct.Status.WAITING).count(),
-            "acts with money that were asked for",
+            "payments and corrections that were requested",
             reverse("admin:billing_staffact_changelist") + "?status__exact=waiting",
             True,
         ),

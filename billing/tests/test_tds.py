@@ -59,7 +59,7 @@ def test_the_rest_is_asked_for_and_pays_the_invoice(
     assert due(deductor) == ("open", 54_000, 5_000)
     assert accounts() == {"receivable": 54_000, "tds": 5_000, "sales": -50_000, "gst": -9_000}
     mail = OutboundMail.objects.get(subject__startswith="Invoice").text
-    assert "₹50.00 of it is yours to pay to the tax office, ₹540.00 to us" in mail
+    assert "pay ₹50.00 of it to the tax office and ₹540.00 to us" in mail
     link = payment_links.pay_now(invoice=invoice, at=CHARGE)
     assert (link.amount_paise, link.payment_url is not None) == (54_000, True)
     answer(link.payment_url or "", "approve")

@@ -165,7 +165,7 @@ def test_what_cannot_be_sent_says_why_and_keeps_the_text(
     inbound(tenant)
     assert "Type a message, or choose a file." in browser.post(path, form(text="")).content.decode()
     sound = SimpleUploadedFile("a.ogg", b"OggS", content_type="audio/ogg")
-    assert "A recording has no text" in browser.post(path, form(file=sound)).content.decode()
+    assert "A recording cannot have a text" in browser.post(path, form(file=sound)).content.decode()
     simulator.faults({"action": "error", "code": 131026, "match": {"path": "/messages$"}, "times": 1})
     refused = browser.post(path, form())
     assert refused.status_code == 400

@@ -266,11 +266,11 @@ def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant:
     assert '<a href="/errors#rate_limited">' in page_of("rate_limited")
     forbidden = page_of("forbidden")
     assert "may not use this operation" in forbidden
-    assert "Or: <strong>No further number can be connected until what is overdue is paid." in forbidden
+    assert "Or: <strong>No further number can be connected until all overdue invoices are paid." in forbidden
     for code in ("99999999", "²", ""):
         assert "Repair" not in page_of(code)
     drawers = text(browser, "/console/requests")
-    assert "until what is overdue is paid" in drawers
+    assert "until all overdue invoices are paid" in drawers
     for code in ("190", "131030", "rate_limited", "forbidden"):
         assert f'data-opens="#error-{code}"' in drawers
         assert f'<dialog class="drawer" id="error-{code}"' in drawers

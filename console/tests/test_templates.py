@@ -125,7 +125,7 @@ def test_a_media_header_is_submitted_with_its_sample(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"name": "Order Update"}, "Use small letters"),
+        ({"name": "Order Update"}, "Use only lowercase letters"),
         ({"language": "English"}, "Select a valid choice"),
         ({"body": ""}, "Type the text"),
         ({"body": "Hi {{1}}"}, "neither at the beginning nor at the end"),

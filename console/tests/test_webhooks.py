@@ -126,7 +126,7 @@ def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alon
     settings.ACCOUNT_RATE_LIMITS = {"call_while_waiting": "2/h/key"}
     for _ in range(3):
         page = browser.post(f"/console/webhooks/{row.id}/verify", follow=True).content.decode()
-    assert "has called its endpoints often" in page
+    assert "has called its endpoints too often" in page
     assert len(receiver.pings) == 3, "one at the creation, two within the limit"
     Tenant.objects.filter(pk=tenant.pk).update(status="active")
     # Approval opens live, so the earlier choice has ended.
@@ -350,7 +350,7 @@ def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none
     dispatcher.run()
     path = f"/console/deliveries/{Delivery.objects.get().public_id}/again"
     page = browser.post(path, follow=True).content.decode()
-    assert "did not take it" in page
+    assert "did not accept it" in page
     assert "Delivered: HTTP" not in page
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert browser.post(path).status_code == 403
@@ -430,9 +430,9 @@ def test_recovering_takes_a_period_in_the_time_zone_of_the_person(
     assert counted(-hour, hour, "UTC")
     assert not counted(-hour, hour, "Asia/Kolkata"), "read as UTC it has not begun"
     for wrong, words in (
-        ({"until": "2026-11-22T10:00"}, "Say since when."),
-        ({"since": "2999-01-01T00:00"}, "This is not before the end."),
-        ({}, "Say how many hours, or since when."),
+        ({"until": "2026-11-22T10:00"}, "Enter a start."),
+        ({"since": "2999-01-01T00:00"}, "The start must be before the end."),
+        ({}, "Enter a number of hours, or a start."),
     ):
         answer = browser.post(path, {**wrong, "status": ["dead"]})
         assert answer.status_code == 400

@@ -152,7 +152,7 @@ def bearer_token(authorization: str) -> str:
     if scheme.lower() != BEARER:
         raise Unauthorized("The Authorization header does not begin with the word Bearer.")
     if not token:
-        raise Unauthorized("The Authorization header holds no key after the word Bearer.")
+        raise Unauthorized("The Authorization header has no key after the word Bearer.")
     if token.startswith(UPSTREAM_TOKEN_PREFIX):
         raise Unauthorized(
             "This is an access token of Meta, not an API key of this service.",
@@ -249,8 +249,8 @@ def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
         return
     if caller.kind == "connected_app" and scope not in caller.scopes:
         raise Forbidden(
-            f"This app was not allowed the scope {scope}.",
-            hint="Connect the app again and tick it, on the page of the console that the app opens.",
+            f"This app was not granted the scope {scope}.",
+            hint="Connect the app again, and tick this scope on the page of the console that the app opens.",
             details={"scope": scope, "scopes": sorted(caller.scopes)},
         )
     if scope not in caller.scopes:

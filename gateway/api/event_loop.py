@@ -39,7 +39,7 @@ class ThreadPool:
     ) -> Result:
         """Run work in a thread, in the caller's context. Raises ServiceUnavailable when too much waits."""
         if self._free <= 0:
-            raise ServiceUnavailable("Too much is waiting for this process. Try again.")
+            raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
         self._free -= 1
         in_context = partial(contextvars.copy_context().run, _with_connection, partial(work, *args, **kwargs))
         future = asyncio.get_running_loop().run_in_executor(self._executor, in_context)

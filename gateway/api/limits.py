@@ -449,7 +449,7 @@ def require_room_for_body(caller: Caller, size: int) -> None:
         return
     if not verdict.allowed:
         raise RateLimited(
-            "Too many bytes in the bodies of this business's calls.",
+            "This business has sent more bytes than it may in this time.",
             details={"limit_bytes_per_second": BYTES_PER_SECOND},
             headers={"Retry-After": str(max(1, math.ceil(verdict.retry_after)))},
         )

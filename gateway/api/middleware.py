@@ -75,7 +75,9 @@ def _refuse_early(request: HttpRequest) -> None:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):
         named = [name for name, values in request.GET.lists() if any("\0" in value for value in values)]
-        raise InvalidRequest(details={"fields": {name: ["Must not hold a U+0000."] for name in named}})
+        raise InvalidRequest(
+            details={"fields": {name: ["Must not contain the character U+0000."] for name in named}}
+        )
     if request.path.startswith(API_PATHS):
         check_version(request.headers.get("X-Service-Version"))
 

@@ -26,7 +26,7 @@ DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
 """Until then a cursor that names no list, as the first release made them, is accepted by every list."""
-_PASS = "Pass the next_cursor of a previous answer of this list."
+_PASS = "Pass the next_cursor of an earlier answer of this list."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
@@ -147,7 +147,7 @@ def decode_cursor(request: Request, cursor: str, model: type[Model], field: str)
         text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
         of_list, _, key = text.rpartition(".")
         if of_list not in ("", _list_of(request)):
-            raise InvalidRequest.of(cursor=f"Is of another list. {_PASS}")
+            raise InvalidRequest.of(cursor=f"Belongs to another list. {_PASS}")
         value = column.to_python(key)
         is_too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
         if is_too_large or (not of_list and now() >= UNBOUND_UNTIL):

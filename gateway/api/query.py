@@ -32,7 +32,9 @@ def moment(request: Request, name: str) -> datetime | None:
         if not 1970 <= value.year <= 9000:
             raise ValueError
     except (ValueError, OverflowError):
-        raise InvalidRequest.of(**{name: "Must be an ISO 8601 date-time, as 2026-12-01T09:00:00Z."}) from None
+        raise InvalidRequest.of(
+            **{name: "Must be an ISO 8601 date-time, such as 2026-12-01T09:00:00Z."}
+        ) from None
     return value
 
 
@@ -129,8 +131,8 @@ def wa_id(request: Request) -> str | None:
     digits = phone_digits(value)
     if digits is None:
         raise InvalidRequest.of(
-            wa_id="Must be a phone number with its country code, like 919812345678. A business-scoped user id is asked "
-            "for as user_id."
+            wa_id="Must be a phone number with its country code, such as 919812345678. Pass a business-scoped user id "
+            "as user_id."
         )
     return digits
 

@@ -102,7 +102,7 @@ def _mistype(field: Any, value: Any) -> str | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     match field:
         case fields.CharField() if number:
-            return "Must be a text: put it in quotes."
+            return "Must be a string: put it in quotes."
         case fields.IntegerField() if isinstance(value, str):
             return "Must be a whole number, without quotes."
         case fields.ListField() if value is not None and not isinstance(value, list):

@@ -82,7 +82,7 @@ def _refuse_undeclared(request: Request, declared: Declared) -> None:
         elif not all(values):
             problems[name] = "This query parameter is empty: leave it out, or give it a value."
         elif any("\0" in value for value in values):
-            problems[name] = "This query parameter holds the character U+0000."
+            problems[name] = "This query parameter contains the character U+0000."
     if problems:
         raise InvalidRequest.of(**problems)
 

@@ -45,7 +45,7 @@ def validate_url(url: str, *, allow_http: bool) -> str:
         raise InvalidUrlError("The URL must not have a fragment.")
     authority = _authority(rest)
     if "@" in authority:
-        raise InvalidUrlError("The URL must not carry user information.")
+        raise InvalidUrlError("The URL must not contain a user name or a password.")
     if not rest[len(authority) :].isascii():
         raise InvalidUrlError("The path and query of the URL must be percent-encoded.")
     parse_url(url)
@@ -218,7 +218,7 @@ def _literal(host: str, port: int) -> AddressInfo | None:
         # A host that ends in a number is an address, never a name. Resolvers disagree on its other forms: 0177.0.0.1 is
         # 127.0.0.1 for one and 177.0.0.1 for another.
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
-            raise InvalidUrlError("The host is an IP address in a form that is not followed.") from None
+            raise InvalidUrlError("The host is an IP address in a form that is not accepted.") from None
         return None
     if address.version == 4:
         return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)

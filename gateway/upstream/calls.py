@@ -226,8 +226,8 @@ _PROOF_REFUSED = "Invalid appsecret_proof"
 class AppSecretRefused(MetaUnreachable):
     """Meta rejected the call because of the service's app secret, which was changed at Meta and not here."""
 
-    message = "The upstream platform refuses this service at the moment. Nothing was sent or changed."
-    hint = "The service's operator is told. Repeat in a minute."
+    message = "WhatsApp refuses this service at the moment. Nothing was sent or changed."
+    hint = "The service's operator is notified. Repeat in a minute."
 
 
 @dataclass(frozen=True, slots=True)

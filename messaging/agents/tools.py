@@ -64,11 +64,11 @@ _LIMIT: Schema = {
     "type": "integer",
     "minimum": 1,
     "maximum": MOST_ITEMS,
-    "description": "How many, 20 if left out.",
+    "description": "How many; 20 by default.",
 }
-_FROM = _text("From when on, in ISO 8601, e.g. 2026-11-22T09:00:00Z.", 40)
-_TO = _text("Until when, in ISO 8601.", 40)
-_CONFIRM: Schema = {"type": "boolean", "description": "True to do it. Ask the person first."}
+_FROM = _text("The start of the range, in ISO 8601, e.g. 2026-11-22T09:00:00Z.", 40)
+_TO = _text("The end of the range, in ISO 8601.", 40)
+_CONFIRM: Schema = {"type": "boolean", "description": "Set to true to do it. Ask the person first."}
 _TYPES: Schema = {"type": "array", "items": _text("An event type."), "maxItems": 30}
 
 
@@ -114,7 +114,7 @@ def _send_message(api: ApiCalls, given: Arguments) -> Any:
             "sent": False,
             "recipients": len(recipients),
             "environment": api.environment,
-            "what_to_do": "Ask the person whether all of them shall get it, then call again with confirm: true.",
+            "what_to_do": "Ask the person whether all of them should get it, then call again with confirm: true.",
         }
     number = given.get("from") or _only_number(api)
     addressed = [_addressed(recipient, content) for recipient in recipients]
@@ -300,7 +300,7 @@ TOOLS: tuple[AgentTool, ...] = (
             },
             "from": _text("The sending number's id; left out where there is only one.", 64),
             "idempotency_key": _text(
-                "Your own name of this sending: repeating the call with it within 24 hours sends nothing twice.",
+                "Your own name for this send: repeating the call with it within 24 hours sends nothing twice.",
                 200,
             ),
             "confirm": _CONFIRM,
@@ -310,7 +310,7 @@ TOOLS: tuple[AgentTool, ...] = (
         output={
             "environment": _ENVIRONMENT,
             "answer": {"type": "object", "description": "WhatsApp's answer; messages[0].id is the wamid."},
-            "batch": {"type": "object", "description": "For more than one recipient."},
+            "batch": {"type": "object", "description": "The batch, for more than one recipient."},
             "sent": {"const": False},
             "recipients": {"type": "integer"},
             "what_to_do": _WHAT_TO_DO,
@@ -322,7 +322,7 @@ TOOLS: tuple[AgentTool, ...] = (
         name="get_message",
         title="Look up a message",
         description="One message with its timeline: sent, delivered, read or failed, when, and why.",
-        properties={"message_id": _text("Its wamid, or the id of a list.", 512)},
+        properties={"message_id": _text("Its wamid, or the id from a list.", 512)},
         required=("message_id",),
         output={
             "wamid": {"type": ["string", "null"]},
@@ -352,8 +352,8 @@ TOOLS: tuple[AgentTool, ...] = (
         description="Find events of the event log, the newest first: by type, message, customer or time.",
         properties={
             "type": _text("For example message.inbound."),
-            "wamid": _text("Of this message.", 512),
-            "wa_id": _text("Of this customer: the phone number in digits.", 32),
+            "wamid": _text("Only events of this message.", 512),
+            "wa_id": _text("Only events of this customer: the phone number in digits.", 32),
             "from": _FROM,
             "to": _TO,
             "limit": _LIMIT,
@@ -402,7 +402,7 @@ TOOLS: tuple[AgentTool, ...] = (
         title="List message templates",
         description="Message templates with their approval and quality.",
         properties={
-            "name": _text("Of this name.", 512),
+            "name": _text("Only templates with this name.", 512),
             "status": _text("For example APPROVED.", 40),
             "language": _text("For example en.", 20),
             "limit": _LIMIT,
@@ -443,7 +443,7 @@ TOOLS: tuple[AgentTool, ...] = (
         title="Upload a file",
         description="Upload a small file (up to about 700 kB) and get the media id that a message names.",
         properties={
-            "filename": _text("With its ending, e.g. invoice.pdf.", 240),
+            "filename": _text("With its extension, e.g. invoice.pdf.", 240),
             "content_type": _text("For example application/pdf or image/jpeg.", 100),
             "content_base64": _text("The file in base64.", 1_000_000),
             "from": _text("The sending number's id; left out where there is only one.", 64),
@@ -481,8 +481,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="numbers_health",
         title="Check phone numbers",
-        description="The phone numbers and how they are; with an id, whether that one can send and what is against it.",
-        properties={"phone_number_id": _text("One number.", 64)},
+        description="The phone numbers and their health; with an id, whether it can send and what prevents it.",
+        properties={"phone_number_id": _text("Only this number.", 64)},
         output={
             "data": {"type": "array", "items": _OBJECT, "description": "All numbers, without an id."},
             "can_send_message": {"type": "string"},
@@ -538,11 +538,11 @@ PROMPTS: tuple[AgentPrompt, ...] = (
     AgentPrompt(
         name="write_template",
         title="Write a message template",
-        description="Draft a template that WhatsApp approves, and submit it after you agreed.",
+        description="Draft a template that WhatsApp approves, and submit it after you have agreed.",
         arguments={"purpose": "What the message is for, e.g. tell a customer that the order has left."},
         text="Draft a WhatsApp message template for this purpose: {purpose}. Read guide:///templates first. Choose the "
         "category, name the variables with examples, and show me the whole text. Submit it with submit_template only "
-        "after I agreed.",
+        "after I have agreed.",
     ),
     AgentPrompt(
         name="integrate",

@@ -186,7 +186,7 @@ class Problems:
         idx = self._count
         self._count += 1
         if self._count > MAX_MESSAGES:
-            raise InvalidRequest.of(messages=f"At most {MAX_MESSAGES} messages fit into a batch.")
+            raise InvalidRequest.of(messages=f"At most {MAX_MESSAGES} messages may be in a batch.")
         if item is None:
             self._add(idx, {f"messages[{idx}]": ["Must be an object."]})
             return
@@ -206,7 +206,7 @@ class Problems:
             problems["message_ref"] = _NO_REFERENCE
         for own, given in ((outbound.SEND_AT, item.send_at), (outbound.CUSTOMER_HOURS, item.customer_hours)):
             if given:
-                problems[own] = "A batch has one time: give it beside `messages`."
+                problems[own] = "A batch has one time: set it beside `messages`, not in a message."
         if problems:
             self.add(idx, problems)
 

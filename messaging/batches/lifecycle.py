@@ -212,9 +212,9 @@ def _require_room(batch: Batch, size: int) -> None:
     if open_now.items + batch.total <= MOST_WAITING_ITEMS and open_now.size + size <= MOST_WAITING_BYTES:
         return
     raise RateLimited(
-        f"{open_now.items:,} messages of batches wait to be sent; at most {MOST_WAITING_ITEMS:,} messages or "
-        f"{MOST_WAITING_BYTES // 1024**2:,} MiB may.",
-        hint="Send this batch when the others are further: GET /v1/messages/batch shows them.",
+        f"{open_now.items:,} messages of batches are waiting; at most {MOST_WAITING_ITEMS:,} messages or "
+        f"{MOST_WAITING_BYTES // 1024**2:,} MiB may wait.",
+        hint="Send this batch once the others have got further: GET /v1/messages/batch lists them.",
         details={"limit": MOST_WAITING_ITEMS, "limit_bytes": MOST_WAITING_BYTES},
         headers={"Retry-After": str(FULL_RETRY_SECONDS)},
     )

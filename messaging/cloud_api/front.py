@@ -169,7 +169,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
     if node == "oauth":
         return refusal(
             INVALID,
-            "The gateway exchanges no codes: connect an account with POST /v1/numbers/connect.",
+            "The gateway does not exchange codes: connect an account with POST /v1/numbers/connect.",
             request,
             gateway_code="invalid_request",
         )

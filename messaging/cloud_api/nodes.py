@@ -133,11 +133,13 @@ class NodeView(GraphView):
         if denied := DENIED_EDGES.intersection(parts):
             raise Forbidden(f"{min(denied)} is not passed on.")
         if any(_FOREIGN_PART.fullmatch(part) for part in parts[:-1]):
-            raise Forbidden("What belongs to the business portfolio is not passed on.")
+            raise Forbidden("Requests about the business portfolio are not passed on.")
         _check_scope(request, found, edge, given)
         if found.kind == "number" and edge is None and request.method == "POST":
             if "webhook_url" in given.values:
-                raise InvalidRequest.of(webhook_url="Set webhook_configuration: a callback is the gateway's.")
+                raise InvalidRequest.of(
+                    webhook_url="Set webhook_configuration: Meta's callback is the gateway."
+                )
             if "webhook_configuration" in given.values:
                 check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
                 return _configured(request, node, given)
@@ -177,7 +179,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
     if request.method == "POST":
         if files := request._request.FILES:
             if found.kind not in TAKE_FILES:
-                raise InvalidRequest.of(**dict.fromkeys(files, "This takes no file."))
+                raise InvalidRequest.of(**dict.fromkeys(files, "This request takes no file."))
             return _sent_with_file(request, account, path, given)
         if found.kind == "account" and edge == "message_templates":
             # Store the template at once, because software asks for it by its id alone.
@@ -208,7 +210,7 @@ def _pin_in(given: Parameters) -> str | None:
     said = [given.values.get("pin"), data.get("pin") if isinstance(data, dict) else None]
     pins = [pin for pin in said if pin is not None and pin != ""]
     if len(pins) > 1 or not all(isinstance(pin, str) or type(pin) is int for pin in pins):
-        raise InvalidRequest.of(pin="Give the PIN once, as a text.")
+        raise InvalidRequest.of(pin="Give the PIN once, as a string.")
     return str(pins[0]) if pins else None
 
 
@@ -216,7 +218,7 @@ def _sent_with_file(request: Request, account: BusinessAccount, path: str, given
     """Send a form with one file, such as a flow's JSON or a group's picture. Raises UpstreamUnreachable."""
     field, *more = request._request.FILES
     if more:
-        raise InvalidRequest.of(**dict.fromkeys(more, "One file fits into a call."))
+        raise InvalidRequest.of(**dict.fromkeys(more, "A call can upload only one file."))
     values = given.query()
     file = form_files.upload_of(request, values, default_name="file", field=field)
     body = MultipartFile(
@@ -266,7 +268,7 @@ class SubscribedAppsView(GraphView):
 def _configured(request: Request, node: str, given: Parameters) -> HttpResponse:
     """Set a number's callback. An empty one removes it."""
     if others := given.less_product("webhook_configuration"):
-        raise InvalidRequest.of(**dict.fromkeys(others, "Send webhook_configuration alone."))
+        raise InvalidRequest.of(**dict.fromkeys(others, "Send webhook_configuration on its own."))
     asked = given.values["webhook_configuration"]
     body = asked if isinstance(asked, dict) else {}
     callback = _callback(request, node, is_number=True)

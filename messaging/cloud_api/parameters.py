@@ -151,7 +151,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_VALUES)
     except ValueError:
-        raise InvalidRequest(f"A request must not hold more than {MOST_VALUES:,} parameters.") from None
+        raise InvalidRequest(f"A request must not have more than {MOST_VALUES:,} parameters.") from None
 
 
 def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _composed(values: dict[str, Any]) -> bytes:
     try:
         body = orjson.dumps(values)
     except TypeError:
-        raise InvalidRequest("The parameters are nested too deep, or are no text.") from None
+        raise InvalidRequest("The parameters are nested too deeply, or are not strings.") from None
     _object(body)
     return body
 
@@ -229,7 +229,7 @@ def _require_own_node(values: Mapping[str, Any]) -> None:
     if any(_OUTSIDE.search(name) for name in named):
         raise InvalidRequest.of(fields="Fields of the business portfolio are not expanded.")
     if any(_USERS.search(name) for name in named):
-        raise InvalidRequest.of(fields="Who may use the account is not passed on.")
+        raise InvalidRequest.of(fields="Fields about who may use the account are not passed on.")
 
 
 _PATH = re.compile(r"/(?:(v\d{1,3}\.\d{1,3})/)?([0-9]{5,64})/(messages|marketing_messages)/?")

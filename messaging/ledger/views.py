@@ -152,7 +152,7 @@ class UsageView(ResourceViewSet):
     def list(self, request: Request) -> Response:
         wanted, month = _day(request), _month(request)
         if wanted is not None and month is not None:
-            raise InvalidRequest.of(month="Give a day or a month.")
+            raise InvalidRequest.of(month="Give either a day or a month.")
         span = day_of(wanted) if wanted else month_of(month or now().date().replace(day=1))
         caller = caller_of(request)
         assert caller.app_id is not None  # noqa: S101 - AppCaller guarantees it

@@ -57,11 +57,11 @@ class MediaNotThere(NotFound):
 _NOT_THERE = {
     "media_deleted": ("This media was deleted with this API.", "Upload the file again."),
     "media_expired": (
-        "This media has expired: the upstream keeps received files for 7 days and uploads for 30.",
+        "This media has expired: WhatsApp keeps received files for 7 days and uploads for 30.",
         "Fetch received files when their event arrives; upload files again.",
     ),
     "media_gone": (
-        "The upstream has this media no longer, though it should not have expired.",
+        "WhatsApp no longer has this media, although it should not have expired.",
         "It was deleted elsewhere, or its number changed accounts. Upload the file again.",
     ),
     "media_unknown": (

@@ -292,7 +292,7 @@ class _Mirrored:
         language = language_of(template.language.code)
         if language not in languages:
             known = ", ".join(sorted(languages))
-            return f"The template {template.name} has no language {language} but {known} (132001)."
+            return f"The template {template.name} has no language {language}, only {known} (132001)."
         wanted = self._wanted(template.name, language)
         if wanted is None:
             return None

@@ -207,7 +207,7 @@ def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountC
         if value is None and members is not None:
             value = members.get(name)
         if value is not None and (not isinstance(value, str) or not value.strip() or "\0" in value):
-            raise InvalidRequest.of(**{name: "Must be a text that is not empty."})
+            raise InvalidRequest.of(**{name: "Must be a string that is not empty."})
         named[name] = value.strip() if value else None
     return AccountChoice(
         tenant_id=tenant_of(request).id,

@@ -99,7 +99,7 @@ RECORD_PATIENCE_SECONDS = 15.0
 RECORD_AGAIN_SECONDS = 0.2
 OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sent."
 WATCH = "Wait for its message.status event before you send it again."
-NOT_SENT = "The upstream platform cannot be reached. Nothing was sent."
+NOT_SENT = "WhatsApp cannot be reached. Nothing was sent."
 REPEAT = "Send it again, with the same Idempotency-Key."
 
 _marked: set[UUID] = set()

@@ -131,7 +131,7 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
 
 def _lacking(value: Any) -> str:
     """The error of a member that must be a text. Phone numbers are often written as JSON numbers."""
-    return "Must be a text, in quotes" if type(value) is int else "Required"
+    return "Must be a string, in quotes" if type(value) is int else "Required"
 
 
 def without(raw: bytes, *names: str) -> bytes:
@@ -254,7 +254,7 @@ def outbound_event(
 
 def outcome_unknown(details: Mapping[str, Any]) -> bytes:
     """The response recorded when the upstream's answer is unknown (decision "Batches")."""
-    message = "The upstream's answer is not known: watch for a message.status event before sending again."
+    message = "WhatsApp's answer is not known: watch for a message.status event before sending again."
     return service_error(OUTCOME_UNKNOWN, message, details)
 
 

@@ -46,7 +46,7 @@ def moment_of(value: Any) -> datetime:
         ahead = moment - now()
     except (ValueError, OverflowError):
         raise _invalid(
-            "Must be an ISO 8601 date-time with an offset, as 2026-12-01T09:00:00+05:30."
+            "Must be an ISO 8601 date-time with an offset, such as 2026-12-01T09:00:00+05:30."
         ) from None
     if ahead <= timedelta(0):
         raise _invalid("Must be in the future.")
@@ -94,8 +94,8 @@ def _store(
     own = ScheduledMessage.objects.for_environment(request.tenant_id, number.environment)
     if own.filter(status=Status.SCHEDULED).count() >= MOST_SCHEDULED:
         raise RateLimited(
-            f"{MOST_SCHEDULED:,} scheduled messages wait for their time; no more may.",
-            hint="Send what has one time as a batch with `send_at`, or cancel some: GET /v1/messages/scheduled.",
+            f"{MOST_SCHEDULED:,} scheduled messages are waiting for their time, the most that are possible.",
+            hint="Send messages of one time as a batch with `send_at`, or cancel some: GET /v1/messages/scheduled.",
             details={"limit": MOST_SCHEDULED},
             headers={"Retry-After": str(FULL_RETRY_SECONDS)},
         )

@@ -67,9 +67,9 @@ def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
     ("content", "words"),
     [
         (b"", "empty"),
-        (b"to,name\n", "no row below"),
+        (b"to,name\n", "no rows below"),
         ("to\nÄ\n".encode("latin-1"), "UTF-8"),
-        (b"PK\x03\x04\0\0", "no CSV"),
+        (b"PK\x03\x04\0\0", "not a CSV"),
         (b'to,name\n"91,x\n', "cannot be read"),
         (b",".join([b"a"] * 51) + b"\n1\n", "50 columns"),
         (b"to\n" + b"9" * 4097 + b"\n", "Row 2 is too long"),
@@ -126,7 +126,7 @@ def test_rows_become_messages_of_the_template() -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("98123,A,B", "no phone number"),
+        ("98123,A,B", "not a phone number"),
         ("98123 45678,A,B", "lacks its country code: write it with + and the code, e.g. +91 98123 45678"),
         (",A,B", "number is empty"),
         ("9.19812E+11,A,B", "shortened by the spreadsheet"),
@@ -298,7 +298,7 @@ def test_a_file_becomes_a_batch_once_however_often_it_is_started(
         assert words in page
     [row] = list(csv.DictReader(io.StringIO(browser.get(f"{path}/problems.csv", chosen).content.decode())))
     assert row["order"] == "'=A-19"
-    assert "no phone number" in row["problem"]
+    assert "not a phone number" in row["problem"]
     first = browser.post(f"{path}/start", chosen)
     second = browser.post(f"{path}/start", chosen, follow=True)
     [batch] = Batch.objects.all()
@@ -426,7 +426,7 @@ def test_a_wrong_choice_is_explained_and_nothing_is_queued(
 
 
 def test_a_file_that_cannot_be_read_or_is_too_large_is_refused(browser: Client, tenant: Tenant) -> None:
-    for content, status, words in ((b"to\n", 400, "no row below"), (b"x" * (4 << 20), 413, "4194304 bytes")):
+    for content, status, words in ((b"to\n", 400, "no rows below"), (b"x" * (4 << 20), 413, "4194304 bytes")):
         answer = browser.post("/console/batches/file", {"file": SimpleUploadedFile("a.csv", content)})
         assert answer.status_code == status
         assert words in html.unescape(answer.content.decode())

@@ -87,7 +87,7 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
             seconds = math.ceil((ends_at - now()).total_seconds()) if ends_at else 1
             raise RateLimited(
                 f"{MOST_OPEN} connect sessions are open, the most that are possible.",
-                hint="Make one when your customer is about to connect: it ends after an hour, or once it is used.",
+                hint="Create one when your customer is about to connect: it ends after an hour, or once it is used.",
                 details={"limit": MOST_OPEN},
                 headers={"Retry-After": str(max(1, seconds))},
             )
@@ -228,7 +228,7 @@ def _working_on(session: ConnectSession) -> Iterator[ConnectSession | None]:
 def _message(refusal: Refused) -> str:
     error: Any = refusal.answer.json().get("error")
     message = error.get("message") if isinstance(error, dict) else None
-    return _TOKEN.sub("EAA…", str(message or "The upstream refused."))[:500]
+    return _TOKEN.sub("EAA…", str(message or "Meta refused."))[:500]
 
 
 def _fail(session: ConnectSession, source: str, code: object, message: str) -> ConnectSession:

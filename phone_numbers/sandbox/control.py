@@ -227,9 +227,7 @@ def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any
     """Let a customer call a number of the sandbox. Raises NotFound, InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
     if number.coexistence:
-        raise InvalidRequest.of(
-            phone_number_id="This number's calls ring in the WhatsApp Business app alone."
-        )
+        raise InvalidRequest.of(phone_number_id="This number's calls ring only in the WhatsApp Business app.")
     return _control(tenant_id, "calls", {**caller, "phone_number_id": number.phone_number_id})
 
 
@@ -391,7 +389,7 @@ TEXTS = (
 def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
     """Set the status of a sent message. Raises NotFound for a message of another sandbox, InvalidRequest."""
     if code is not None and status != "failed":
-        raise InvalidRequest.of(code="Belongs to the status `failed`.")
+        raise InvalidRequest.of(code="Goes only with the status `failed`.")
     body: dict[str, Any] = {"status": status} | ({} if code is None else {"code": code})
     return _decide(tenant_id, f"messages/{quote(message_id, safe='')}/status", body, "sent message")
 

@@ -211,7 +211,7 @@ class TestTemplateIn(serializers.Serializer[Any]):
                 {"event": ["Send exactly one of event, quality, category and correct_category."]}
             )
         if "reason" in attrs and "event" not in attrs:
-            raise serializers.ValidationError({"reason": ["Belongs to an event."]})
+            raise serializers.ValidationError({"reason": ["Goes only with `event`."]})
         return attrs
 
 
@@ -251,7 +251,7 @@ class SandboxView(UpstreamCallsView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if caller_of(request).effective_environment != ENVIRONMENT:
-            raise InvalidRequest("The sandbox takes a test key.", hint="Make one: POST /v1/api-keys.")
+            raise InvalidRequest("The sandbox needs a test key.", hint="Make one: POST /v1/api-keys.")
 
     @extend_schema(
         operation_id="list_test_recipients",

@@ -119,7 +119,7 @@ def allow(
         tenant = Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant.pk)
         user = User.objects.get(pk=user.pk)
         if not ConnectedAppClient.objects.select_for_update(no_key=True).filter(pk=client.pk).exists():
-            raise Conflict("The app waited too long. Start again from it.")
+            raise Conflict("The app waited too long. Start again in the app.")
         if not may_connect(user, tenant):
             raise Conflict(
                 "Apps can be connected by members who may change the integration of an active account."

@@ -67,7 +67,9 @@ def _answers_errors(view: View) -> View:
         except OAuthError as error:
             return _json({"error": error.code, "error_description": error.description}, error.status)
         except InvalidGrant:
-            description = "The code or the token is unknown, used or over, or belongs to another client."
+            description = (
+                "The code or the token is unknown, already used or expired, or belongs to another client."
+            )
             return _json({"error": "invalid_grant", "error_description": description}, 400)
 
     return answered
@@ -220,14 +222,14 @@ def _one(given: QueryDict, name: str) -> str:
     """The value of a parameter. OAuth forbids repeated parameters. Raises OAuthError."""
     values = given.getlist(name)
     if len(values) != 1 or not values[0] or len(values[0]) > LONGEST_STATE or "\0" in values[0]:
-        raise OAuthError("invalid_request", f"The parameter {name} must be there once.")
+        raise OAuthError("invalid_request", f"The parameter {name} must be given exactly once.")
     return values[0]
 
 
 def _check_resource(given: QueryDict) -> None:
     """Require that a client which names a resource (RFC 8707) names the MCP server."""
     if {each.rstrip("/") for each in given.getlist("resource")} - {resource(), settings.BASE_URL}:
-        raise OAuthError("invalid_target", f"Tokens are issued for {resource()} alone.")
+        raise OAuthError("invalid_target", f"Tokens are issued only for {resource()}.")
 
 
 class UnknownClient(Exception):

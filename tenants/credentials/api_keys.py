@@ -86,7 +86,7 @@ class Grant:
         """Raise Forbidden for scopes beyond the grant."""
         if missing := sorted(scopes - self.scopes):
             raise Forbidden(
-                f"Whoever makes or rotates a key must have its scopes; missing: {', '.join(missing)}.",
+                f"You can give a key only scopes that you have; missing: {', '.join(missing)}.",
                 hint="Leave them out, or use a key or a member that has them.",
                 details={"scopes": missing},
             )
@@ -96,7 +96,7 @@ class Grant:
         own = self.phone_number_ids
         if own is not None and (phone_number_ids is None or not phone_number_ids <= own):
             raise Forbidden(
-                "A key cannot make or rotate one that reaches other numbers.",
+                "A key cannot create or rotate one that reaches other numbers.",
                 details={"phone_number_ids": sorted(own)},
             )
 
@@ -108,7 +108,7 @@ class Grant:
         """Raise Forbidden for a key that would last longer than its maker."""
         if self.lasts_longer(moment):
             raise Forbidden(
-                "A key cannot make or rotate one that lasts longer than itself.",
+                "A key cannot create or rotate one that lasts longer than itself.",
                 details={"expires_at": self.ends_at},
             )
 

@@ -87,7 +87,7 @@ def password_fingerprint(user: User) -> str:
 
 
 _NEW_KEY = (
-    "Make a new key: in the console, with another key by POST /v1/api-keys, or ask the platform's staff."
+    "Make a new key in the console, or with another key and POST /v1/api-keys, or ask the platform's staff."
 )
 
 
@@ -171,8 +171,8 @@ def refusal(token: str) -> Unauthorized:
     """The reason why `caller_for` returned None, for a caller with the full token. Queries the database for a key."""
     if token.startswith(TOKEN_PREFIX):
         return Unauthorized(
-            "This console token is unknown or has ended.",
-            hint="A token lives 12 hours and ends with a change of the password: POST /v1/console/sessions.",
+            "This console token is unknown or has expired.",
+            hint="A token lasts 12 hours and ends when the password changes. Get a new one: POST /v1/console/sessions.",
         )
     if not api_keys.looks_like_key(token):
         return Unauthorized(NOT_A_KEY)
@@ -181,7 +181,7 @@ def refusal(token: str) -> Unauthorized:
     if key is None:
         return Unauthorized(
             "This API key is unknown.",
-            hint="Copy the whole key, and check which installation it was made at.",
+            hint="Copy the whole key, and check which installation it belongs to.",
         )
     if key.revoked_at is not None:
         return Unauthorized(f"This API key was revoked at {isoformat(key.revoked_at)}.", hint=_NEW_KEY)

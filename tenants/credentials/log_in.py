@@ -34,7 +34,7 @@ from tenants.models import User
 def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
     """Remove all second factors of a user. Raises Conflict for a user's own."""
     if user_id == actor_user_id:
-        raise Conflict("Somebody else of the staff must do this for you.")
+        raise Conflict("Another member of staff must do this for you.")
     with transaction.atomic():
         person = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
         if person is None:

@@ -109,7 +109,7 @@ def _parse_pan(number: str) -> TaxId:
         return TaxId("pan", pan_format.validate(number), number, None, unusual_form=False)
     except ValidationError:
         raise InvalidTaxIdError(
-            "This is not a PAN: its fourth letter, which tells the kind of holder, is none that is in use."
+            "This is not a PAN: its fourth letter stands for the kind of holder, and this one is not in use."
         ) from None
 
 

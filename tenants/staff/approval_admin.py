@@ -297,7 +297,7 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog(
             "See the console as this business?",
             "For half an hour you read its pages and change nothing. Texts of messages, events and secrets are not "
-            "shown. Its audit log says that our team looked.",
+            "shown. Its audit log records that our team looked.",
             "Open the console",
             SeeAsForm,
         ),

@@ -121,7 +121,7 @@ def _queue() -> Card:
     return Card(
         "Waiting for approval",
         queue.count(),
-        f"oldest {timesince(oldest, depth=1)}" if oldest else "nobody waits",
+        f"oldest {timesince(oldest, depth=1)}" if oldest else "nobody is waiting",
         reverse("admin:tenants_tenant_changelist") + "?status__exact=pending_approval",
         False,
     )

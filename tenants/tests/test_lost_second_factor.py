@@ -69,7 +69,7 @@ def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
         {"_form_submitted": "on", "reason": "Called back at the application's number."},
         follow=True,
     )
-    assert "A mail leads to a new password." in answer.content.decode()
+    assert "They get a mail to choose a new password." in answer.content.decode()
     assert "Second factor lost" not in desk.get(page).content.decode()
     assert not Authenticator.objects.filter(user=person).exists()
     assert logged_in.get("/console").status_code == 302

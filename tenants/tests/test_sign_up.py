@@ -309,7 +309,7 @@ def test_what_is_decided_is_corrected_no_more(browser: Client, status: str) -> N
     confirmed(browser, status)
     page = browser.get("/console/application", follow=True)
     assert page.redirect_chain == [("/console", 302)]
-    assert "Your application is decided" in page.content.decode()
+    assert "Your application has been decided" in page.content.decode()
     assert browser.post("/console/application", COMPANY).status_code == 404
     assert not AuditEntry.objects.filter(action="tenant.apply_again").exists()
 

@@ -178,7 +178,7 @@ class TestMembers:
         link = link_in_last_mail()
         assert "keep working" in said(browser.get(f"/console/team/people/{member.pk}/remove"))
         page = browser.post(f"/console/team/people/{member.pk}/remove", follow=True)
-        assert "has no access any more" in said(page)
+        assert "no longer has access" in said(page)
         assert theirs.get("/console").status_code == 302
         assert_error(token.get("/v1/tenant"), 401, "unauthorized")
         assert Client().get(link).status_code == 410, "what a removed person sent opens nothing"

@@ -171,7 +171,7 @@ def test_a_file_is_checked_and_shown_before_anything_is_sent(
     people.write_text("name,to\nAsha,12\n,919800001002\n")
     done = whabuzz("batch", "send", str(people), "--template", "order", "--param", "name")
     assert done.status == 1
-    assert f"{people}:2: '12' is no phone number" in done.told
+    assert f"{people}:2: '12' is not a phone number" in done.told
     assert f"{people}:3: name is empty" in done.told
     assert "Its columns: name, to" in whabuzz("batch", "send", str(people), "--text", "{age}").told
     assert whabuzz("batch", "send", str(people)).status == 2
@@ -264,7 +264,7 @@ def test_operations_of_a_resource_are_commands(
     ("command", "said"),
     [
         (["webhooks", "create", "--event-types", "message.inbund"], "message.inbund"),
-        (["webhooks", "update", "we_1", "--headers", "{"], "this is no JSON"),
+        (["webhooks", "update", "we_1", "--headers", "{"], "this is not JSON"),
         (["webhooks", "nothing"], "No such command"),
         (["keys", "revoke"], "Missing argument 'KEY_ID'"),
         (["media", "upload", "nowhere.jpg", "--from", "1"], "does not exist"),

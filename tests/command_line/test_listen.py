@@ -87,7 +87,7 @@ def test_a_break_loses_and_doubles_nothing(listening: Listening) -> None:
     done = whabuzz("listen", "--json", "--count", "4")
     assert [line["event"]["id"] for line in done.lines] == ["evt_1", "evt_2", "evt_3", "evt_4"]
     assert service.places == [None, "9.b", "9.b", "9.b", "12.c"]
-    assert "not reached" in done.told
+    assert "cannot be reached" in done.told
     assert whabuzz.slept == [1.0, 1.0, 2.0, 1.0]
 
 

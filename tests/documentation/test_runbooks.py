@@ -104,7 +104,7 @@ def test_who_waits_for_whom_names_the_one_to_end(holder: "psycopg.Connection[Any
 
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(wait_for_the_table)
-        wait_until(lambda: bool(look()), "nobody waits")
+        wait_until(lambda: bool(look()), "nobody is waiting")
         [(_, waits_for, _, statement)] = look()
         assert waits_for == [holder.info.backend_pid]
         assert "webhooks_endpoint" in statement

@@ -78,7 +78,7 @@ def test_a_secret_that_no_key_opens_stops_no_other(settings: Any, secrets: None,
     with connection.cursor() as cursor:
         cursor.execute("UPDATE webhooks_endpoint SET secret = 'gAAAAbroken'")
     settings.ENCRYPTION_KEYS = [NEW, OLD]
-    with pytest.raises(InvalidToken, match="5 secrets encrypted anew; no key opens 1 other"):
+    with pytest.raises(InvalidToken, match="5 secrets re-encrypted; no key decrypts 1 other"):
         rotate()
     settings.ENCRYPTION_KEYS = [NEW]
     assert BusinessAccount.objects.get().access_token == "EAAaccount"

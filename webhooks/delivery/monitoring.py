@@ -148,7 +148,7 @@ metrics.gauge(
 )
 metrics.gauge(
     "gateway_endpoints_secret_unreadable",
-    "Active endpoints whose signing secret no key of ENCRYPTION_KEYS opens.",
+    "Active endpoints whose signing secret no key of ENCRYPTION_KEYS decrypts.",
     _secrets_unreadable,
 )
 metrics.gauge("gateway_endpoints_circuit_open", "Active endpoints behind an open circuit.", _circuits_open)

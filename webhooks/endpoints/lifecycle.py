@@ -158,7 +158,7 @@ def change(
     if not changes.keys() <= SETTABLE_OF_INBOX:
         require_webhook(seen)
     if changes.pop("format", seen.format) != seen.format:
-        raise InvalidRequest.of(format="An endpoint keeps its format: make another one.")
+        raise InvalidRequest.of(format="The format of an endpoint cannot change: create another endpoint.")
     _require_format(seen.format, changes)
     if seen.kind != Endpoint.Kind.INBOX and (problem := members_problem(seen.kind, set(changes))):
         raise InvalidRequest.of(**problem)
@@ -323,7 +323,7 @@ def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str,
         headers = signed_request.merged_headers(given["headers"], stored)
     except KeyError as error:
         raise InvalidRequest.of(
-            headers=f"No value of `{error.args[0]}` is stored that the mask could keep."
+            headers=f"No value of `{error.args[0]}` is stored, so the mask has nothing to keep."
         ) from None
     if problem := signed_request.headers_problem(headers):
         raise InvalidRequest.of(headers=problem)
@@ -344,14 +344,16 @@ def _require_batches(endpoint: Endpoint) -> None:
     problems = {}
     if collects and not endpoint.ordered:
         problems["quiet_seconds"] = (
-            "Needs `ordered`: what is collected are a customer's events in their order."
+            "Needs `ordered`, because a customer's events are collected in their order."
         )
     if collects and endpoint.rate_per_second is not None:
-        problems["rate_per_second"] = "Does not go with `quiet_seconds`, which sends several events at once."
+        problems["rate_per_second"] = (
+            "Cannot be combined with `quiet_seconds`, which sends several events at once."
+        )
     if batches and endpoint.ordered:
-        problems["batch"] = "Does not go with `ordered`, which sends one event after another."
+        problems["batch"] = "Cannot be combined with `ordered`, which sends one event after another."
     if (batches or collects) and endpoint.format == Endpoint.Format.META:
-        problems["format"] = "Meta's own form has one event in each request."
+        problems["format"] = "With `format: meta`, each request has one event."
     if problems:
         raise InvalidRequest.of(**problems)
 
@@ -361,7 +363,7 @@ def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
     if kind == Endpoint.Kind.INBOX:
         return dict.fromkeys(sorted(given - {"kind", "description", "metadata"}), "An inbox has none.")
     if kind == Endpoint.Kind.WEBHOOK:
-        return {"destination": "Only other kinds than `webhook` have one."} if "destination" in given else {}
+        return {"destination": "An endpoint of kind `webhook` has none."} if "destination" in given else {}
     foreign = NOT_OF_ARCHIVES if kind == Endpoint.Kind.S3 else OF_WEBHOOKS
     return dict.fromkeys(sorted(given & foreign), f"An endpoint of kind `{kind}` has none.")
 

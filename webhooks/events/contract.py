@@ -129,7 +129,7 @@ def _webhook(event_type: str, name: str, example: Json | None) -> Json:
     if example is not None:
         body["examples"] = {"example": {"summary": f"A `{event_type}`", "value": example}}
     whom = (
-        "Sent to an endpoint that is made or verified, whatever types it asks for"
+        "Sent to an endpoint that is created or verified, whatever types it asks for"
         if event_type == "webhook.verify"
         else "Sent to every active endpoint that asks for this type"
     )
@@ -152,9 +152,11 @@ def _webhook(event_type: str, name: str, example: Json | None) -> Json:
             ],
             "requestBody": {"required": True, "content": {JSON_BODY: body}},
             "responses": {
-                "2XX": {"description": "Taken. Every other answer is a failure, and the event comes again."},
+                "2XX": {
+                    "description": "Accepted. Any other answer is a failure, and the event is sent again."
+                },
                 "4XX": {
-                    "description": "Refused: the event comes again, except after 410, which stops the endpoint."
+                    "description": "Rejected: the event is sent again, except after 410, which disables the endpoint."
                 },
             },
         }

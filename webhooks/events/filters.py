@@ -88,15 +88,15 @@ class _Compiler:
             return f"!({self.group(value, depth + 1)})"
         if name.startswith("$"):
             hint = did_you_mean(name, [*_GROUPS, "$not"])
-            raise InvalidFilterError(f"`{name[:40]}` is no operator here.{hint}")
+            raise InvalidFilterError(f"`{name[:40]}` is not an operator here.{hint}")
         if not _PATH.fullmatch(name) or len(name) > LONGEST_PATH:
             hint = did_you_mean(name, known_paths()) or did_you_mean(_DATA + name, known_paths())
             raise InvalidFilterError(
-                f"`{name[:100]}` is no path: it is `type`, or begins with `data.`.{hint}"
+                f"`{name[:100]}` is not a path: use `type`, or a path that begins with `data.`.{hint}"
             )
         conditions = value if isinstance(value, dict) else {"$eq": value}
         if not conditions:
-            raise InvalidFilterError(f"`{name}` says no condition.")
+            raise InvalidFilterError(f"`{name}` has no condition.")
         return _joined(" && ", [self._condition(name, *each) for each in conditions.items()])
 
     def _condition(self, name: str, operator: str, value: Any) -> str:
@@ -113,10 +113,10 @@ class _Compiler:
             case _ if operator in _COMPARISONS:
                 return f"exists({place} ? (@ {_COMPARISONS[operator]} {_literal(name, value)}))"
             case "$exists" | "$startsWith" | "$in":
-                takes = {"$exists": "true or false", "$startsWith": "a text", "$in": "a list of values"}
+                takes = {"$exists": "true or false", "$startsWith": "a string", "$in": "a list of values"}
                 raise InvalidFilterError(f"`{operator}` of `{name}` takes {takes[operator]}.")
         hint = did_you_mean(operator, _OPERATORS)
-        raise InvalidFilterError(f"`{operator[:40]}` of `{name}` is no operator.{hint}")
+        raise InvalidFilterError(f"`{operator[:40]}` of `{name}` is not an operator.{hint}")
 
 
 def _joined(by: str, parts: Sequence[str]) -> str:
@@ -129,7 +129,7 @@ def _literal(name: str, value: Any) -> str:
     if isinstance(value, str):
         is_storable = "\0" not in value and value.encode(errors="replace").decode() == value
     if not is_storable:
-        raise InvalidFilterError(f"`{name}` is compared with a text, a number, true, false or null.")
+        raise InvalidFilterError(f"`{name}` is compared with a string, a number, true, false or null.")
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -190,7 +190,7 @@ def _address_problem(shown: str) -> str | None:
         is_usable = bool(urlsplit(shown).netloc) and len(shown) <= MAX_URL_LENGTH
     except ValueError:
         is_usable = False
-    return None if is_usable else "Its address is no host, or too long."
+    return None if is_usable else "Its address is not a host, or is too long."
 
 
 def address(destination: Any) -> str:
@@ -203,7 +203,7 @@ def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, A
     former = stored._asdict() if stored else {}
     for name, value in given.items():
         if value == MASK and not former.get(name):
-            raise InvalidRequest.of(**{member: f"No `{name}` is stored that the mask could keep."})
+            raise InvalidRequest.of(**{member: f"No `{name}` is stored, so the mask has nothing to keep."})
     return {name: former[name] if value == MASK else value for name, value in given.items()}
 
 
@@ -216,7 +216,7 @@ def _problem(tls: Tls) -> str | None:
     try:
         tls_context(tls)
     except (ssl.SSLError, ValueError):
-        return "Not PEM, or the key is encrypted or not that of the certificate."
+        return "Not PEM, or the key is encrypted or does not belong to the certificate."
     return None
 
 

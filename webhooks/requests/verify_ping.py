@@ -40,7 +40,7 @@ class WebhookVerifyFailed(ServiceError):
 
 
 _NOT_PUBLIC = (
-    "Events go to public addresses alone. To get them on your own computer, run "
+    "Events go only to public addresses. To get them on your own computer, run "
     "`whabuzz listen --forward-to localhost:3000`, or give the https address of a tunnel."
 )
 _NOT_REACHED = (
@@ -67,7 +67,7 @@ def passed(endpoint: Endpoint) -> Ping:
         raise WebhookVerifyFailed(
             None
             if endpoint.kind == Endpoint.Kind.WEBHOOK
-            else "The destination did not take the verify message.",
+            else "The destination did not accept the verify message.",
             hint=_hint(endpoint, answer),
             details={
                 "endpoint_id": endpoint.id,
@@ -97,7 +97,7 @@ def handshake(endpoint: Endpoint) -> Ping:
     try:
         token = endpoint.verify_token or ""
     except InvalidToken:
-        raise Conflict("The endpoint's verify token cannot be read: set it anew.") from None
+        raise Conflict("The endpoint's verify token cannot be read: set it again.") from None
     # Digits, since some libraries parse the challenge as a number.
     challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
     asked = {
@@ -228,7 +228,7 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
 def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
     """An example in Meta's format. Raises InvalidRequest for events of the service itself."""
     if event["raw_path"] is None:
-        raise InvalidRequest.of(event_type="Endpoints with `format: meta` get the upstream's events alone.")
+        raise InvalidRequest.of(event_type="Endpoints with `format: meta` get only Meta's own events.")
     bodies = {name: orjson.dumps(event[name]) for name in ("data", "raw")}
     head = {name: value for name, value in event.items() if name not in {"data", "raw", "raw_path", "test"}}
     stored = Envelope(

@@ -261,7 +261,7 @@ def test_a_user_whom_a_broker_refuses_is_told_why(
     answer = api.post("/v1/webhooks", kafka.topic("users", **user))
     details = assert_error(answer, 422, "webhook_verify_failed")["details"]
     assert (details["error"], "wrong password" in details["body_excerpt"]) == ("refused", True)
-    assert answer.json()["error"]["message"] == "The destination did not take the verify message."
+    assert answer.json()["error"]["message"] == "The destination did not accept the verify message."
 
 
 @pytest.mark.parametrize("kind", ["kafka", "rabbitmq"])

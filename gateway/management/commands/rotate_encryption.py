@@ -8,8 +8,8 @@ from gateway import encryption
 
 
 class Command(BaseCommand):
-    help = "Encrypt every stored token, PIN and secret anew under the first of ENCRYPTION_KEYS."
+    help = "Re-encrypt every stored token, PIN and secret with the first of ENCRYPTION_KEYS."
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = encryption.rotate_all()
-        self.stdout.write(f"{count} secrets encrypted anew. The older keys can go once this says 0.")
+        self.stdout.write(f"{count} secrets re-encrypted. The older keys can be removed once this says 0.")

@@ -16,7 +16,7 @@ export interface paths {
         post?: never;
         /**
          * Release a business account
-         * @description Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.
+         * @description Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
          */
         delete: operations["release_account"];
         options?: never;
@@ -2945,7 +2945,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.verify`
-         * @description Sent to an endpoint that is made or verified, whatever types it asks for, signed (Standard Webhooks).
+         * @description Sent to an endpoint that is created or verified, whatever types it asks for, signed (Standard Webhooks).
          */
         post: operations["on_webhook_verify"];
         delete?: never;
@@ -3004,7 +3004,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountAlertData"];
@@ -3048,7 +3048,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: {
@@ -3104,7 +3104,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountSecurityData"];
@@ -3160,7 +3160,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["AccountUpdateData"];
@@ -3242,11 +3242,11 @@ export interface components {
              * @description When it was made, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description What of the first steps is done. */
+            /** @description Which of the first steps are done. */
             checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email: (string | null) | string;
-            /** @description How the business came, such as `signup`. */
+            /** @description How the business was created, such as `signup`. */
             created_via: string;
             /** @description The address of the person who signed up. */
             contact_email: (string | null) | string;
@@ -3620,7 +3620,7 @@ export interface components {
             failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
-            /** @description Your name of the batch; null when you gave none. */
+            /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -3702,7 +3702,7 @@ export interface components {
             skipped: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
-            /** @description Your name of the batch; null when you gave none. */
+            /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * Format: date-time
@@ -3755,7 +3755,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["BatchCompletedData"];
@@ -3817,7 +3817,7 @@ export interface components {
             failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
-            /** @description Your name of the batch; null when you gave none. */
+            /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -4693,7 +4693,7 @@ export interface components {
             failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
-            /** @description Your name of the batch; null when you gave none. */
+            /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -4776,7 +4776,7 @@ export interface components {
             /** @description An address. */
             url: string;
             /**
-             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
@@ -4794,7 +4794,7 @@ export interface components {
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id of the endpoint; a second one with it is not made. */
+            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -4816,7 +4816,7 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
@@ -4846,7 +4846,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -4876,7 +4876,7 @@ export interface components {
              * @description Until when the mandate can be authorised, ISO 8601 in UTC.
              */
             authorization_expires_at: string | null;
-            /** @description What it takes the place of; null otherwise. */
+            /** @description What it replaces; null otherwise. */
             replaces: string | null;
         };
         /** @description What is known of a customer of a number. */
@@ -4971,7 +4971,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OptOutData"];
@@ -5308,7 +5308,7 @@ export interface components {
         EchoedMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -5346,7 +5346,7 @@ export interface components {
             /** @description Where deliveries go. */
             url: string;
             /**
-             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
@@ -5364,7 +5364,7 @@ export interface components {
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id of the endpoint; a second one with it is not made. */
+            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -5386,7 +5386,7 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
@@ -5414,7 +5414,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -5453,7 +5453,7 @@ export interface components {
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls?: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
@@ -5465,14 +5465,14 @@ export interface components {
             quiet_seconds?: number | null;
             /** @description Where the events of another kind than `webhook` go; null for a webhook. */
             destination?: components["schemas"]["DestinationSettings"];
-            /** @description Your own id of the endpoint; a second one with it is not made. */
+            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid?: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
             /**
-             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format?: "envelope" | "meta";
@@ -5597,7 +5597,7 @@ export interface components {
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
         };
-        /** @description An endpoint of the business that failed or was disabled takes events again. */
+        /** @description An endpoint of the business that failed or was disabled accepts events again. */
         EndpointRecoveredData: {
             /**
              * Format: uuid
@@ -5644,7 +5644,7 @@ export interface components {
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls?: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
@@ -5656,14 +5656,14 @@ export interface components {
             quiet_seconds?: number | null;
             /** @description Where the events of another kind than `webhook` go; null for a webhook. */
             destination?: components["schemas"]["DestinationSettings"];
-            /** @description Your own id of the endpoint; a second one with it is not made. */
+            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid?: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
             /**
-             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format?: "envelope" | "meta";
@@ -5720,7 +5720,7 @@ export interface components {
             /** @description An address. */
             url: string;
             /**
-             * @description The form. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
@@ -5738,7 +5738,7 @@ export interface components {
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id of the endpoint; a second one with it is not made. */
+            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -5760,7 +5760,7 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is as usual. */
+            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null is none. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
@@ -5788,7 +5788,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -5798,7 +5798,7 @@ export interface components {
             last_success_at: string | null;
             /** @description Failed attempts since the last success. */
             consecutive_failures: number;
-            /** @description How the endpoint does. */
+            /** @description How well the endpoint works. */
             health: components["schemas"]["EndpointHealth"];
         };
         /** @description How many of each kind went. */
@@ -5852,7 +5852,7 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description Each is explained at /errors#code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow that; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not take that method; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Only GET /v1/tenant is open until it is; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not take that content type; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
+         * @description Each is explained at /errors#code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow that; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not support that method; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Until it is, only GET /v1/tenant works; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not accept that content type; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
          * @enum {string}
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
@@ -5923,7 +5923,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
@@ -6034,7 +6034,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -6062,7 +6062,7 @@ export interface components {
             url: string;
         };
         Health: {
-            /** @description Whether all is well. */
+            /** @description Whether everything works. */
             ok: boolean;
             /** @description The version of the service. */
             sha: string;
@@ -6618,7 +6618,7 @@ export interface components {
         InboundMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -7116,7 +7116,7 @@ export interface components {
             supply_type: string;
             /** @description The sentence that the law asks for on this kind of invoice. */
             endorsement: string;
-            /** @description What it takes the place of; null otherwise. */
+            /** @description What it replaces; null otherwise. */
             replaces: string | null;
             /**
              * @description Whether the buyer pays the tax.
@@ -7370,7 +7370,7 @@ export interface components {
             [key: string]: unknown;
         };
         Live: {
-            /** @description Whether all is well. */
+            /** @description Whether everything works. */
             ok: boolean;
             /** @description The version of the service. */
             sha: string;
@@ -7637,7 +7637,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EchoedMessageData"];
@@ -7669,7 +7669,7 @@ export interface components {
         MessageErrorData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["UpstreamProblem"];
@@ -7709,7 +7709,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["MessageErrorData"];
@@ -7760,7 +7760,7 @@ export interface components {
             read: number;
             /** @description How many failed. */
             failed: number;
-            /** @description How many failed by each of WhatsApp's error codes. */
+            /** @description How many failed with each of WhatsApp's error codes. */
             failed_by_code: {
                 [key: string]: number;
             };
@@ -7812,7 +7812,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OldMessageData"];
@@ -7856,7 +7856,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["InboundMessageData"];
@@ -7906,7 +7906,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["OutboundMessageData"];
@@ -7980,7 +7980,7 @@ export interface components {
         MessageStatusData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -8022,7 +8022,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["MessageStatusData"];
@@ -8101,7 +8101,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: {
@@ -8224,7 +8224,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberConnectionData"];
@@ -8302,7 +8302,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberNameData"];
@@ -8362,7 +8362,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["NumberQualityData"];
@@ -8387,7 +8387,7 @@ export interface components {
         OldMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The message in WhatsApp's form, with `history_context.status`. It may be one of the customer or yours. */
             message: {
@@ -8874,7 +8874,7 @@ export interface components {
             [key: string]: unknown;
         };
         Ready: {
-            /** @description Whether all is well. */
+            /** @description Whether everything works. */
             ok: boolean;
             /** @description The version of the service. */
             sha: string;
@@ -9013,7 +9013,7 @@ export interface components {
             failed: number;
             /** @description Messages a second at most. */
             rate_per_sec: number;
-            /** @description Your name of the batch; null when you gave none. */
+            /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -9082,7 +9082,7 @@ export interface components {
             /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
-             * @description Whether to count alone, and repeat nothing.
+             * @description Whether only to count, and to replay nothing.
              * @default false
              */
             preview?: boolean;
@@ -9216,7 +9216,7 @@ export interface components {
             key: string;
             /**
              * Format: uuid
-             * @description What it takes the place of; null otherwise.
+             * @description What it replaces; null otherwise.
              */
             replaces: string;
             /**
@@ -9237,7 +9237,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the secret before signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
         };
@@ -10048,7 +10048,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateCategoryData"];
@@ -10293,7 +10293,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateQualityData"];
@@ -10365,7 +10365,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TemplateStatusData"];
@@ -10413,7 +10413,7 @@ export interface components {
              * @description When it was made, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description What of the first steps is done. */
+            /** @description Which of the first steps are done. */
             checklist: components["schemas"]["Checklist"];
             /** @description Where invoices and reminders go; null is the owner's address. */
             billing_email: (string | null) | string;
@@ -10747,7 +10747,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TokenData"];
@@ -10791,7 +10791,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["TokenData"];
@@ -10885,7 +10885,7 @@ export interface components {
          *     }
          */
         UpstreamSuccess: {
-            /** @description Meta did it. */
+            /** @description Whether Meta did it. */
             success: boolean;
         } & {
             [key: string]: unknown;
@@ -10922,7 +10922,7 @@ export interface components {
         UserPreferenceData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Of which of your numbers it is. */
+            /** @description Which of your numbers it is about. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -10983,7 +10983,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["UserPreferenceData"];
@@ -11103,7 +11103,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["DeliveriesExhaustedData"];
@@ -11147,7 +11147,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointDisabledData"];
@@ -11191,7 +11191,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointFailingData"];
@@ -11251,7 +11251,7 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for the same happening, so that a repeat can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
             /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
             data: components["schemas"]["EndpointRecoveredData"];
@@ -11380,7 +11380,7 @@ export interface components {
                  *         "code": "forbidden",
                  *         "message": "These credentials may not use this operation.",
                  *         "details": null,
-                 *         "hint": "Tenant operations take a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff.",
+                 *         "hint": "Tenant operations need a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff.",
                  *         "doc_url": "https://gateway.example/errors#forbidden"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11405,7 +11405,7 @@ export interface components {
                  *         "code": "forbidden",
                  *         "message": "These credentials may not use this operation.",
                  *         "details": null,
-                 *         "hint": "Tenant operations take a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff.",
+                 *         "hint": "Tenant operations need a tenant's key, /v1/tenants a platform key, /v1/admin a console token of staff.",
                  *         "doc_url": "https://gateway.example/errors#forbidden"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11480,7 +11480,7 @@ export interface components {
                  *         "code": "internal_error",
                  *         "message": "Something went wrong in the service.",
                  *         "details": null,
-                 *         "hint": "Report the request_id to us. A message is repeated only with the same Idempotency-Key.",
+                 *         "hint": "Report the request_id to us. Repeat a message only with the same Idempotency-Key.",
                  *         "doc_url": "https://gateway.example/errors#internal_error"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11505,7 +11505,7 @@ export interface components {
                  *         "code": "internal_error",
                  *         "message": "Something went wrong in the service.",
                  *         "details": null,
-                 *         "hint": "Report the request_id to us. A message is repeated only with the same Idempotency-Key.",
+                 *         "hint": "Report the request_id to us. Repeat a message only with the same Idempotency-Key.",
                  *         "doc_url": "https://gateway.example/errors#internal_error"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11681,7 +11681,7 @@ export interface components {
                  *         "code": "rate_limited",
                  *         "message": "Too many requests.",
                  *         "details": null,
-                 *         "hint": "Wait as long as Retry-After says. Many messages go through POST /v1/messages/batch.",
+                 *         "hint": "Wait as long as Retry-After says. To send many messages, use POST /v1/messages/batch.",
                  *         "doc_url": "https://gateway.example/errors#rate_limited"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11707,7 +11707,7 @@ export interface components {
                  *         "code": "rate_limited",
                  *         "message": "Too many requests.",
                  *         "details": null,
-                 *         "hint": "Wait as long as Retry-After says. Many messages go through POST /v1/messages/batch.",
+                 *         "hint": "Wait as long as Retry-After says. To send many messages, use POST /v1/messages/batch.",
                  *         "doc_url": "https://gateway.example/errors#rate_limited"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11834,7 +11834,7 @@ export interface components {
                  *         "code": "idempotency_conflict",
                  *         "message": "This Idempotency-Key was used with a different body.",
                  *         "details": null,
-                 *         "hint": "A new message takes a new key; a repetition takes the body and path of the first request.",
+                 *         "hint": "Use a new key for a new message. To repeat a request, send the same body to the same path.",
                  *         "doc_url": "https://gateway.example/errors#idempotency_conflict"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11859,7 +11859,7 @@ export interface components {
                  *         "code": "idempotency_conflict",
                  *         "message": "This Idempotency-Key was used with a different body.",
                  *         "details": null,
-                 *         "hint": "A new message takes a new key; a repetition takes the body and path of the first request.",
+                 *         "hint": "Use a new key for a new message. To repeat a request, send the same body to the same path.",
                  *         "doc_url": "https://gateway.example/errors#idempotency_conflict"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11882,7 +11882,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "unsupported_media_type",
-                 *         "message": "This operation does not take that content type.",
+                 *         "message": "This operation does not accept that content type.",
                  *         "details": null,
                  *         "hint": "Send `Content-Type: application/json`; uploads are multipart/form-data.",
                  *         "doc_url": "https://gateway.example/errors#unsupported_media_type"
@@ -11907,7 +11907,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "unsupported_media_type",
-                 *         "message": "This operation does not take that content type.",
+                 *         "message": "This operation does not accept that content type.",
                  *         "details": null,
                  *         "hint": "Send `Content-Type: application/json`; uploads are multipart/form-data.",
                  *         "doc_url": "https://gateway.example/errors#unsupported_media_type"
@@ -11934,7 +11934,7 @@ export interface components {
                  *         "code": "internal_error",
                  *         "message": "Something went wrong in the service.",
                  *         "details": null,
-                 *         "hint": "Report the request_id to us. A message is repeated only with the same Idempotency-Key.",
+                 *         "hint": "Report the request_id to us. Repeat a message only with the same Idempotency-Key.",
                  *         "doc_url": "https://gateway.example/errors#internal_error"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -12103,7 +12103,7 @@ export interface operations {
             query?: {
                 /** @description The platform, a uuid. */
                 app_id?: string;
-                /** @description Keys that begin so. */
+                /** @description Keys that begin with this. */
                 prefix?: string;
                 /** @description The business, a uuid. */
                 tenant_id?: string;
@@ -18690,7 +18690,7 @@ export interface operations {
                 limit?: string;
                 /** @description Templates with this name. */
                 name?: string;
-                /** @description Templates that hold this text. */
+                /** @description Templates that contain this text. */
                 search?: string;
                 /** @description Templates on this topic. */
                 topic?: string;
@@ -18999,7 +18999,7 @@ export interface operations {
     list_tenants: {
         parameters: {
             query?: {
-                /** @description The business with this id of yours. */
+                /** @description The business with this id, which is your own. */
                 external_ref?: string;
                 /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
@@ -21361,14 +21361,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21397,14 +21397,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21433,14 +21433,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21469,14 +21469,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21505,14 +21505,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21541,14 +21541,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21577,14 +21577,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21613,14 +21613,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21649,14 +21649,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21685,14 +21685,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21721,14 +21721,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21757,14 +21757,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21793,14 +21793,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21829,14 +21829,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21865,14 +21865,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21901,14 +21901,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21937,14 +21937,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21973,14 +21973,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22009,14 +22009,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22045,14 +22045,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22081,14 +22081,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22117,14 +22117,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22153,14 +22153,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22189,14 +22189,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22225,14 +22225,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22261,14 +22261,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22297,14 +22297,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Taken. Every other answer is a failure, and the event comes again. */
+            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Refused: the event comes again, except after 410, which stops the endpoint. */
+            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;

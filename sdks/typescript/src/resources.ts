@@ -425,7 +425,7 @@ export class Messages extends Resource {
 
 /** Phone numbers: connection, registration, profile. */
 export class Numbers extends Resource {
-  /** Release a business account. Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay. */
+  /** Release a business account. Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay. */
   releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
     return this.json({ method: "DELETE", path: `/v1/accounts/${encodeURIComponent(wabaId)}` }, options);
   }

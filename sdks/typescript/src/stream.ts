@@ -86,7 +86,7 @@ export class EventStream implements AsyncIterable<Streamed> {
       );
       if (!answer.ok) throw errorOf(answer.status, await jsonOf(answer), answer.headers);
       if (!answer.headers.get("content-type")?.startsWith("text/event-stream")) {
-        throw new StreamEnded("This is no event stream: is baseUrl the service's?");
+        throw new StreamEnded("This is not an event stream: is baseUrl the service's?");
       }
       for await (const sent of fieldsOf(answer, stopped)) {
         this.failures = 0;

@@ -1315,7 +1315,7 @@ class AsyncNumbers(AsyncResource):
     async def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.
+        Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
         """
         answer: types.ReleasedAccount = await self._json(
             Call(

@@ -146,7 +146,7 @@ class AsyncDownload:
             async for chunk in answer.aiter_bytes(size):
                 yield chunk
         except httpx.TransportError as failure:
-            raise NoAnswer(f"The file broke off: {failure}") from failure
+            raise NoAnswer(f"The file was cut off: {failure}") from failure
         finally:
             await self.close()
 

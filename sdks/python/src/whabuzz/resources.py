@@ -1313,7 +1313,7 @@ class Numbers(Resource):
     def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, forgets its token and all its numbers. Its events stay.
+        Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
         """
         answer: types.ReleasedAccount = self._json(
             Call(

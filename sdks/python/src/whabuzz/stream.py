@@ -59,7 +59,7 @@ class EventStream:
             for streamed in self._connection():
                 yield streamed
         except httpx.TransportError as failure:
-            self._wait_after(f"{type(failure).__name__}: the service is not reached. Trying again …")
+            self._wait_after(f"{type(failure).__name__}: the service cannot be reached. Trying again …")
         except APIError as error:
             if error.status not in {429, 500, 502, 503, 504}:
                 raise
@@ -91,7 +91,7 @@ class EventStream:
                     # Only now: an event that was not handled comes again.
                     self.place = sent.id or self.place
             except SSEError as error:
-                raise StreamEnded(f"This is no event stream: {error}") from None
+                raise StreamEnded(f"This is not an event stream: {error}") from None
 
     def _wait_after(self, problem: str) -> None:
         if self._failures == 0:

@@ -146,7 +146,7 @@ class Download:
             for chunk in answer.iter_bytes(size):
                 yield chunk
         except httpx.TransportError as failure:
-            raise NoAnswer(f"The file broke off: {failure}") from failure
+            raise NoAnswer(f"The file was cut off: {failure}") from failure
         finally:
             self.close()
 

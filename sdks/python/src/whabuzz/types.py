@@ -734,7 +734,7 @@ class EndpointReason(TypedDict):
 
 class EndpointRecoveredData(TypedDict):
     """
-    An endpoint of the business that failed or was disabled takes events again.
+    An endpoint of the business that failed or was disabled accepts events again.
     """
 
     endpoint_id: str

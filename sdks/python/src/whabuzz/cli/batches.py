@@ -38,7 +38,7 @@ def batch() -> None:
 @click.option("--from", "from_", help="The number that sends.")
 @click.option("--ref", help="A name for this sending. Another name sends the same file again.")
 @click.option(
-    "--size", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Messages a batch."
+    "--size", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Messages in each batch."
 )
 @click.option("--dry-run", is_flag=True, help="Check the file and show the first messages; send nothing.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until all are sent.")
@@ -72,7 +72,7 @@ def send_file(
     if problems := people.problems(most=SHOWN_PROBLEMS):
         for problem in problems:
             session.tell(f"{file}:{problem.line}: {problem.text}")
-        raise click.ClickException("Nothing was sent: mend the file first.")
+        raise click.ClickException("Nothing was sent: fix the file first.")
     total = sum(1 for _ in people.rows())
     if not total:
         raise click.ClickException(f"{file} has no rows.")

@@ -18,7 +18,7 @@ def deliveries() -> None:
 
 @deliveries.command("list")
 @click.option("--endpoint", "endpoint_id", help="Only to this endpoint.")
-@click.option("--event", "event_id", help="Only of this event.")
+@click.option("--event", "event_id", help="Only deliveries of this event.")
 @click.option("--status", help="pending, delivered, failed or dead.")
 @since_option
 @limit_option
@@ -53,11 +53,17 @@ def list_deliveries(
 @click.argument("delivery_ids", nargs=-1)
 @click.option("--endpoint", "endpoint_id", help="Replay what this endpoint missed.")
 @click.option(
-    "--since", callback=moment_ago, default="1d", show_default=True, help="With --endpoint: from when on."
+    "--since",
+    callback=moment_ago,
+    default="1d",
+    show_default=True,
+    help="With --endpoint: the start of the range.",
 )
-@click.option("--status", "statuses", multiple=True, help="With --endpoint: failed and dead unless given.")
+@click.option(
+    "--status", "statuses", multiple=True, help="With --endpoint: the statuses; failed and dead by default."
+)
 @click.option("--type", "types", multiple=True, help="With --endpoint: only events of this type.")
-@click.option("--dry-run", is_flag=True, help="With --endpoint: only say how much it would be.")
+@click.option("--dry-run", is_flag=True, help="With --endpoint: only say how many deliveries it would be.")
 @click.option("--yes", is_flag=True, help="With --endpoint: do not ask.")
 @json_option
 @pass_session

@@ -19,9 +19,9 @@ def events() -> None:
 
 
 @events.command("list")
-@click.option("--type", "kind", help="Only of this type, for example message.inbound.")
-@click.option("--wamid", help="Only of this message.")
-@click.option("--customer", "wa_id", help="Only of this customer.")
+@click.option("--type", "kind", help="Only events of this type, for example message.inbound.")
+@click.option("--wamid", help="Only events of this message.")
+@click.option("--customer", "wa_id", help="Only events of this customer.")
 @since_option
 @limit_option
 @json_option
@@ -63,9 +63,9 @@ def messages() -> None:
 
 
 @messages.command("list")
-@click.option("--status", help="Only with this status, for example failed.")
-@click.option("--to", "customer", help="Only with this customer.")
-@click.option("--number", "phone_number_id", help="Only of this number.")
+@click.option("--status", help="Only messages with this status, for example failed.")
+@click.option("--to", "customer", help="Only messages from or to this customer.")
+@click.option("--number", "phone_number_id", help="Only messages of this number.")
 @since_option
 @limit_option
 @json_option
@@ -125,7 +125,7 @@ def logs() -> None:
 
 @logs.command()
 @click.option("--errors", is_flag=True, help="Only calls that were refused or failed.")
-@click.option("--no-follow", is_flag=True, help="Print the newest and end.")
+@click.option("--no-follow", is_flag=True, help="Print the newest, then end.")
 @limit_option
 @json_option
 @pass_session

@@ -76,7 +76,7 @@ def _command(name: str, resource: str, method: Any) -> click.Command:
     is_list = getattr(returns, "__origin__", None) is Pages
     if returns is Download:
         parameters.append(
-            click.Option(["--output"], type=click.Path(path_type=Path), help="Where the file goes.")
+            click.Option(["--output"], type=click.Path(path_type=Path), help="Where to save the file.")
         )
 
     def run(**values: Any) -> None:
@@ -126,7 +126,12 @@ def _option(name: str, kind: Any, *, required: bool = False) -> click.Option:
     if kind in _SCALARS and not others:
         return click.Option([flag, name], type=_SCALARS[kind], multiple=many, required=required)
     return click.Option(
-        [flag, name], callback=_json, multiple=many, required=required, metavar="JSON", help="JSON or a text."
+        [flag, name],
+        callback=_json,
+        multiple=many,
+        required=required,
+        metavar="JSON",
+        help="JSON or a string.",
     )
 
 
@@ -138,7 +143,7 @@ def _json(context: click.Context, parameter: click.Parameter, value: Any) -> Any
         return None if value is None else json.loads(value)
     except ValueError:
         if value.lstrip()[:1] in {"{", "["}:
-            raise click.BadParameter("this is no JSON.", context, parameter) from None
+            raise click.BadParameter("this is not JSON.", context, parameter) from None
         return value
 
 

@@ -31,6 +31,6 @@ def utc(moment: datetime) -> str:
 
 
 since_option = click.option(
-    "--since", callback=moment_ago, help="From 30m, 2h or 7d ago, or from a moment, on."
+    "--since", callback=moment_ago, help="Since 30m, 2h or 7d ago, or since a moment."
 )
 limit_option = click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True)

@@ -76,7 +76,7 @@ class People:
 
     def _problem(self, row: Row) -> str | None:
         if not _ADDRESS.fullmatch(self._address(row)):
-            return f"{row[self._to]!r} is no phone number with its country code."
+            return f"{row[self._to]!r} is not a phone number with its country code."
         try:
             self._content(row)
         except ValueError as error:

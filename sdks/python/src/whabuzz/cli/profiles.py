@@ -83,7 +83,7 @@ class Profiles:
         except FileNotFoundError:
             return {}
         except ValueError:
-            raise click.ClickException(f"{self._file} is not JSON: mend or delete it.") from None
+            raise click.ClickException(f"{self._file} is not JSON: fix or delete it.") from None
         return found
 
     def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
@@ -124,7 +124,7 @@ def _keyring_get(profile: str) -> str | None:
     try:
         found: str | None = keyring.get_password(SERVICE, profile)
     except keyring.errors.KeyringError as error:
-        raise click.ClickException(f"The keyring does not open: {error}") from None
+        raise click.ClickException(f"The keyring cannot be opened: {error}") from None
     return found
 
 

@@ -50,7 +50,7 @@ def json_of(text: str) -> dict[str, Any]:
 @click.option(
     "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send a file."
 )
-@click.option("--kind", type=click.Choice(_KINDS), help="What the file is sent as; else as its name says.")
+@click.option("--kind", type=click.Choice(_KINDS), help="The kind of the file; its name decides by default.")
 @click.option("--data", help="The message in JSON without its address; @file or - reads it.")
 @click.option(
     "--idempotency-key", help="Sending again with the same key within 24 hours sends nothing twice."

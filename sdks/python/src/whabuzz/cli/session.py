@@ -89,7 +89,7 @@ class Session:
         ]
         if len(connected) != 1:
             known = ", ".join(connected) or "none is connected"
-            raise click.UsageError(f"Say which number sends, with --from. Yours: {known}.")
+            raise click.UsageError(f"Choose the number that sends with --from. Yours: {known}.")
         return connected[0]
 
 

@@ -20,7 +20,7 @@ def trigger() -> None:
 @click.option(
     "--from", "customer", default="919812345678", show_default=True, help="The customer who writes."
 )
-@click.option("--number", "phone_number_id", help="The number that is written to; else the first.")
+@click.option("--number", "phone_number_id", help="The number that receives it; the first by default.")
 @click.option("--type", "kind", help="The message's type, for example image, button or location.")
 @click.option("--data", help="More members of the message in JSON; @file or - reads them.")
 @json_option
@@ -60,7 +60,7 @@ def example(session: Session, event_type: str, endpoint_id: str) -> None:
 @trigger.command()
 @click.argument("message_id")
 @click.argument("status")
-@click.option("--code", type=int, help="With failed: the upstream's code.")
+@click.option("--code", type=int, help="With failed: WhatsApp's error code.")
 @json_option
 @pass_session
 def status(session: Session, message_id: str, status: Any, code: int | None) -> None:
@@ -73,7 +73,7 @@ def status(session: Session, message_id: str, status: Any, code: int | None) -> 
 @trigger.command()
 @click.argument("template_id")
 @click.argument("event", required=False)
-@click.option("--reason", help="Why, of an event such as REJECTED.")
+@click.option("--reason", help="The reason, for an event such as REJECTED.")
 @click.option("--quality", help="A new quality, for example RED.")
 @click.option("--category", help="A new category, for example MARKETING.")
 @json_option
@@ -95,7 +95,7 @@ def template(
 
 @trigger.command()
 @click.argument("event")
-@click.option("--number", "phone_number_id", help="The number; else the first.")
+@click.option("--number", "phone_number_id", help="The number; the first by default.")
 @json_option
 @pass_session
 def number(session: Session, event: str, phone_number_id: str | None) -> None:
