@@ -286,7 +286,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._problem or InvalidRequest("This is not an HTTP/1.1 request."))
+        self._refuse(self._problem or InvalidRequest("This request is not valid HTTP/1.1."))
 
     def _check_headers(self) -> None:
         """Reject what two servers could parse differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
