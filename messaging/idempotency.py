@@ -88,7 +88,7 @@ class KeyUse:
 
     tenant_id: UUID
     environment: str
-    key: str
+    key: str = field(repr=False)
     path: str
     body_hash: bytes = field(repr=False)
 

@@ -1,7 +1,7 @@
 """Device log-in: a program without a browser requests an API key, and a member confirms it in the console."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -49,7 +49,7 @@ class Started:
     """A new request with its two codes."""
 
     row: DeviceLogin
-    device_code: str
+    device_code: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ with `log` the row stays for `/v1/admin/mail/last`.
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -43,7 +43,7 @@ class Attachment:
 
     name: str
     content_type: str
-    content: bytes
+    content: bytes = field(repr=False)
 
 
 def send(

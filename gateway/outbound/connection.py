@@ -96,8 +96,8 @@ class Attempt:
     blocked: bool = False
     status: int | None = None
     retry_after: float | None = None
-    body: bytearray = field(default_factory=bytearray)
-    fields: Sequence[tuple[bytes, bytes]] = ()
+    body: bytearray = field(default_factory=bytearray, repr=False)
+    fields: Sequence[tuple[bytes, bytes]] = field(default=(), repr=False)
 
     def answer(self, failure: Exception | None) -> Answer:
         """The answer. `failure` is the exception that ended the request, if any."""

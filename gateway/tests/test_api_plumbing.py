@@ -1,5 +1,6 @@
 """Every response of the API: error shape, headers, limits, version, rate limit, lists."""
 
+import io
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import redis
+from django.core.exceptions import RequestDataTooBig
 from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
@@ -138,6 +140,20 @@ def test_a_body_of_a_mebibyte_is_taken(api: Api) -> None:
     body %= b" " * (1024 * 1024 - len(body) + 2)
     assert len(body) == 1024 * 1024
     assert api.post("/v1/api-keys", body).status_code == 201
+
+
+@pytest.mark.parametrize("piece", [-1, 1, 7, 100])
+@pytest.mark.parametrize(("size", "is_taken"), [(99, True), (100, True), (101, False), (500, False)])
+def test_a_chunked_body_is_read_up_to_its_limit(size: int, is_taken: bool, piece: int) -> None:
+    body = limits.ChunkedBody(io.BytesIO(b"x" * size))
+    body.limit = 100
+    read, error = 0, None
+    try:
+        while data := body.read(piece):
+            read += len(data)
+    except RequestDataTooBig as raised:
+        error = raised
+    assert (read == size and error is None) if is_taken else (read <= 100 and error is not None)
 
 
 def test_of_thousands_of_wrong_items_the_first_twenty_are_named(api: Api) -> None:

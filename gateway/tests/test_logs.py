@@ -1,16 +1,20 @@
 """Logs: a credential that reaches a logger is removed from its line, and every line has the same form."""
 
+import ast
 import errno
 import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
+from django.apps import apps as django_apps
 from django.conf import settings
 
 from gateway.monitoring.logs import configure, log_answer
+from tests.pages import ROOT
 
 
 @pytest.fixture
@@ -82,3 +86,44 @@ def test_the_line_of_an_answer_has_the_form_of_all_and_obeys_the_same(
     logging.getLogger().setLevel(logging.INFO)
     monkeypatch.setattr(lines, "write", _full)
     log_answer(status=200)
+
+
+HIDDEN = {
+    "access", "access_token", "body", "device_code", "key", "password", "pin", "raw", "refresh", "secret", "token",
+}  # fmt: skip
+"""Names of members that hold a credential, or what a customer wrote."""
+SHOWN = {("Parameter", "key")}
+"""The name of a template's parameter."""
+
+
+def fields_of_dataclasses() -> Iterator[tuple[str, ast.AnnAssign]]:
+    """Each field of a dataclass in production code, with the name of its class."""
+    for package in django_apps.get_app_configs():
+        if not Path(package.path).is_relative_to(ROOT):
+            continue
+        for file in Path(package.path).rglob("*.py"):
+            if {"tests", "migrations"} & set(file.parts):
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef) and "dataclass" in map(_name, node.decorator_list):
+                    yield from ((node.name, each) for each in node.body if isinstance(each, ast.AnnAssign))
+
+
+def _name(decorator: ast.expr) -> str:
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
+
+def test_no_dataclass_shows_a_credential_or_a_body() -> None:
+    """An error, a log line or a trace may show the object."""
+    found = list(fields_of_dataclasses())
+    assert len(found) > 400
+    shown = []
+    for owner, each in found:
+        name, kind = ast.unparse(each.target), ast.unparse(each.annotation)
+        is_text = kind.partition(" | ")[0] in {"str", "bytes", "bytearray"} or kind.startswith(
+            "Mapping[str, Any]"
+        )
+        is_hidden = each.value is not None and "repr=False" in ast.unparse(each.value)
+        if ((name in HIDDEN and is_text) or "bytes" in kind.partition("[")[0]) and not is_hidden:
+            shown.append((owner, name))
+    assert set(shown) == SHOWN

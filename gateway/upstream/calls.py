@@ -112,7 +112,7 @@ class GraphAnswer:
     """Meta's answer: status, exact bytes, the relevant headers, milliseconds."""
 
     status: int
-    body: bytes
+    body: bytes = field(repr=False)
     headers: Mapping[str, str]
     ms: float
 

@@ -8,7 +8,7 @@ Valkey Cluster is not supported: Celery's transport and the scripts here use sev
 stores on different servers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -30,7 +30,7 @@ class Sentinels:
 
     addresses: tuple[tuple[str, int], ...]
     master: str
-    password: str | None
+    password: str | None = field(repr=False)
     database: int
 
     @classmethod

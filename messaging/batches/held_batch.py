@@ -12,7 +12,7 @@ is claimed once more to end it: its unsent items are skipped (decision "Messages
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -102,7 +102,7 @@ class ClaimedItem:
     """A claimed message: its place and the bytes that the upstream receives."""
 
     idx: int
-    body: bytes
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Taken:
 class Outcome:
     """What came of a message. `response` is JSON."""
 
-    response: bytes
+    response: bytes = field(repr=False)
     accepted: bool = False
     http_status: int | None = None
     sent_at: datetime | None = None

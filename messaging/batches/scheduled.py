@@ -9,7 +9,7 @@ has a task of its own and a bounded number of claims.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -106,7 +106,7 @@ class Claimed:
     tenant_id: UUID
     environment: str
     phone_number_id: str
-    body: bytes
+    body: bytes = field(repr=False)
     claim: UUID
     hours: CustomerHours | None
     """It is sent only in these hours of its customer."""

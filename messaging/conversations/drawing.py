@@ -5,7 +5,7 @@ one odd message must not hide the conversation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,7 @@ class Said:
     """A message with the content of its stored body."""
 
     row: Message
-    body: Mapping[str, Any] | None
+    body: Mapping[str, Any] | None = field(repr=False)
     """The message object; None past retention."""
     name: str = ""
     """The customer's name in the notification."""

@@ -7,7 +7,7 @@ who waits for a tenant's server holds memory and a socket, neither a thread nor 
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -67,10 +67,10 @@ class Opened:
     """A decrypted request, and where it goes. `content` is the JSON as WhatsApp wrote it."""
 
     endpoint: FlowEndpoint
-    content: bytes
+    content: bytes = field(repr=False)
     request: dict[str, Any]
-    aes_key: bytes
-    initial_vector: bytes
+    aes_key: bytes = field(repr=False)
+    initial_vector: bytes = field(repr=False)
 
     @property
     def is_ping(self) -> bool:

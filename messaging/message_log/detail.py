@@ -4,7 +4,7 @@ The bodies of its events hold the content; the message log holds none. The bytes
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -61,9 +61,9 @@ class Detail:
     sender: str | None
     to: str | None
     error: Error | None
-    request: bytes | None
-    response: bytes | None
-    message: bytes | None
+    request: bytes | None = field(repr=False)
+    response: bytes | None = field(repr=False)
+    message: bytes | None = field(repr=False)
     statuses: Sequence[Report]
     events: Sequence[MessageEvent]
 

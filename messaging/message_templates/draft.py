@@ -29,7 +29,7 @@ class Draft:
     name: str
     language: str
     category: str
-    body: str = ""
+    body: str = field(default="", repr=False)
     body_examples: Sequence[str] = ()
     header_format: str = ""
     header_text: str = ""

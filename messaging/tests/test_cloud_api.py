@@ -1,6 +1,8 @@
 """The Cloud API front: Graph calls with a gateway key do what `/v1` does, only below the tenant's own ids."""
 
+import re
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,14 +16,17 @@ from django.urls import resolve
 from pytest_django import Settings
 
 from gateway.api import limits
+from gateway.api.errors import ServiceError, error_reply
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
+from messaging.cloud_api import errors
 from messaging.models import IdempotencyRecord, MessageTemplate
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, UnreadableBody
+from tests.pages import page
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.endpoints import lifecycle
@@ -677,3 +682,52 @@ class TestRoot:
 def test_codes_are_exchanged_elsewhere(api: Api) -> None:
     error = error_of(api.get("/v25.0/oauth/access_token?code=x"), 400, 100)
     assert "/v1/numbers/connect" in error["message"]
+
+
+def documented_errors() -> Iterator[tuple[str, int, int, int | None, bool]]:
+    """The page's table of errors: code of the gateway, status, Graph code, subcode, and whether it is transient."""
+    table = page("docs/cloud-api.md").partition("## Errors")[2].partition("## Which software")[0]
+    for row in re.findall(r"^\| (`.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE):
+        names, statuses = re.findall(r"`(\w+)`", row[0]), re.findall(r"\d+", row[1])
+        first = row[2].partition(";")[0]
+        codes = re.findall(r"(?<!subcode )\b\d+\b", first)
+        subcode = re.search(r"subcode (\d+)", first)
+        is_transient = "transient" in row[2] and "not** transient" not in row[2]
+        for place in range(max(len(names), len(statuses))):
+            name, status, code = (each[min(place, len(each) - 1)] for each in (names, statuses, codes))
+            yield name, int(status), int(code), int(subcode[1]) if subcode else None, is_transient
+
+
+def test_each_error_of_the_service_is_documented() -> None:
+    assert {code for code, *_ in documented_errors()} == {*errors.CODES, "idempotency_conflict"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "graph_code", "subcode", "is_transient"), list(documented_errors())
+)
+def test_an_error_of_the_service_has_the_documented_form(
+    code: str, status: int, graph_code: int, subcode: int | None, is_transient: bool
+) -> None:
+    # Of most codes the front has its own status.
+    own = status if code == "idempotency_conflict" else 418
+    error = type("Error", (ServiceError,), {"code": code, "status": own})(
+        "Something is wrong.", headers={"Retry-After": "7", "Allow": "GET"}
+    )
+    reply = errors.graph_reply(error_reply(error, "req_1"), request_id="req_1", version="v25.0")
+    said = orjson.loads(reply.body)["error"]
+    assert (reply.status, said["code"], said.get("error_subcode")) == (status, graph_code, subcode)
+    assert said["is_transient"] == is_transient
+    assert said["error_data"]["gateway_code"] == code
+    assert reply.headers["Retry-After"] == "7"
+    assert "Allow" not in reply.headers
+    assert reply.headers.get("WWW-Authenticate") == ("OAuth" if status == 401 else None)
+
+
+@pytest.mark.parametrize("header", ["Bearer", "OAuth", "wb_live_key", ""])
+def test_a_header_without_a_credential_is_no_key(api: Api, number: PhoneNumber, header: str) -> None:
+    """Only without the header another form counts, so no proxy can add a second caller."""
+    key = api.headers["Authorization"].removeprefix("Bearer ")
+    answer = Client().get(
+        f"/v25.0/{number.phone_number_id}?fields=id", headers={"Authorization": header, "X-API-Key": key}
+    )
+    assert answer.status_code == (401 if header else 200)

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hmac import compare_digest
 from urllib.parse import urlsplit
@@ -53,8 +53,8 @@ class InvalidGrant(Exception):
 class Tokens:
     """A new pair of tokens. One response contains them; only their hashes are stored."""
 
-    access: str
-    refresh: str
+    access: str = field(repr=False)
+    refresh: str = field(repr=False)
     scopes: list[str]
 
 

@@ -12,7 +12,7 @@ import secrets
 import string
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any, Self
@@ -54,7 +54,7 @@ class NewKey:
     """The row of a new key together with the full key, which is shown once."""
 
     row: ApiKey
-    key: str
+    key: str = field(repr=False)
 
 
 def hash_of(key: str) -> str:

@@ -6,7 +6,7 @@ Tokens of staff open `/v1/admin/*`. A member's token works like a live key of th
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
@@ -26,7 +26,7 @@ class NewSession:
     """The row of a session together with its token, which is shown once."""
 
     row: ConsoleSession
-    token: str
+    token: str = field(repr=False)
 
 
 def open_session(user: User) -> NewSession:

@@ -10,6 +10,7 @@ project. `explained.toml` has survivors that change nothing anybody sees. Exit c
 """
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, git
@@ -131,10 +133,28 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
     }
 
 
+@cache
+def lines_in_functions(file: str) -> frozenset[int]:
+    """The lines of a file that do not run at its import."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return frozenset(
+        line
+        for function in functions
+        for line in range(function.body[0].lineno, (function.end_lineno or function.lineno) + 1)
+    )
+
+
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run its lines. For a line that runs at import, all tests of its file."""
-    of_file = known[mutant.file]
-    lines = [of_file[line] for line in range(mutant.start, mutant.end + 1) if of_file.get(line)]
+    """The tests that run its lines. For a line that runs at import, all tests of its file: the import counts for the
+    test that happens to be the first.
+    """
+    of_file, in_functions = known[mutant.file], lines_in_functions(mutant.file)
+    changed = range(mutant.start, mutant.end + 1)
+    lines = [of_file[line] for line in changed if line in in_functions and of_file.get(line)]
     return sorted({test for tests in lines or of_file.values() for test in tests})
 
 
