@@ -265,6 +265,8 @@ Turn it off for a pooler in transaction mode, which supports neither, because ea
 connection.
 """
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
+DATABASE_IS_DISTRIBUTED: bool = env.bool("DATABASE_IS_DISTRIBUTED", False)
+"""Whether `DATABASE_URL` names the coordinator of a Citus cluster (`gateway/database/distribution.py`)."""
 DATABASE_REPLICA_URL: str = env.str("DATABASE_REPLICA_URL", "")
 """A read replica for lists and analytics, which may then be a few seconds old. Empty to use the primary."""
 if DATABASE_REPLICA_URL:

@@ -73,7 +73,7 @@ def close() -> None:
 def _connected() -> "psycopg.Connection[Any]":
     tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
     names = [sql.Identifier(table) for table in sorted(set(tables) - MADE_BY_MIGRATE)]
-    has_rows = [sql.SQL("EXISTS (SELECT FROM {})").format(name) for name in names]
+    has_rows = [sql.SQL("EXISTS (SELECT 1 FROM {})").format(name) for name in names]
     deletes = [
         sql.SQL("IF has_rows[{}] THEN DELETE FROM {}; END IF;").format(sql.Literal(place), name)
         for place, name in enumerate(names, 1)

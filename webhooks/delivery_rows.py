@@ -1,13 +1,15 @@
 """Statements on delivery rows that several flows share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
 
+from gateway.database.distribution import together
 from gateway.database.statements import Statements, id_range, uuids
 
 # --- The columns of an endpoint's row that say where and how to send. They are read together with its deliveries.
@@ -38,29 +40,46 @@ TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)
 
 # --- Release of claimed deliveries that were not sent: their leases end, so they are due again at once.
 
+
+class Leased(Protocol):
+    """A claimed delivery."""
+
+    @property
+    def id(self) -> UUID:
+        """Its id."""
+
+    @property
+    def tenant_id(self) -> UUID:
+        """Its tenant."""
+
+    @property
+    def claimed_at(self) -> datetime:
+        """The database time of its claim."""
+
+
 # By primary key. A delivery that another worker has claimed since, after the lease expired, has a later lease and
 # stays.
 _RELEASE = """
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
-WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed') AND leased_until > now() AND leased_until <= %(leased_until)s
 """
 
 
-def releasing(claimed_at: Mapping[UUID, datetime]) -> Statements[None]:
-    """The statement that ends the leases of deliveries that were not sent, so they are due again at once.
-
-    `claimed_at` has the database time of each delivery's claim by its id.
-    """
+def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
+    """The statements that end the leases of deliveries that were not sent, so they are due again at once."""
     lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
-    yield (
-        _RELEASE,
-        {
-            "ids": uuids(claimed_at),
-            "leased_until": max(claimed_at.values()) + lease,
-            **id_range(claimed_at),
-        },
-    )
+    for tenants, leased in together(deliveries, attrgetter("tenant_id")):
+        ids = [each.id for each in leased]
+        yield (
+            _RELEASE,
+            {
+                "tenants": uuids(tenants),
+                "ids": uuids(ids),
+                "leased_until": max(each.claimed_at for each in leased) + lease,
+                **id_range(ids),
+            },
+        )
 
 
 # --- Waiting deliveries of an endpoint that works again: their retries are due at once, regardless of the schedule.
@@ -73,39 +92,48 @@ The others keep their times.
 # Claimed deliveries stay with their worker. Locked rows are skipped, so this waits for no lock.
 _HURRY = """
 UPDATE webhook_deliveries SET next_attempt_at = now()
-WHERE id IN (
+WHERE tenant_id = %(tenant_id)s AND id IN (
     SELECT id FROM webhook_deliveries
-    WHERE endpoint_id = %s AND status IN ('pending', 'failed') AND next_attempt_at > now() AND leased_until IS NULL
-    ORDER BY next_attempt_at LIMIT %s
+    WHERE tenant_id = %(tenant_id)s AND endpoint_id = %(endpoint_id)s
+      AND status IN ('pending', 'failed') AND next_attempt_at > now() AND leased_until IS NULL
+    ORDER BY next_attempt_at LIMIT %(most)s
     FOR UPDATE SKIP LOCKED
 )
 """
 
 
-def hurry(endpoint_id: UUID) -> None:
+def hurry(tenant_id: UUID, endpoint_id: UUID) -> None:
     """Make an endpoint's waiting deliveries due, inside the caller's transaction. They are sent at the endpoint's
     speed.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_HURRY, [endpoint_id, MOST_HURRIED])
+        cursor.execute(_HURRY, {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "most": MOST_HURRIED})
 
 
 # --- The endpoints with open deliveries, as a common table expression for claims and for monitoring.
 #
 # It skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id, next_attempt_at) WHERE
-# status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of waiting deliveries.
+# status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of waiting deliveries. Citus
+# takes no recursion over all tenants: there, each node reads its open deliveries.
 
-BUSY = """
-WITH RECURSIVE busy (endpoint_id, due_at) AS (
-    (SELECT endpoint_id, next_attempt_at FROM webhook_deliveries WHERE status IN ('pending', 'failed')
+_BY_INDEX = """
+WITH RECURSIVE busy (endpoint_id, tenant_id, due_at) AS (
+    (SELECT endpoint_id, tenant_id, next_attempt_at FROM webhook_deliveries WHERE status IN ('pending', 'failed')
      ORDER BY endpoint_id, next_attempt_at LIMIT 1)
     UNION ALL
-    SELECT next.endpoint_id, next.next_attempt_at
+    SELECT next.endpoint_id, next.tenant_id, next.next_attempt_at
     FROM busy CROSS JOIN LATERAL (
-        SELECT d.endpoint_id, d.next_attempt_at FROM webhook_deliveries d
+        SELECT d.endpoint_id, d.tenant_id, d.next_attempt_at FROM webhook_deliveries d
         WHERE d.status IN ('pending', 'failed') AND d.endpoint_id > busy.endpoint_id
         ORDER BY d.endpoint_id, d.next_attempt_at LIMIT 1
     ) AS next
 )
 """
+_BY_NODE = """
+WITH busy (endpoint_id, tenant_id, due_at) AS MATERIALIZED (
+    SELECT endpoint_id, tenant_id, min(next_attempt_at) FROM webhook_deliveries
+    WHERE status IN ('pending', 'failed') GROUP BY endpoint_id, tenant_id
+)
+"""
+BUSY = _BY_NODE if settings.DATABASE_IS_DISTRIBUTED else _BY_INDEX
 """`due_at` is when the endpoint's first open delivery is due."""

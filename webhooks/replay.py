@@ -121,6 +121,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
     if not answer.concerns_receiver:
         return Outcome(
             delivery_id=replay.id,
+            tenant_id=replay.tenant_id,
             endpoint_id=endpoint.id,
             attempts_before=0,
             decision=Decision("dead"),
@@ -129,6 +130,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
         )
     return Outcome(
         delivery_id=replay.id,
+        tenant_id=replay.tenant_id,
         endpoint_id=endpoint.id,
         attempts_before=0,
         decision=decide(answer, attempt=1, steps=()),

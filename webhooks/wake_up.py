@@ -192,6 +192,7 @@ class Packed(NamedTuple):
     """A delivery to hand over: the facts needed to release it, and the content for the dispatcher."""
 
     id: UUID
+    tenant_id: UUID
     claimed_at: datetime
     content: bytes
 
@@ -335,7 +336,7 @@ def _send(handed_over: Sequence[Packed], *, looks: bool) -> None:
 def _release(handed_over: Sequence[Packed]) -> None:
     """End the leases of deliveries that were not handed over. If this fails, the leases run out."""
     try:
-        run(releasing({each.id: each.claimed_at for each in handed_over}))
+        run(releasing(handed_over))
     except Exception:
         log.exception("release_failed", rows=len(handed_over))
     finally:

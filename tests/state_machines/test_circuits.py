@@ -95,6 +95,7 @@ class Circuits(Machine):
         outcomes = [
             Outcome(
                 each.id,
+                each.tenant_id,
                 each.endpoint_id,
                 each.attempts,
                 attempts.decide(answer, attempt=each.attempts + 1, steps=AT_ONCE),

@@ -76,7 +76,13 @@ class Deliveries(Machine):
             decision = attempts.decide(answer, attempt=claimed.attempts + 1, steps=(30.0, 30.0))
         counts = row.status in OPEN and row.attempts == claimed.attempts
         with self.database():
-            counted = record([Outcome(claimed.id, claimed.endpoint_id, claimed.attempts, decision, answer)])
+            counted = record(
+                [
+                    Outcome(
+                        claimed.id, claimed.tenant_id, claimed.endpoint_id, claimed.attempts, decision, answer
+                    )
+                ]
+            )
         assert counted == counts
         if counts:
             row.status, row.due_in = decision.status, decision.delay or 0

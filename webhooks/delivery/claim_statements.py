@@ -8,10 +8,11 @@ Database time alone counts, so a worker's clock does not matter.
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 from uuid import UUID
@@ -21,6 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
+from gateway.database.distribution import together
 from gateway.database.registration import DeadWorkers
 from gateway.database.statements import Statements, id_range, run, uuids
 from tenants.tenant_status import SERVED
@@ -35,6 +37,8 @@ from webhooks.requests.signed_request import Target, UnreadableSecret, target
 
 log = structlog.get_logger(__name__)
 
+_tenant_of = attrgetter("tenant_id")
+
 BURY_ROWS = 5_000
 
 PUT_OFF_SECONDS = 15 * 60
@@ -42,8 +46,8 @@ PUT_OFF_SECONDS = 15 * 60
 
 # Endpoints with a closed circuit get a share; one whose wait is over gets a single probe. There is always a row.
 _READY = f"""{BUSY}
-SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS clock LEFT JOIN (
-    SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, e.tenant_id,
+SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS clock LEFT JOIN (
+    SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, busy.tenant_id,
            e.secret_unreadable_since IS NOT NULL, e.rate_per_second IS NOT NULL, e.ordered,
            e.circuit_generation, {TARGET_COLUMNS}
     FROM busy
@@ -58,11 +62,11 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT FROM busy)) AS cl
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
 _LOCK = """
 SELECT due.id, share.endpoint_id, due.rescued
-FROM unnest(%s::uuid[], %s::int[]) AS share (endpoint_id, rows)
+FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS share (endpoint_id, rows)
 CROSS JOIN LATERAL (
     SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
-    WHERE d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
-      AND d.is_replay = %s
+    WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
+      AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now() AND d.is_replay = %(is_replay)s
     ORDER BY d.next_attempt_at LIMIT share.rows
     FOR UPDATE SKIP LOCKED
 ) due
@@ -71,11 +75,12 @@ CROSS JOIN LATERAL (
 # The calls of endpoints that have more due than their share, by the index `delivery_in_order`.
 _LOCK_URGENT = f"""
 SELECT due.id, ready.endpoint_id, due.rescued
-FROM unnest(%s::uuid[], %s::int[]) AS ready (endpoint_id, rows)
+FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS ready (endpoint_id, rows)
 CROSS JOIN LATERAL (
     SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
-    WHERE d.endpoint_id = ready.endpoint_id AND d.status IN ('pending', 'failed') AND d.customer_key = {URGENT_KEY_SQL}
-      AND d.next_attempt_at <= now() AND d.id <> ALL(%s::uuid[])
+    WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = ready.endpoint_id
+      AND d.status IN ('pending', 'failed') AND d.customer_key = {URGENT_KEY_SQL}
+      AND d.next_attempt_at <= now() AND d.id <> ALL(%(taken)s::uuid[])
     ORDER BY d.event_id LIMIT ready.rows
     FOR UPDATE SKIP LOCKED
 ) due
@@ -86,31 +91,35 @@ _LEASE = """
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s), leased_by = %(holder)s
-WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
-RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, now()
+WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
 """
 
 # A lease lies in the index between now and its length from now, among retries that are due as soon.
 _LEASED = """
     SELECT {columns} FROM busy CROSS JOIN LATERAL (
-        SELECT d.id, d.leased_by FROM webhook_deliveries d
-        WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at > now()
+        SELECT d.id, d.tenant_id, d.leased_by FROM webhook_deliveries d
+        WHERE d.tenant_id = busy.tenant_id AND d.endpoint_id = busy.endpoint_id
+          AND d.status IN ('pending', 'failed') AND d.next_attempt_at > now()
           AND d.next_attempt_at <= now() + make_interval(secs => %(lease)s) AND d.leased_until > now()
     ) AS leased WHERE leased.leased_by {holder}
 """
 HOLDERS = BUSY + _LEASED.format(columns="DISTINCT leased.leased_by", holder="IS NOT NULL")
-_END_LEASES = f"""
+_LEASES_OF = BUSY + _LEASED.format(
+    columns="leased.id, leased.tenant_id", holder="= ANY(%(holders)s::bigint[])"
+)
+_END_LEASES = """
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()
-WHERE leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
-  AND id = ANY(ARRAY({BUSY}{_LEASED.format(columns="leased.id", holder="= ANY(%(holders)s::bigint[])")}))
-"""  # noqa: S608 - only parts of statements are formatted in
+WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[])
+  AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
+"""
 
 # Transfers the leases of deliveries that were handed over to another dispatcher, which did not receive them in time.
 _TAKE_LEASES = """
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
-WHERE d.id = given.id AND d.leased_until = given.until AND d.id BETWEEN %(first)s AND %(last)s
-  AND d.status = 'pending' AND d.attempts = 0
+WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = given.id AND d.leased_until = given.until
+  AND d.id BETWEEN %(first)s AND %(last)s AND d.status = 'pending' AND d.attempts = 0
 RETURNING d.id
 """
 
@@ -123,8 +132,10 @@ RETURNING id
 _BURY = """
 UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
     leased_until = NULL, dead_at = now()
-WHERE id IN (SELECT id FROM webhook_deliveries
-             WHERE endpoint_id = ANY(%s::uuid[]) AND status IN ('pending', 'failed') LIMIT %s
+WHERE tenant_id = ANY(%(tenants)s::uuid[])
+  AND id IN (SELECT id FROM webhook_deliveries
+             WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND endpoint_id = ANY(%(endpoints)s::uuid[])
+               AND status IN ('pending', 'failed') LIMIT %(rows)s
              FOR UPDATE SKIP LOCKED)
 RETURNING 1
 """
@@ -137,7 +148,7 @@ WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER B
 """
 _PUT_OFF_DELIVERIES = """
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL, last_error = 'secret_unreadable'
-WHERE id = ANY(%s::uuid[])
+WHERE tenant_id = ANY(%s::uuid[]) AND id = ANY(%s::uuid[])
 """
 _READABLE_AGAIN = """
 UPDATE webhooks_endpoint SET secret_unreadable_since = NULL
@@ -237,7 +248,7 @@ class _Leased(NamedTuple):
     event_type: str
     attempts: int
     customer_key: int | None
-    at: datetime
+    until: datetime
 
 
 def claim(room: Room) -> list[Claimed]:
@@ -254,7 +265,10 @@ def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
     values = {"lease": settings.DELIVERY_LEASE_SECONDS}
     dead = yield from dead_workers.finding(values)
     if dead:
-        yield _END_LEASES, {**values, "holders": dead}
+        leases = yield _LEASES_OF, {**values, "holders": dead}
+        for tenants, group in together(leases, itemgetter(1)):
+            ended = [delivery_id for delivery_id, _ in group]
+            yield _END_LEASES, {"tenants": uuids(tenants), "ids": uuids(ended), "holders": dead}
     return bool(dead)
 
 
@@ -275,9 +289,10 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
 
     `holder` is the registered worker that holds the leases.
     """
-    orphaned = [each.endpoint_id for each in found.endpoints if each.is_deleted]
-    if orphaned:
-        buried = yield _BURY, [uuids(orphaned), BURY_ROWS]
+    orphaned = [each for each in found.endpoints if each.is_deleted]
+    for tenants, deleted in together(orphaned, _tenant_of):
+        endpoints = uuids(each.endpoint_id for each in deleted)
+        buried = yield _BURY, {"tenants": uuids(tenants), "endpoints": endpoints, "rows": BURY_ROWS}
         monitoring.DEAD.add(len(buried), label="endpoint_deleted")
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
@@ -287,7 +302,10 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
     ordered = {each.endpoint_id for each in ready if each.is_ordered}
     paced = {each.endpoint_id for each in ready if each.is_paced}
-    locked = yield from _locking({each: rows for each, rows in shares.items() if each not in ordered})
+    tenant_of = {each.endpoint_id: each.tenant_id for each in ready}
+    locked = yield from _locking(
+        {each: rows for each, rows in shares.items() if each not in ordered}, tenant_of
+    )
     of_share = Counter(endpoint_id for _, endpoint_id, _ in locked)
     backlogged = room.call_shares(
         (each.endpoint_id, each.tenant_id)
@@ -295,20 +313,21 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
         if of_share[each.endpoint_id] >= shares.get(each.endpoint_id, 0)
         and each.endpoint_id not in ordered | probing
     )
-    if backlogged:
-        taken = uuids(delivery_id for delivery_id, _, _ in locked)
-        calls = yield _LOCK_URGENT, [uuids(backlogged), list(backlogged.values()), taken]
+    taken = uuids(delivery_id for delivery_id, _, _ in locked)
+    for values in _shared(backlogged, tenant_of):
+        calls = yield _LOCK_URGENT, {**values, "taken": taken}
         locked = [*calls, *locked]
     in_order = yield from ordering.locking(
         {each: rows for each, rows in shares.items() if each in ordered},
         room.total,
+        tenant_of,
         single=paced | probing,
         collecting={each.endpoint_id for each in ready if each.stored.quiet_seconds is not None},
     )
     locked += in_order.heads
     rows_of = Counter(endpoint_id for _, endpoint_id, _ in locked)
     unserved = room.unserved(
-        {each.endpoint_id: each.tenant_id for each in ready},
+        tenant_of,
         rows_of,
         [
             each.endpoint_id
@@ -329,16 +348,19 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     if not slots.rows:
         return Claim([], unserved, slots.closed)
     claimed = [*slots.rows, *(row for head in slots.rows for row in in_order.behind.get(head[0], ()))]
-    delivery_ids = [delivery_id for delivery_id, _, _ in claimed]
-    rows = yield (
-        _LEASE,
-        {
-            "lease": settings.DELIVERY_LEASE_SECONDS,
-            "holder": holder,
-            "ids": uuids(delivery_ids),
-            **id_range(delivery_ids),
-        },
-    )
+    rows: list[tuple[Any, ...]] = []
+    for tenants, of_tenants in together(claimed, lambda row: tenant_of[row[1]]):
+        delivery_ids = [delivery_id for delivery_id, _, _ in of_tenants]
+        rows += yield (
+            _LEASE,
+            {
+                "lease": settings.DELIVERY_LEASE_SECONDS,
+                "holder": holder,
+                "tenants": uuids(tenants),
+                "ids": uuids(delivery_ids),
+                **id_range(delivery_ids),
+            },
+        )
     if rescued := sum(1 for _, _, lease_ran_out in claimed if lease_ran_out):
         monitoring.RESCUED.add(rescued)
     leased = [_Leased(*row) for row in rows]
@@ -360,8 +382,10 @@ def _completing(
     """Leased deliveries with their targets, bodies and slots; those that nothing can sign are put off."""
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
-    if unsigned := [row.id for row in leased if row.endpoint_id not in targets]:
-        yield _PUT_OFF_DELIVERIES, [uuids(unsigned)]
+    unsigned = [row for row in leased if row.endpoint_id not in targets]
+    for tenants, group in together(unsigned, _tenant_of):
+        yield _PUT_OFF_DELIVERIES, [uuids(tenants), uuids(row.id for row in group)]
+    lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     return [
         Claimed(
             id=row.id,
@@ -370,7 +394,7 @@ def _completing(
             tenant_id=row.tenant_id,
             event_type=row.event_type,
             attempts=row.attempts,
-            claimed_at=row.at,
+            claimed_at=row.until - lease,
             claimed_monotonic=moment,
             target=targets[row.endpoint_id],
             probe=row.endpoint_id in probing,
@@ -406,15 +430,22 @@ def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Ta
     return targets
 
 
-def _locking(shares: dict[UUID, int]) -> Statements[list[tuple[Any, ...]]]:
+def _shared(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Iterator[dict[str, Any]]:
+    """Endpoints with their shares, as the parameters of each statement that they need."""
+    for tenants, endpoints in together(shares, tenant_of.__getitem__):
+        rows = [shares[endpoint_id] for endpoint_id in endpoints]
+        yield {"tenants": uuids(tenants), "endpoints": uuids(endpoints), "rows": rows}
+
+
+def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Statements[list[tuple[Any, ...]]]:
     """The first due rows of each endpoint's share: fresh ones, and replays in what these leave."""
     locked: list[tuple[Any, ...]] = []
     for is_replay in (False, True):
         left = Counter(shares)
         left.subtract(endpoint_id for _, endpoint_id, _ in locked)
         left = +left
-        if left:
-            locked += yield _LOCK, [uuids(left), list(left.values()), is_replay]
+        for values in _shared(left, tenant_of):
+            locked += yield _LOCK, {**values, "is_replay": is_replay}
     return locked
 
 
@@ -427,14 +458,16 @@ def taking_over(
     signed are left out.
     """
     others = [each for each in deliveries if each.leased_by is not None and each.leased_by != holder]
-    if others:
-        delivery_ids, lease = [each.id for each in others], timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+    lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
+    for tenants, group in together(others, _tenant_of):
+        delivery_ids = [each.id for each in group]
         rows = yield (
             _TAKE_LEASES,
             {
                 "holder": holder,
+                "tenants": uuids(tenants),
                 "ids": uuids(delivery_ids),
-                "until": [each.claimed_at + lease for each in others],
+                "until": [each.claimed_at + lease for each in group],
                 **id_range(delivery_ids),
             },
         )

@@ -128,7 +128,7 @@ class Claimer:
                 or []
             )
         taken_ids = {each.id for each in taken}
-        left = {each.id: each.claimed_at for each in handed_over if each.id not in taken_ids}
+        left = [each for each in handed_over if each.id not in taken_ids]
         if left:
             self.must_look |= len(taken) < len(within_caps)
             await self._run(self._connection.run_each, releasing(left))
@@ -167,7 +167,7 @@ class Claimer:
     async def release(self, waiting: Sequence[Claimed | HandedOver]) -> None:
         """End the leases of deliveries that were not sent. If this fails, the leases run out."""
         try:
-            await self._connection.run(releasing({each.id: each.claimed_at for each in waiting}))
+            await self._connection.run(releasing(waiting))
         except DATABASE_UNAVAILABLE as error:
             log.warning("release_failed", error=type(error).__name__, rows=len(waiting))
 

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from gateway.database.distribution import together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
@@ -105,7 +106,8 @@ SELECT id FROM unnest(%s::uuid[]) AS ready (id)
 WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
 """
 
-_OPEN = "d.endpoint_id = share.endpoint_id AND d.status IN ('pending', 'failed')"
+_OPEN = """d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
+    AND d.status IN ('pending', 'failed')"""
 _NEXT = f"""
     SELECT d.customer_key, d.next_attempt_at FROM webhook_deliveries d
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
@@ -161,7 +163,7 @@ CROSS JOIN LATERAL (
 
 _LOCK = """
 SELECT id, leased_until IS NOT NULL FROM webhook_deliveries
-WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed')
   AND (next_attempt_at <= now() OR (
       endpoint_id = ANY(%(collecting)s::uuid[]) AND status = 'pending' AND attempts = 0 AND leased_until IS NULL
@@ -179,33 +181,41 @@ class Locked(NamedTuple):
 
 
 def locking(
-    shares: Mapping[UUID, int], rows: int, *, single: Collection[UUID], collecting: Collection[UUID]
+    shares: Mapping[UUID, int],
+    rows: int,
+    tenant_of: Mapping[UUID, UUID],
+    *,
+    single: Collection[UUID],
+    collecting: Collection[UUID],
 ) -> Statements[Locked]:
     """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
 
-    All lines have about `rows` rows; those of the endpoints `single` have one each. At endpoints that are `collecting`
-    a customer's messages, what is behind a due head is due with it.
+    `tenant_of` has the tenant of each endpoint. All lines have about `rows` rows; those of the endpoints `single` have
+    one each. At endpoints that are `collecting` a customer's messages, what is behind a due head is due with it.
     """
     if not shares:
         return Locked([], {})
     alone = [endpoint_id for (endpoint_id,) in (yield _ALONE, [uuids(shares)])]
     if not alone:
         return Locked([], {})
-    found = yield (
-        _LINES,
-        {
-            "endpoints": uuids(alone),
-            "heads": [shares[endpoint_id] for endpoint_id in alone],
-            "rows": [1 if endpoint_id in single else rows // len(alone) for endpoint_id in alone],
-            "start": random.randint(*_KEYS),  # noqa: S311 - a place to begin, no secret
-            "first": _KEYS[0],
-            "last": _KEYS[1],
-            "lease": settings.DELIVERY_LEASE_SECONDS,
-            "scanned": SCANNED_CUSTOMERS,
-            "longest": LONGEST_LINE,
-            "due": SCANNED_ROWS,
-        },
-    )
+    found: list[Row] = []
+    for tenants, endpoints in together(alone, tenant_of.__getitem__):
+        found += yield (
+            _LINES,
+            {
+                "tenants": uuids(tenants),
+                "endpoints": uuids(endpoints),
+                "heads": [shares[endpoint_id] for endpoint_id in endpoints],
+                "rows": [1 if endpoint_id in single else rows // len(alone) for endpoint_id in endpoints],
+                "start": random.randint(*_KEYS),  # noqa: S311 - a place to begin, no secret
+                "first": _KEYS[0],
+                "last": _KEYS[1],
+                "lease": settings.DELIVERY_LEASE_SECONDS,
+                "scanned": SCANNED_CUSTOMERS,
+                "longest": LONGEST_LINE,
+                "due": SCANNED_ROWS,
+            },
+        )
     lines: defaultdict[tuple[UUID, Any], list[tuple[UUID, UUID]]] = defaultdict(list)
     for endpoint_id, customer_key, *event_and_id in found:
         key = event_and_id[1] if customer_key is None else customer_key
@@ -218,9 +228,19 @@ def locking(
             wanted.append((endpoint_id, [delivery_id for _, delivery_id in sorted(events)]))
     if not wanted:
         return Locked([], {})
-    ids = [delivery_id for _, line in wanted for delivery_id in line]
-    locked = yield _LOCK, {"ids": uuids(ids), "collecting": uuids(collecting), **id_range(ids)}
-    rescued: dict[UUID, bool] = {row[0]: row[1] for row in locked}
+    rescued: dict[UUID, bool] = {}
+    for tenants, group in together(wanted, lambda line: tenant_of[line[0]]):
+        ids = [delivery_id for _, line in group for delivery_id in line]
+        locked = yield (
+            _LOCK,
+            {
+                "tenants": uuids(tenants),
+                "ids": uuids(ids),
+                "collecting": uuids(collecting),
+                **id_range(ids),
+            },
+        )
+        rescued.update((row[0], row[1]) for row in locked)
     heads: list[Row] = []
     behind: dict[UUID, list[Row]] = {}
     for endpoint_id, line in wanted:

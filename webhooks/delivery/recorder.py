@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ import orjson
 import structlog
 from django.db import connection, transaction
 
+from gateway.database.distribution import together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
@@ -32,6 +34,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Outcome of an attempt; without an answer nothing was sent (`error` says why)."""
 
     delivery_id: UUID
+    tenant_id: UUID
     endpoint_id: UUID
     attempts_before: int
     decision: Decision
@@ -65,14 +68,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 # Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
+# Citus takes `now()` neither within CASE nor together with a column: null as the number of seconds makes null.
 _DELIVERIES = """
 UPDATE webhook_deliveries d
 SET status = r.status,
     attempts = d.attempts + r.spent,
-    next_attempt_at = now() + make_interval(secs => r.delay),
+    next_attempt_at = to_timestamp(extract(epoch FROM now())::float8 + r.delay),
     leased_until = NULL,
     customer_key = CASE WHEN r.status IN ('pending', 'failed') THEN d.customer_key END,
-    dead_at = CASE WHEN r.status = 'dead' THEN now() END,
+    dead_at = to_timestamp(extract(epoch FROM now())::float8 + r.dead),
     last_http_status = CASE WHEN r.spent = 1 THEN r.http_status ELSE d.last_http_status END,
     last_error = r.error,
     last_response_ms = CASE WHEN r.spent = 1 THEN r.ms ELSE d.last_response_ms END,
@@ -83,12 +87,13 @@ SET status = r.status,
     END,
     answers = CASE
         WHEN r.kept IS NULL THEN d.answers
-        ELSE coalesce(d.answers, '{}') || jsonb_build_object((r.attempts_before %% %(answers)s)::text, r.kept)
+        ELSE coalesce(d.answers, '{}') || r.kept
     END
 FROM json_to_recordset(%(outcomes)s::json)
     AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
-          entry jsonb, kept jsonb, spent int)
-WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.id BETWEEN %(first)s AND %(last)s
+          entry jsonb, kept jsonb, spent int, dead float8)
+WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
+  AND d.id BETWEEN %(first)s AND %(last)s
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
 """
@@ -144,19 +149,21 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
 
 
 def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
-    """The statement that writes outcomes; returns those that count: the rest were overtaken."""
-    exhausted = [outcome.delivery_id for outcome in outcomes if outcome.is_exhausted]
-    rows = yield (
-        _DELIVERIES_WITH_EXHAUSTED if exhausted else _DELIVERIES,
-        {
-            **({"exhausted": uuids(exhausted)} if exhausted else {}),
-            "ids": uuids(outcome.delivery_id for outcome in outcomes),
-            **id_range([outcome.delivery_id for outcome in outcomes]),
-            "outcomes": orjson.dumps([_row(outcome) for outcome in outcomes]).decode(),
-            "kept": KEPT_ATTEMPTS,
-            "answers": KEPT_ANSWERS,
-        },
-    )
+    """The statements that write outcomes; returns those that count: the rest were overtaken."""
+    rows: list[tuple[Any, ...]] = []
+    for tenants, group in together(outcomes, attrgetter("tenant_id")):
+        exhausted = [outcome.delivery_id for outcome in group if outcome.is_exhausted]
+        rows += yield (
+            _DELIVERIES_WITH_EXHAUSTED if exhausted else _DELIVERIES,
+            {
+                **({"exhausted": uuids(exhausted)} if exhausted else {}),
+                "tenants": uuids(tenants),
+                "ids": uuids(outcome.delivery_id for outcome in group),
+                **id_range([outcome.delivery_id for outcome in group]),
+                "outcomes": orjson.dumps([_row(outcome) for outcome in group]).decode(),
+                "kept": KEPT_ATTEMPTS,
+            },
+        )
     if len(rows) == len(outcomes):
         return list(outcomes)
     counted = {delivery_id for (delivery_id,) in rows}
@@ -174,8 +181,9 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         "error": outcome.last_error,
         "ms": answer.ms if answer else None,
         "entry": [outcome.log_entry] if outcome.log_entry else None,
-        "kept": outcome.kept,
+        "kept": {str(outcome.attempts_before % KEPT_ANSWERS): outcome.kept} if outcome.kept else None,
         "spent": 1 if answer else 0,
+        "dead": 0 if outcome.decision.status == "dead" else None,
     }
 
 

@@ -96,6 +96,7 @@ class Attempts:
             outcomes.append(
                 Outcome(
                     delivery_id=delivery.id,
+                    tenant_id=delivery.tenant_id,
                     endpoint_id=delivery.endpoint_id,
                     attempts_before=delivery.attempts,
                     decision=decide(
@@ -151,6 +152,7 @@ class Attempts:
 def _without_answer(delivery: Claimed, decision: Decision, error: str | None) -> Outcome:
     return Outcome(
         delivery_id=delivery.id,
+        tenant_id=delivery.tenant_id,
         endpoint_id=delivery.endpoint_id,
         attempts_before=delivery.attempts,
         decision=decision,

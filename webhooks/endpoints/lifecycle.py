@@ -386,7 +386,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
-    delivery_rows.hurry(endpoint.id)
+    delivery_rows.hurry(endpoint.tenant_id, endpoint.id)
     wake_up.after_commit()
 
 

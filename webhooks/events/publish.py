@@ -251,7 +251,7 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True):
 
     def packed(self) -> Packed:
         """The delivery as a signal carries it."""
-        return Packed(self.id, self.claimed_at, _encoder.encode(self))
+        return Packed(self.id, self.tenant_id, self.claimed_at, _encoder.encode(self))
 
 
 def unpacked_one(content: bytes) -> HandedOver:

@@ -257,7 +257,12 @@ def test_a_late_result_does_not_overwrite_a_newer_one(
     Delivery.objects.update(next_attempt_at=now())
     dispatcher.run()
     late = Outcome(
-        stalled.id, stalled.endpoint_id, stalled.attempts, Decision("failed", 5.0), error="timeout"
+        stalled.id,
+        stalled.tenant_id,
+        stalled.endpoint_id,
+        stalled.attempts,
+        Decision("failed", 5.0),
+        error="timeout",
     )
     assert record([late]) == 0
     assert Delivery.objects.get().status == "delivered"

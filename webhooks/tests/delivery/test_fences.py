@@ -47,11 +47,21 @@ def test_a_late_result_does_not_overwrite_a_newer_failed_attempt(
 ) -> None:
     late, newer = overtaken(tenant)
     failed = Outcome(
-        newer.id, newer.endpoint_id, 0, Decision("failed", 30.0), Answer(500, "http_5xx", 3, b"", None)
+        newer.id,
+        newer.tenant_id,
+        newer.endpoint_id,
+        0,
+        Decision("failed", 30.0),
+        Answer(500, "http_5xx", 3, b"", None),
     )
     assert record([failed]) == 1
     came_late = Outcome(
-        late.id, late.endpoint_id, late.attempts, Decision("dead"), Answer(410, "http_4xx", 9, b"", None)
+        late.id,
+        late.tenant_id,
+        late.endpoint_id,
+        late.attempts,
+        Decision("dead"),
+        Answer(410, "http_4xx", 9, b"", None),
     )
     assert record([came_late]) == 0
     row = Delivery.objects.get()
@@ -65,7 +75,7 @@ def test_a_late_result_does_not_bring_a_dead_delivery_back(tenant: Tenant, endpo
     Delivery.objects.update(status="dead", leased_until=None)
     answer = Answer(200, None, 9, b"", None)
     for decision in (Decision("failed", 30.0), Decision("delivered")):
-        assert record([Outcome(claimed.id, claimed.endpoint_id, 0, decision, answer)]) == 0
+        assert record([Outcome(claimed.id, claimed.tenant_id, claimed.endpoint_id, 0, decision, answer)]) == 0
     assert Delivery.objects.get().status == "dead"
 
 
@@ -101,10 +111,10 @@ def test_giving_back_leaves_what_another_worker_has_claimed(tenant: Tenant, endp
     late, newer = overtaken(tenant)
     lease = Delivery.objects.get().leased_until
     with transaction.atomic():
-        run(releasing({late.id: late.claimed_at}))
+        run(releasing([late]))
     assert Delivery.objects.get().leased_until == lease
     with transaction.atomic():
-        run(releasing({newer.id: newer.claimed_at}))
+        run(releasing([newer]))
     assert Delivery.objects.get().leased_until is None
 
 
@@ -138,6 +148,7 @@ def ended(deliveries: Sequence[Claimed], *, ok: bool) -> list[Outcome]:
     return [
         Outcome(
             each.id,
+            each.tenant_id,
             each.endpoint_id,
             each.attempts,
             decision,

@@ -34,7 +34,7 @@ def claimed(tenant: Tenant, count: int) -> list[Claimed]:
 
 def outcome(delivery: Claimed, answer: Answer) -> Outcome:
     decision = Decision("delivered") if answer.ok else Decision("failed", 5.0)
-    return Outcome(delivery.id, delivery.endpoint_id, delivery.attempts, decision, answer)
+    return Outcome(delivery.id, delivery.tenant_id, delivery.endpoint_id, delivery.attempts, decision, answer)
 
 
 def recording(work: Callable[[Recorder], Awaitable[None]]) -> None:

@@ -1,0 +1,103 @@
+"""Citus: the large tables are distributed by tenant over the nodes of a cluster (docs/capacity.md).
+
+Every other table stays on the coordinator, which `DATABASE_URL` names. A statement about one tenant goes as it is to
+the node that has the tenant. Of statements about many, Citus takes only some, so a flow asks `together` which rows
+one statement may name.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from psycopg import sql
+
+Item = TypeVar("Item")
+
+TABLES = (
+    "event_keys",
+    "events",
+    "event_payloads",
+    "webhook_deliveries",
+    "messages",
+    "figure_changes",
+    "figures_due",
+    "figures",
+    "api_requests",
+    "messaging_idempotencyrecord",
+)
+"""Tables that grow with the messages. Each has a `tenant_id` and no foreign key."""
+_HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+_IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
+_PRIMARY_KEY = """
+SELECT c.conname, array_agg(a.attname::text ORDER BY k.place)
+FROM pg_constraint c
+CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY AS k (number, place)
+JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number
+WHERE c.conrelid = %s::regclass AND c.contype = 'p'
+GROUP BY c.conname
+"""
+
+
+class NoCitusError(Exception):
+    """The database does not have the extension."""
+
+
+def together(items: Iterable[Item], tenant_of: Callable[[Item], UUID]) -> list[tuple[list[UUID], list[Item]]]:
+    """Items in groups of those that one statement may name, with the tenants that it names: all, on Citus by tenant.
+
+    The statement has the condition `tenant_id = ANY(%(tenants)s::uuid[])` on each table.
+    """
+    of_tenant: defaultdict[UUID, list[Item]] = defaultdict(list)
+    everything = list(items)
+    for item in everything:
+        of_tenant[tenant_of(item)].append(item)
+    if settings.DATABASE_IS_DISTRIBUTED:
+        return [([tenant_id], own) for tenant_id, own in of_tenant.items()]
+    return [(list(of_tenant), everything)] if everything else []
+
+
+def distribute() -> list[str]:
+    """Distribute the tables that are not distributed yet, with their rows, each in its own transaction.
+
+    Returns their names. Raises NoCitusError. A table is locked meanwhile.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_HAS_CITUS)
+        if not cursor.fetchone()[0]:
+            raise NoCitusError
+    return [table for table in TABLES if _distribute(table)]
+
+
+def _distribute(table: str) -> bool:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_IS_DISTRIBUTED, [table])
+        if cursor.fetchone()[0]:
+            return False
+        # The partitions' shards are created after their parents', on the same connections.
+        cursor.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
+        _add_tenant_to_key(cursor, table)
+        # All shards of a tenant are on one node: those of the first table, and beside them those of the others.
+        beside = "default" if table == TABLES[0] else TABLES[0]
+        cursor.execute(
+            "SELECT create_distributed_table(%s, 'tenant_id', colocate_with => %s)", [table, beside]
+        )
+    return True
+
+
+def _add_tenant_to_key(cursor: Any, table: str) -> None:
+    """Citus takes only keys with the column that it distributes by. Added last, the key serves the same look-ups."""
+    cursor.execute(_PRIMARY_KEY, [table])
+    name, columns = cursor.fetchone()
+    if "tenant_id" not in columns:
+        cursor.execute(
+            sql.SQL(
+                "ALTER TABLE {table} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} PRIMARY KEY ({key})"
+            ).format(
+                table=sql.Identifier(table),
+                name=sql.Identifier(name),
+                key=sql.SQL(", ").join(map(sql.Identifier, [*columns, "tenant_id"])),
+            )
+        )
