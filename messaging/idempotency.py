@@ -22,7 +22,7 @@ from gateway.database.statements import Statements
 
 HEADER = "Idempotency-Key"
 WINDOW = timedelta(hours=24)
-STORED_HEADERS = ("Content-Type", "X-Service-Error-Source", "Retry-After", "WWW-Authenticate")
+STORED_HEADERS = ("Content-Type", "X-Service-Error-Source")
 
 _KEY = re.compile(r"[!-~]{1,255}")
 

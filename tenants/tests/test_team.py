@@ -15,8 +15,9 @@ from django.test import Client
 from gateway.api.errors import ServiceError
 from gateway.clock import now
 from tenants import mail
+from tenants.connected_apps import connections
 from tenants.credentials import authentication
-from tenants.models import AuditEntry, Invitation, OutboundMail, Tenant, User
+from tenants.models import AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
@@ -202,10 +203,24 @@ class TestMembers:
         assert (tenant.contact_email, tenant.billing_email) == (owner.email, accountant)
 
     def test_staff_who_are_removed_stay_staff(self, browser: Client, tenant: Tenant) -> None:
-        colleague = User.objects.create_superuser("s@service.example", PASSWORD, tenant=tenant)
+        colleague = User.objects.create_superuser(
+            "s@service.example", PASSWORD, tenant=tenant, role="developer"
+        )
+        client = connections.register(name="Editor", redirect_uris=["https://a.example"], ip=None)
+        connections.allow(
+            client,
+            user=colleague,
+            tenant=tenant,
+            redirect_uri="https://a.example",
+            code_challenge="c" * 43,
+            environment="live",
+            scopes=connections.SCOPES,
+            only_reads=False,
+        )
         browser.post(f"/console/team/people/{colleague.pk}/remove")
         colleague.refresh_from_db()
         assert (colleague.tenant, colleague.is_staff) == (None, True)
+        assert not AppConnection.objects.for_tenant(tenant.id).exists(), "it would act again after a return"
 
     def test_the_last_owner_stays_one(self, browser: Client, tenant: Tenant, owner: User) -> None:
         person(tenant, "developer")
