@@ -28,7 +28,7 @@ Signed = tuple[str, bytes, dict[str, str]]
 
 
 def run(harness: Harness) -> list[Result]:
-    """The worker beside the floor."""
+    """Measure a worker, and in the same rounds a bare sender that sets the floor."""
     with Sink() as floor_sink, Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
         for number, tenant_id in enumerate(tenants):

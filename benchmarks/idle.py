@@ -19,8 +19,8 @@ from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
 
 SETTLE_SECONDS, MEASURE_SECONDS = 50.0, 60.0
-"""Time after which a start is complete, and time of the measurement: a minute has one run of each task that beat calls
-every minute.
+"""How long a start takes, and how long the measurement that follows: a minute, so that each task that beat starts every
+minute runs once.
 """
 BEAT_STARTS_SECONDS = 5.0
 MOST_MEGABYTES, MOST_OF_A_CORE = 250.0, 0.01

@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("held", nargs="+", metavar="KIND=COUNT", help=f"kinds: {', '.join(KINDS)}")
     parser.add_argument("--address", action="append", help="where connections come from (127.0.0.2)")
     options = parser.parse_args()
-    # Strangers have machines of their own: what they compute gives way at once to what the service has to do.
+    # Real strangers have machines of their own. So this process gives way to the service at once.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     counts = {kind: int(count) for kind, _, count in (each.partition("=") for each in options.held)}
     uvloop.run(hold(options.url, counts, options.address or ["127.0.0.2"]))

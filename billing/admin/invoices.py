@@ -178,7 +178,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return page
 
     def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
-        """GSTR-1 of a month, as from `manage.py billing_export`."""
+        """GSTR-1 of a month, as `manage.py billing_export` writes it."""
         period = _period(month)
         return _file(gstr1.file_of(period), "application/json", f"gstr1-{period}.json")
 

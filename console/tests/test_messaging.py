@@ -262,7 +262,7 @@ def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant:
         return text(browser, f"/console/requests/{call.public_id}")
 
     assert 'Connect the number again. <a href="/console/numbers">See the numbers</a>' in page_of("190")
-    assert "numbers of its list" in page_of("131030")
+    assert "numbers on its list" in page_of("131030")
     assert '<a href="/errors#rate_limited">' in page_of("rate_limited")
     forbidden = page_of("forbidden")
     assert "may not use this operation" in forbidden

@@ -80,7 +80,7 @@ class Agent:
         self.auth = auth
 
     def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
-        """The result of some work with the official client."""
+        """Do work with a connected official client. Returns its result."""
 
         async def connected() -> Any:
             transport = DjangoTransport()

@@ -81,7 +81,7 @@ MOST_NUMBERS = 20
 
 
 def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
-    """Mail a tenant about its numbers that were just disconnected. Sets their `disconnect_mailed_at`, unsaved."""
+    """Mail a tenant about its numbers that just disconnected. Sets their `disconnect_mailed_at`, without saving."""
     mailed = [
         number
         for number in numbers

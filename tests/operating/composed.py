@@ -269,7 +269,7 @@ class Composed:
         return (self.directory / f"{name}.log").read_text()[-4000:]
 
     def stop(self, name: str) -> None:
-        """Stop a service like an engine: SIGTERM, and time to end."""
+        """Stop a service as a container engine does: SIGTERM, then time to end."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(30)

@@ -26,7 +26,7 @@ from gateway.database.distribution import together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
-"""Longer than a dispatcher waits until it looks again (`POLL_SECONDS`), so slots are not left empty."""
+"""Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot stays empty until the next one."""
 
 # A row that the recorder or another claim holds gets no slot now: a claim that holds deliveries waits for nobody.
 _TAKE_SLOTS = """

@@ -264,7 +264,7 @@ class Recorder:
         self._is_finishing = False
 
     def add(self, outcome: Outcome) -> None:
-        """Have an outcome recorded soon."""
+        """Queue an outcome, to be recorded soon."""
         self._outcomes.append(outcome)
         self._has_work.set()
         if outcome.is_awaited or len(self._outcomes) >= ENOUGH_ROWS:

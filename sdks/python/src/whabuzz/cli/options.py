@@ -1,4 +1,4 @@
-"""Options that several commands share: a moment from which on, and how many."""
+"""Options that several commands share: a start time, and how many."""
 
 from __future__ import annotations
 
