@@ -11,7 +11,7 @@ from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
-from webhooks.destinations.connections import KINDS
+from webhooks.destinations.kinds import KINDS
 from webhooks.endpoints import health
 from webhooks.endpoints.lifecycle import members_problem
 from webhooks.events import filters

@@ -1,14 +1,10 @@
-"""Attempts: the decision after one (retry schedule, circuit breaker), its log entry, and the stored part of its
-answer.
-"""
+"""Attempts: the decision after one (retry schedule), its log entry, and the stored part of its answer."""
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 from django.conf import settings
@@ -79,131 +75,6 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
     if answer.status in HONOURS_RETRY_AFTER and answer.retry_after is not None:
         delay = max(delay, min(answer.retry_after, max(steps)))
     return Decision("failed", delay)
-
-
-# --- Circuit breaker of an endpoint. Pure functions: (counters, results) → counters (decision "Webhooks to
-# customers").
-#
-# The circuit opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays
-# open for 30 s, doubled each time up to 15 min. Then one delivery probes; its success closes the circuit. An attempt
-# that was in flight when the circuit opened is late. Its result describes the endpoint before that moment, so it
-# neither closes the circuit nor opens it again.
-
-FAILURES_IN_A_ROW = 10
-WINDOW = timedelta(minutes=5)
-WINDOW_ATTEMPTS = 20
-FIRST_WAIT = timedelta(seconds=30)
-LONGEST_WAIT = timedelta(minutes=15)
-
-DISABLE_AFTER = timedelta(days=5)
-DISABLE_ATTEMPTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """How one attempt ended. `probe` marks the attempt that an open circuit let through.
-
-    `generation` is the circuit's generation when the delivery was claimed.
-    """
-
-    ok: bool
-    probe: bool = False
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointCounters:
-    """Counters of an endpoint's attempts, as stored in its row. `open_until` is None while the circuit is closed.
-
-    `generation` counts how often the circuit has opened in all.
-    """
-
-    consecutive_failures: int = 0
-    failing_since: datetime | None = None
-    last_success_at: datetime | None = None
-    open_until: datetime | None = None
-    opened: int = 0
-    generation: int = 0
-    window_started_at: datetime | None = None
-    window_attempts: int = 0
-    window_failures: int = 0
-
-    def is_past_recovery(self, at: datetime) -> bool:
-        """An endpoint without a success for five days and at least 20 attempts is disabled when a delivery dies."""
-        return (
-            self.failing_since is not None
-            and at - self.failing_since >= DISABLE_AFTER
-            and self.consecutive_failures >= DISABLE_ATTEMPTS
-        )
-
-
-def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
-    """The counters after attempts that ended at about `at`, given in their order. A late success only sets
-    `last_success_at`.
-    """
-    for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
-        if not ok:
-            for result in together:
-                if generation == counters.generation:
-                    counters = _failed(counters, at, probe=result.probe)
-        elif generation == counters.generation:
-            counters = _succeeded(counters, at, attempts=sum(1 for _ in together))
-        else:
-            counters = replace(counters, last_success_at=at)
-    return counters
-
-
-def _succeeded(counters: EndpointCounters, at: datetime, *, attempts: int) -> EndpointCounters:
-    if counters.open_until is not None:
-        # The new window does not count the probe that closed the circuit.
-        counters = replace(counters, window_started_at=None, window_attempts=0, window_failures=0)
-        attempts -= 1
-    if attempts:
-        counters = _counted(counters, at, attempts=attempts, failures=0)
-    return replace(
-        counters, consecutive_failures=0, failing_since=None, last_success_at=at, open_until=None, opened=0
-    )
-
-
-def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> EndpointCounters:
-    counters = replace(
-        _counted(counters, at, attempts=1, failures=1),
-        consecutive_failures=counters.consecutive_failures + 1,
-        failing_since=counters.failing_since or at,
-    )
-    if counters.open_until is not None:
-        # A single replay is sent by hand, so its failures open nothing, however many there are.
-        return _open(counters, at) if probe else counters
-    half_failed = (
-        counters.window_attempts >= WINDOW_ATTEMPTS
-        and counters.window_failures * 2 >= counters.window_attempts
-    )
-    if counters.consecutive_failures >= FAILURES_IN_A_ROW or half_failed:
-        return _open(counters, at)
-    return counters
-
-
-def _open(counters: EndpointCounters, at: datetime) -> EndpointCounters:
-    wait = min(FIRST_WAIT * 2 ** min(counters.opened, 10), LONGEST_WAIT)
-    return replace(
-        counters,
-        open_until=at + wait,
-        opened=min(counters.opened + 1, 100),
-        generation=counters.generation + 1,
-        window_started_at=None,
-        window_attempts=0,
-        window_failures=0,
-    )
-
-
-def _counted(counters: EndpointCounters, at: datetime, *, attempts: int, failures: int) -> EndpointCounters:
-    running = counters.window_started_at is not None and at - counters.window_started_at < WINDOW
-    return replace(
-        counters,
-        window_started_at=counters.window_started_at if running else at,
-        window_attempts=(counters.window_attempts if running else 0) + attempts,
-        window_failures=(counters.window_failures if running else 0) + failures,
-    )
 
 
 # --- The attempt log of a delivery: one entry an attempt. Only the newest entries stay.

@@ -22,10 +22,11 @@ from gateway.database.distribution import together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
-from webhooks.delivery import attempts, monitoring
-from webhooks.delivery.attempts import KEPT_ANSWERS, KEPT_ATTEMPTS, AttemptResult, Decision, EndpointCounters
+from webhooks.delivery import monitoring
+from webhooks.delivery.attempts import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
 from webhooks.destinations.interface import TOO_LARGE
-from webhooks.endpoints import lifecycle
+from webhooks.endpoints import circuit_breaker, lifecycle
+from webhooks.endpoints.circuit_breaker import AttemptResult, EndpointCounters
 
 log = structlog.get_logger(__name__)
 
@@ -208,7 +209,7 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
             for outcome in outcomes
             if not outcome.shares_answer
         ]
-        counters = attempts.after(EndpointCounters(*columns), results, at)
+        counters = circuit_breaker.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, counters))
         if any(outcome.decision.gone for outcome in outcomes):
             to_disable[endpoint_id] = "gone"

@@ -30,8 +30,8 @@ from gateway.api.errors import InvalidRequest
 from gateway.http1 import new_tls_context
 from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
-from webhooks.destinations.connections import KINDS, Connections, kind_of
 from webhooks.destinations.interface import Message
+from webhooks.destinations.kinds import KINDS, Connections, kind_of
 from webhooks.models import Endpoint
 
 MASK = "***"

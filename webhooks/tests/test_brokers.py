@@ -24,9 +24,9 @@ from tests.certificates import self_signed
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, senders
-from webhooks.destinations import connections, rabbitmq
-from webhooks.destinations.connections import Connections
+from webhooks.destinations import kinds, rabbitmq
 from webhooks.destinations.interface import Message
+from webhooks.destinations.kinds import Connections
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import verify_ping
 from webhooks.tests.delivering import publish_one
@@ -239,7 +239,7 @@ def test_a_service_without_the_client_says_so(
     api: Api, tenant: Tenant, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = make(api, kafka.topic("installed"))
-    monkeypatch.setattr(connections.KINDS["kafka"], "CLIENT", "no_such_package")
+    monkeypatch.setattr(kinds.KINDS["kafka"], "CLIENT", "no_such_package")
     fields = assert_error(api.post("/v1/webhooks", kafka.topic("x")), 400, "invalid_request")["details"][
         "fields"
     ]
@@ -273,7 +273,7 @@ def test_one_that_gives_up_cancels_no_sender(kind: str) -> None:
                 "kafka": {"bootstrap_servers": host, "topic": "t", "security_protocol": "PLAINTEXT"},
                 "rabbitmq": {"url": f"amqp://{host}", "username": "u", "password": "p"},
             }[kind]
-            to = connections.KINDS[kind].SETTINGS(**given)
+            to = kinds.KINDS[kind].SETTINGS(**given)
             async with Outbound(allow_private=True) as outbound, aclosing(Connections(outbound)) as opened:
                 messages = [Message(b"{}", {}, None, seconds) for seconds in (0.2, 5.0)]
                 return await asyncio.gather(*(opened.send(UUID(int=0), to, each) for each in messages))
