@@ -1,4 +1,4 @@
-"""Pruning of the message flows: what is deleted, and what is stored a little longer."""
+"""Pruning of the message flows: what goes with a batch, and tables in several steps."""
 
 from datetime import timedelta
 
@@ -7,33 +7,10 @@ import pytest
 from gateway.clock import now
 from gateway.database.partitions import delete_before
 from messaging import retention
-from messaging.models import Batch, BatchItem, IdempotencyRecord, KeptNotification
+from messaging.models import Batch, BatchItem, KeptNotification
 from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
-
-
-def test_kept_notifications_go_after_their_days() -> None:
-    for age in (retention.UNROUTED - timedelta(days=1), retention.UNROUTED + timedelta(days=1)):
-        KeptNotification.objects.create(
-            reason="malformed", body_sha256=str(age.days), body=b"x", received_at=now() - age
-        )
-    assert retention.prune_kept_notifications() == 1
-    assert [kept.body_sha256 for kept in KeptNotification.objects.all()] == ["29"]
-
-
-def test_idempotency_records_go_after_a_day(tenant: Tenant) -> None:
-    for hours in (23, 25):
-        IdempotencyRecord.objects.create(
-            tenant_id=tenant.id,
-            environment="live",
-            key=str(hours),
-            path="/v1/messages",
-            body_hash=b"x",
-            started_at=now() - timedelta(hours=hours),
-        )
-    assert retention.prune_idempotency_records() == 1
-    assert [record.key for record in IdempotencyRecord.objects.all()] == ["23"]
 
 
 def test_batches_go_with_their_items_after_the_tenants_retention(tenant: Tenant) -> None:

@@ -1,0 +1,185 @@
+"""Rows that are deleted by their age: a minute before its end each is there, and a minute after it is gone."""
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db.models import Model
+from pytest_django import Settings
+
+from gateway import ids
+from gateway.clock import now
+from messaging import known_nodes, retention
+from messaging.batches import references
+from messaging.conversations import read_marks
+from messaging.models import (
+    Batch,
+    BatchFile,
+    IdempotencyRecord,
+    KeptNotification,
+    KnownMedia,
+    MessageReference,
+    ReadMark,
+    ScheduledMessage,
+)
+from phone_numbers import onboarding
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.models import ConnectSession, RedeemedCode
+from tenants import device_login, mail
+from tenants.connected_apps import connections
+from tenants.models import (
+    ConnectedAppClient,
+    DeviceLogin,
+    Invitation,
+    OutboundMail,
+    SignUp,
+    Tenant,
+)
+from tenants.signup import registration
+from tenants.team import invitations
+from webhooks.events import retention as events
+from webhooks.models import EventKey
+
+pytestmark = pytest.mark.django_db
+
+RETENTION_DAYS, METADATA_DAYS = 30, 400
+MINUTE = timedelta(minutes=1)
+
+
+def row(model: type[Model], column: str, *, of_tenant: bool = False, **members: Any) -> Callable[..., Model]:
+    """A function that creates a row whose age counts from `column`. Callables make the members that are unique."""
+
+    def create(tenant: Tenant, at: datetime) -> Model:
+        owned = {"tenant_id": tenant.id, "environment": "live"} if of_tenant else {}
+        made = {name: value() if callable(value) else value for name, value in members.items()}
+        return model._default_manager.create(**{**owned, **made, column: at})
+
+    return create
+
+
+def session(tenant: Tenant, at: datetime) -> Model:
+    """A connect session, whose age is in its id."""
+    return ConnectSession.objects.create(
+        id=ids.first_at(at), tenant=tenant, environment="live", return_url="https://a.example", expires_at=at
+    )
+
+
+word = secrets.token_hex
+KINDS: dict[str, tuple[Callable[[], object], timedelta, Callable[..., Model]]] = {
+    "kept notifications": (
+        retention.prune_kept_notifications,
+        timedelta(days=30),
+        row(KeptNotification, "received_at", reason="malformed", body_sha256=word, body=b"x"),
+    ),
+    "idempotency keys": (
+        retention.prune_idempotency_records,
+        timedelta(hours=24),
+        row(IdempotencyRecord, "started_at", of_tenant=True, key=word, path="/v1/messages", body_hash=b"x"),
+    ),
+    "files that nobody started": (
+        retention.prune_batch_files,
+        timedelta(days=1),
+        row(BatchFile, "created_at", of_tenant=True, name="a.csv", content=b"x"),
+    ),
+    "batches": (
+        retention.prune_batches,
+        timedelta(days=RETENTION_DAYS),
+        row(Batch, "completed_at", of_tenant=True, phone_number_id="1", total=1, rate_per_sec=80),
+    ),
+    "scheduled messages": (
+        retention.prune_scheduled_messages,
+        timedelta(days=RETENTION_DAYS),
+        row(
+            ScheduledMessage,
+            "ended_at",
+            of_tenant=True,
+            phone_number_id="1",
+            status="cancelled",
+            send_at=now,
+            body=b"",
+        ),
+    ),
+    "references of messages": (
+        references.prune_references,
+        timedelta(days=30),
+        row(
+            MessageReference,
+            "created_at",
+            of_tenant=True,
+            ref_hash=lambda: secrets.token_bytes(32),
+            batch_id=uuid4,
+            idx=0,
+        ),
+    ),
+    "read marks": (
+        read_marks.prune_read_marks,
+        timedelta(days=METADATA_DAYS),
+        row(
+            ReadMark, "read_at", of_tenant=True, conversation=lambda: secrets.randbelow(2**60), through=uuid4
+        ),
+    ),
+    "media": (
+        known_nodes.prune_media,
+        timedelta(days=31),
+        row(KnownMedia, "noted_at", of_tenant=True, media_id=word, phone_number_id="1"),
+    ),
+    "connect sessions": (sessions.prune, timedelta(days=METADATA_DAYS), session),
+    "redeemed codes": (
+        onboarding.prune_redeemed_codes,
+        timedelta(days=1),
+        row(RedeemedCode, "created_at", of_tenant=True, code_hash=word, access_token="EAA"),
+    ),
+    "device log-ins": (
+        device_login.prune_expired,
+        timedelta(),
+        row(
+            DeviceLogin,
+            "expires_at",
+            device_code_hash=word,
+            user_code=lambda: word(4),
+            client_name="laptop",
+        ),
+    ),
+    "clients without a connection": (
+        connections.prune_expired,
+        timedelta(days=1),
+        row(ConnectedAppClient, "created_at", name="Editor", redirect_uris=[]),
+    ),
+    "invitations": (
+        invitations.prune,
+        timedelta(days=7),
+        lambda tenant, at: Invitation.objects.create(
+            tenant=tenant, email=f"{word()}@b.example", role="agent", created_at=at
+        ),
+    ),
+    "sign-ups that nobody confirmed": (
+        registration.prune_unconfirmed,
+        timedelta(days=7),
+        row(SignUp, "created_at", email=lambda: f"{word()}@b.example"),
+    ),
+    "keys of events": (
+        events.prune_keys,
+        timedelta(days=8),
+        lambda tenant, at: EventKey.objects.create(tenant_id=tenant.id, dedupe_key=word(), created_at=at),
+    ),
+    "sent mails": (
+        mail.deliver_waiting,
+        timedelta(days=7),
+        row(OutboundMail, "created_at", to="a@b.example", subject="x", text="x", html="", sent_at=now),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_kept_exactly_as_long_as_promised(kind: str, tenant: Tenant, settings: Settings) -> None:
+    settings.EVENT_METADATA_DAYS = METADATA_DAYS
+    Tenant.objects.filter(pk=tenant.pk).update(retention_days=RETENTION_DAYS)
+    prune, keeps, create = KINDS[kind]
+    moment = now()
+    young, old = create(tenant, moment - keeps + MINUTE), create(tenant, moment - keeps - MINUTE)
+    rows = type(old)._default_manager
+    prune()
+    assert [rows.filter(pk=each.pk).exists() for each in (young, old)] == [True, False]
