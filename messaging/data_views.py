@@ -116,7 +116,7 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="get_erasure",
         summary="Get the receipt of an erasure",
-        description="What went, once it is completed.",
+        description="What was erased, once it is completed.",
         responses=ErasureOut,
     )
     def retrieve(self, request: Request, erasure_id: UUID) -> Response:

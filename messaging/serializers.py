@@ -107,7 +107,7 @@ class _Answered:
 
 class BatchItemOut(_Answered, serializers.ModelSerializer[BatchItem]):
     message_ref = serializers.CharField(
-        allow_null=True, help_text="Your own name of the message, if you gave one; WhatsApp never gets it."
+        allow_null=True, help_text="Your own name for the message, if you gave one; WhatsApp never gets it."
     )
     response = serializers.SerializerMethodField()
     event_id = serializers.SerializerMethodField()

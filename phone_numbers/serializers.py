@@ -80,7 +80,7 @@ class AppDataOut(serializers.ModelSerializer[AppData]):
         extra_kwargs: ClassVar = {
             "progress": {"help_text": "Percent, as WhatsApp says it of the chats; 0 for contacts."},
             "received": {"help_text": "Contacts or messages that came so far."},
-            "ends_at": {"help_text": "Until when WhatsApp takes the request, ISO 8601 in UTC."},
+            "ends_at": {"help_text": "Until when WhatsApp accepts the request, ISO 8601 in UTC."},
         }
 
 

@@ -78,14 +78,13 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     expires_at = MomentField(
         required=False,
         allow_null=True,
-        help_text="The moment from which the key is refused; null or left out: when the key that makes it ends, else "
-        "never by itself.",
+        help_text="When the key expires. Null or left out: when the key that creates it expires, otherwise never.",
     )
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=[scope.value for scope in KeyScope]),
         required=False,
         allow_empty=False,
-        help_text="What the key opens; left out: all that its maker has.",
+        help_text="The scopes of the key; left out: all that its creator has.",
     )
     phone_number_ids = serializers.ListField(
         child=serializers.RegexField(rf"^[0-9]{{1,{LONGEST_NUMBER_ID}}}$"),
@@ -93,8 +92,8 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
         allow_empty=False,
         max_length=MOST_NUMBERS,
-        help_text="The numbers that the key is limited to; null or left out: all that its maker reaches. Such a key "
-        f"can have the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))} alone.",
+        help_text="The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key "
+        f"can have only the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))}.",
     )
 
     def validate_expires_at(self, moment: datetime | None) -> datetime | None:

@@ -169,8 +169,8 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="create_api_key",
         summary="Create an API key",
-        description="The full key is in this answer and nowhere else. A key makes none that has scopes or reaches "
-        "numbers that it does not, or that lasts longer: 403.",
+        description="The full key is in this answer and nowhere else. A key cannot create one with scopes or "
+        "numbers that it lacks, or one that lasts longer than itself: 403.",
         request=ApiKeyIn,
         responses={201: NewApiKeyOut},
     )
@@ -190,7 +190,7 @@ class ApiKeysView(ResourceViewSet):
         operation_id="revoke_api_key",
         summary="Revoke an API key",
         description="The key stops working at once, within 10 seconds during an outage. A key may revoke itself, "
-        "without the scope `keys` too.",
+        "even without the scope `keys`.",
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:

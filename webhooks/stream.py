@@ -384,8 +384,8 @@ class EventStreamView(ResourceViewSet):
         operation_id="stream_events",
         summary="Listen to events as they happen",
         description="Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the "
-        "stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every "
-        "15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.",
+        "stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is "
+        "sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             OpenApiParameter("phone_number_id", str, description="Events of this number alone."),

@@ -218,7 +218,7 @@ class EndpointsView(ResourceViewSet):
         operation_id="list_webhooks",
         summary="List webhook endpoints",
         description="Without their secrets.",
-        parameters=[OpenApiParameter("uid", str, description="The caller's own id of the endpoint.")],
+        parameters=[OpenApiParameter("uid", str, description="Your own id for the endpoint.")],
         responses=EndpointOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -428,7 +428,7 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="replay_webhook_delivery",
         summary="Send a delivery again",
-        description="One attempt at once, signed with the current secrets; the answer tells what came of it.",
+        description="One attempt at once, signed with the current secrets; the answer says what came of it.",
         request=None,
         responses=ReplayedOut,
     )

@@ -44,7 +44,7 @@ class FlowEndpointOut(serializers.Serializer[FlowEndpoint]):
     secret = serializers.CharField(
         source="new_secret",
         required=False,
-        help_text="Signs what is forwarded; in the answer that makes it alone.",
+        help_text="Signs what is forwarded. Only in the answer that creates it.",
     )
 
 
@@ -72,7 +72,7 @@ class FlowEndpointView(UpstreamCallsView):
         operation_id="set_flow_endpoint",
         summary="Set a number's Flow endpoint",
         description="The first time makes a key pair, uploads the public key to WhatsApp, and answers with the "
-        "signing secret. Later ones change the URL alone.",
+        "signing secret. Later ones change only the URL.",
         request=FlowEndpointIn,
         responses=FlowEndpointOut,
     )
@@ -109,7 +109,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="rotate_flow_endpoint_secret",
         summary="Rotate the signing secret of a Flow endpoint",
-        description="The secret before signs beside the new one for 24 hours.",
+        description="The old secret signs as well for 24 hours.",
         request=None,
         responses=FlowEndpointOut,
     )

@@ -140,7 +140,7 @@ class UsageView(ResourceViewSet):
         operation_id="list_usage",
         summary="List the usage of the platform's tenants",
         description="A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of "
-        "a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.",
+        "a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.",
         parameters=[
             OpenApiParameter("day", date, description="E.g. `2026-11-21`, not in the future."),
             OpenApiParameter(

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     help = "For development: let a business begin with an earlier month, so that billing_run makes invoices."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("email", help="the address of one of its people")
+        parser.add_argument("email", help="the email address of one of its members")
         parser.add_argument("month", help="its first billed month, e.g. 2026-09")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError("The month must be over: only then is it billed.")
         tenant = Tenant.objects.filter(users__email=options["email"]).first()
         if tenant is None:
-            raise CommandError("Nobody of a business has this address.")
+            raise CommandError("No member of a business has this address.")
         numbers = _backdate(tenant, first)
         self.stdout.write(
             f"Numbers billed from {first.name} on: {numbers}. "

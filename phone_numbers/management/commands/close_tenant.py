@@ -12,8 +12,8 @@ from tenants.models import User
 
 class Command(BaseCommand):
     help = (
-        "Close a tenant for good: suspend it, end its people, keys, endpoints, numbers, open batches and mandate, "
-        "and mail its contact a receipt."
+        "Close a tenant for good: suspend it, remove its members, keys, endpoints, numbers, open batches and "
+        "mandate, and mail its contact a receipt."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -387,7 +387,7 @@ export interface paths {
         put?: never;
         /**
          * Create an API key
-         * @description The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers that it does not, or that lasts longer: 403.
+         * @description The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that it lacks, or one that lasts longer than itself: 403.
          */
         post: operations["create_api_key"];
         delete?: never;
@@ -408,7 +408,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an API key
-         * @description The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without the scope `keys` too.
+         * @description The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`.
          */
         delete: operations["revoke_api_key"];
         options?: never;
@@ -749,7 +749,7 @@ export interface paths {
         };
         /**
          * Get the receipt of an erasure
-         * @description What went, once it is completed.
+         * @description What was erased, once it is completed.
          */
         get: operations["get_erasure"];
         put?: never;
@@ -809,7 +809,7 @@ export interface paths {
         };
         /**
          * Listen to events as they happen
-         * @description Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds.
+         * @description Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.
          */
         get: operations["stream_events"];
         put?: never;
@@ -1386,7 +1386,7 @@ export interface paths {
         get: operations["get_flow_endpoint"];
         /**
          * Set a number's Flow endpoint
-         * @description The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change the URL alone.
+         * @description The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change only the URL.
          */
         put: operations["set_flow_endpoint"];
         post?: never;
@@ -1431,7 +1431,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the signing secret of a Flow endpoint
-         * @description The secret before signs beside the new one for 24 hours.
+         * @description The old secret signs as well for 24 hours.
          */
         post: operations["rotate_flow_endpoint_secret"];
         delete?: never;
@@ -2169,7 +2169,7 @@ export interface paths {
         };
         /**
          * List the usage of the platform's tenants
-         * @description A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.
+         * @description A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
          */
         get: operations["list_usage"];
         put?: never;
@@ -2231,7 +2231,7 @@ export interface paths {
         put?: never;
         /**
          * Send a delivery again
-         * @description One attempt at once, signed with the current secrets; the answer tells what came of it.
+         * @description One attempt at once, signed with the current secrets; the answer says what came of it.
          */
         post: operations["replay_webhook_delivery"];
         delete?: never;
@@ -3213,7 +3213,7 @@ export interface components {
             id: string;
             /** @description Its name. */
             name: string;
-            /** @description Your own id of the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
@@ -3404,12 +3404,12 @@ export interface components {
             environment?: "live" | "test";
             /**
              * Format: date-time
-             * @description The moment from which the key is refused; null or left out: when the key that makes it ends, else never by itself.
+             * @description When the key expires. Null or left out: when the key that creates it expires, otherwise never.
              */
             expires_at?: string | null;
-            /** @description What the key opens; left out: all that its maker has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: billing; `settings`: the settings of the business; `keys`: API keys. */
+            /** @description The scopes of the key; left out: all that its creator has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: billing; `settings`: the settings of the business; `keys`: API keys. */
             scopes?: ("messages" | "numbers" | "templates" | "webhooks" | "events" | "billing" | "settings" | "keys")[];
-            /** @description The numbers that the key is limited to; null or left out: all that its maker reaches. Such a key can have the scopes `events`, `messages`, `numbers` alone. */
+            /** @description The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key can have only the scopes `events`, `messages`, `numbers`. */
             phone_number_ids?: string[] | null;
         };
         App: {
@@ -3439,7 +3439,7 @@ export interface components {
             requested_at: string | null;
             /**
              * Format: date-time
-             * @description Until when WhatsApp takes the request, ISO 8601 in UTC.
+             * @description Until when WhatsApp accepts the request, ISO 8601 in UTC.
              */
             ends_at: string;
             /**
@@ -3964,7 +3964,7 @@ export interface components {
              * @enum {string}
              */
             status: "pending" | "accepted" | "failed" | "skipped";
-            /** @description Your own name of the message, if you gave one; WhatsApp never gets it. */
+            /** @description Your own name for the message, if you gave one; WhatsApp never gets it. */
             message_ref: string | null;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
@@ -5006,7 +5006,7 @@ export interface components {
             endpoint_id: string;
             /** @description An address. */
             url: string;
-            /** @description The caller's own id of the endpoint. */
+            /** @description Your own id for the endpoint. */
             uid: string | null;
             /** @description How many this event reports. */
             count: number;
@@ -5499,7 +5499,7 @@ export interface components {
             endpoint_id: string;
             /** @description An address. */
             url: string;
-            /** @description The caller's own id of the endpoint. */
+            /** @description Your own id for the endpoint. */
             uid: string | null;
             /**
              * Format: date-time
@@ -5523,7 +5523,7 @@ export interface components {
             endpoint_id: string;
             /** @description An address. */
             url: string;
-            /** @description The caller's own id of the endpoint. */
+            /** @description Your own id for the endpoint. */
             uid: string | null;
             /**
              * Format: date-time
@@ -5606,7 +5606,7 @@ export interface components {
             endpoint_id: string;
             /** @description An address. */
             url: string;
-            /** @description The caller's own id of the endpoint. */
+            /** @description Your own id for the endpoint. */
             uid: string | null;
             /**
              * Format: date-time
@@ -5842,7 +5842,7 @@ export interface components {
             completed_at: string | null;
             /** @description A keyed hash of the customer's id. */
             customer_hash: string;
-            /** @description What went; null before. */
+            /** @description What was erased; null before. */
             erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
@@ -6054,7 +6054,7 @@ export interface components {
              * @description When it was made, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Signs what is forwarded; in the answer that makes it alone. */
+            /** @description Signs what is forwarded. Only in the answer that creates it. */
             secret?: string;
         };
         FlowEndpointRequest: {
@@ -10384,7 +10384,7 @@ export interface components {
             id: string;
             /** @description Its name. */
             name: string;
-            /** @description Your own id of the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
              * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
@@ -10435,7 +10435,7 @@ export interface components {
         TenantCreateRequest: {
             /** @description Its name. */
             name: string;
-            /** @description Your own id of the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref?: string | null;
             /**
              * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
@@ -10898,7 +10898,7 @@ export interface components {
             tenant_id: string;
             /** @description Its name. */
             name: string;
-            /** @description Your own id of the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /** @description Messages that WhatsApp accepted. */
             sent: number;
@@ -20181,7 +20181,7 @@ export interface operations {
     list_webhooks: {
         parameters: {
             query?: {
-                /** @description The caller's own id of the endpoint. */
+                /** @description Your own id for the endpoint. */
                 uid?: string;
                 /** @description How many entries a page has, 1 to 200. */
                 limit?: number;

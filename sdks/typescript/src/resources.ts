@@ -11,12 +11,12 @@ export class ApiKeys extends Resource {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
 
-  /** Create an API key. The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers that it does not, or that lasts longer: 403. */
+  /** Create an API key. The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that it lacks, or one that lasts longer than itself: 403. */
   create(body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedApiKey"]> {
     return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
   }
 
-  /** Revoke an API key. The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without the scope `keys` too. */
+  /** Revoke an API key. The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`. */
   revoke(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
@@ -201,7 +201,7 @@ export class CustomerData extends Resource {
     return this.pages({ method: "GET", path: "/v1/erasures", query }, options);
   }
 
-  /** Get the receipt of an erasure. What went, once it is completed. */
+  /** Get the receipt of an erasure. What was erased, once it is completed. */
   getErasure(erasureId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
     return this.json({ method: "GET", path: `/v1/erasures/${encodeURIComponent(erasureId)}` }, options);
   }
@@ -252,7 +252,7 @@ export class Events extends Resource {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
 
-  /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment comes every 15 seconds. An answer may end at any time, and is then to be asked for again after `retry` milliseconds. */
+  /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds. */
   stream(query: { filter?: string | null; phone_number_id?: string | null; type?: string | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
   }
@@ -265,7 +265,7 @@ export class Flows extends Resource {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
 
-  /** Set a number's Flow endpoint. The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change the URL alone. */
+  /** Set a number's Flow endpoint. The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change only the URL. */
   setEndpoint(phoneNumberId: string, body: Schemas["FlowEndpointRequest"], options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "PUT", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint`, body }, options);
   }
@@ -280,7 +280,7 @@ export class Flows extends Resource {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-key` }, options);
   }
 
-  /** Rotate the signing secret of a Flow endpoint. The secret before signs beside the new one for 24 hours. */
+  /** Rotate the signing secret of a Flow endpoint. The old secret signs as well for 24 hours. */
   rotateEndpointSecret(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-secret` }, options);
   }
@@ -675,7 +675,7 @@ export class Tenants extends Resource {
     return this.json({ method: "GET", path: `/v1/tenants/${encodeURIComponent(tenantId)}` }, options);
   }
 
-  /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone. */
+  /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants. */
   listUsage(query: { day?: string | null; limit?: number | null; month?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }
@@ -693,7 +693,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "GET", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}` }, options);
   }
 
-  /** Send a delivery again. One attempt at once, signed with the current secrets; the answer tells what came of it. */
+  /** Send a delivery again. One attempt at once, signed with the current secrets; the answer says what came of it. */
   replayDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["Replayed"]> {
     return this.json({ method: "POST", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}/replay` }, options);
   }

@@ -32,8 +32,8 @@ class AsyncApiKeys(AsyncResource):
     ) -> types.CreatedApiKey:
         """Create an API key.
 
-        The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers
-        that it does not, or that lasts longer: 403.
+        The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that
+        it lacks, or one that lasts longer than itself: 403.
         """
         answer: types.CreatedApiKey = await self._json(
             Call(
@@ -48,8 +48,8 @@ class AsyncApiKeys(AsyncResource):
     async def revoke(self, key_id: str) -> types.RevokedKey:
         """Revoke an API key.
 
-        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without
-        the scope `keys` too.
+        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even
+        without the scope `keys`.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -572,7 +572,7 @@ class AsyncCustomerData(AsyncResource):
     async def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        What went, once it is completed.
+        What was erased, once it is completed.
         """
         answer: types.Erasure = await self._json(
             Call(
@@ -759,9 +759,9 @@ class AsyncEvents(AsyncResource):
         """Listen to events as they happen.
 
         Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
-        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment
-        comes every 15 seconds. An answer may end at any time, and is then to be asked for again after
-        `retry` milliseconds.
+        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a
+        comment is sent every 15 seconds. An answer may end at any time: connect again after `retry`
+        milliseconds.
         """
         return self._download(
             Call(
@@ -799,7 +799,7 @@ class AsyncFlows(AsyncResource):
         """Set a number's Flow endpoint.
 
         The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later ones change the URL alone.
+        secret. Later ones change only the URL.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -843,7 +843,7 @@ class AsyncFlows(AsyncResource):
     async def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        The secret before signs beside the new one for 24 hours.
+        The old secret signs as well for 24 hours.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -2144,7 +2144,7 @@ class AsyncTenants(AsyncResource):
         """List the usage of the platform's tenants.
 
         A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
-        sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.
+        sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
         """
         return self._pages(
             Call(
@@ -2209,7 +2209,7 @@ class AsyncWebhooks(AsyncResource):
     async def replay_delivery(self, delivery_id: str) -> types.Replayed:
         """Send a delivery again.
 
-        One attempt at once, signed with the current secrets; the answer tells what came of it.
+        One attempt at once, signed with the current secrets; the answer says what came of it.
         """
         answer: types.Replayed = await self._json(
             Call(

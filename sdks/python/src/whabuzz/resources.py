@@ -32,8 +32,8 @@ class ApiKeys(Resource):
     ) -> types.CreatedApiKey:
         """Create an API key.
 
-        The full key is in this answer and nowhere else. A key makes none that has scopes or reaches numbers
-        that it does not, or that lasts longer: 403.
+        The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that
+        it lacks, or one that lasts longer than itself: 403.
         """
         answer: types.CreatedApiKey = self._json(
             Call(
@@ -48,8 +48,8 @@ class ApiKeys(Resource):
     def revoke(self, key_id: str) -> types.RevokedKey:
         """Revoke an API key.
 
-        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, without
-        the scope `keys` too.
+        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even
+        without the scope `keys`.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -570,7 +570,7 @@ class CustomerData(Resource):
     def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        What went, once it is completed.
+        What was erased, once it is completed.
         """
         answer: types.Erasure = self._json(
             Call(
@@ -757,9 +757,9 @@ class Events(Resource):
         """Listen to events as they happen.
 
         Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
-        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream a key; a comment
-        comes every 15 seconds. An answer may end at any time, and is then to be asked for again after
-        `retry` milliseconds.
+        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a
+        comment is sent every 15 seconds. An answer may end at any time: connect again after `retry`
+        milliseconds.
         """
         return self._download(
             Call(
@@ -797,7 +797,7 @@ class Flows(Resource):
         """Set a number's Flow endpoint.
 
         The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later ones change the URL alone.
+        secret. Later ones change only the URL.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -841,7 +841,7 @@ class Flows(Resource):
     def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        The secret before signs beside the new one for 24 hours.
+        The old secret signs as well for 24 hours.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -2142,7 +2142,7 @@ class Tenants(Resource):
         """List the usage of the platform's tenants.
 
         A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
-        sandbox tenant are of the sandbox. A test key sees the sandbox tenants alone.
+        sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
         """
         return self._pages(
             Call(
@@ -2207,7 +2207,7 @@ class Webhooks(Resource):
     def replay_delivery(self, delivery_id: str) -> types.Replayed:
         """Send a delivery again.
 
-        One attempt at once, signed with the current secrets; the answer tells what came of it.
+        One attempt at once, signed with the current secrets; the answer says what came of it.
         """
         answer: types.Replayed = self._json(
             Call(
