@@ -206,10 +206,8 @@ class EventDraft(msgspec.Struct, frozen=True):
 
     `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is unique per
     tenant. `raw_path` leads from the root of the body to the item; `entry` and `change` are the indexes in it.
-    `waba_id`, `phone_number_id` and `display_phone_number` are Meta's claim; a look-up by `Route` overrides them.
-    `field` is Meta's field after correction of its mistakes, `event` the value's own `event` (account_update, security,
-    flows …). Identifiers longer than 255 characters are None here. `message` is what a message or a status says about
-    its message.
+    `phone_number_id` and `display_phone_number` are Meta's claim; a look-up by `Route` overrides them. Identifiers
+    longer than 255 characters are None here. `message` is what a message or a status says about its message.
     """
 
     type: EventType
@@ -218,28 +216,24 @@ class EventDraft(msgspec.Struct, frozen=True):
     entry: int
     change: int
     raw_path: str
-    waba_id: str | None
     phone_number_id: str | None
     display_phone_number: str | None
     wamid: str | None
     wa_id: str | None
     user_id: str | None
-    field: str
-    event: str | None
     message: MessageFacts | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
     """One change of the notification, with at least one draft.
 
-    `value` is the parsed value of the change (None when it is not an object), `time` the entry's sending time in epoch
-    seconds. The gateway's own side effects need both, such as a refresh of a number or a template.
+    `field` is Meta's after correction of its mistakes, `value` the parsed value of the change (None when it is not an
+    object). The gateway's own side effects need both, such as a refresh of a number or a template.
     """
 
     entry: int
     change: int
     field: str
-    time: int | None
     route: Route
     value: JsonObject | None
     drafts: tuple[EventDraft, ...]
@@ -324,14 +318,11 @@ class Source(msgspec.Struct, frozen=True):
             entry=self.entry,
             change=self.change,
             raw_path=path,
-            waba_id=column(self.route.waba_info_id or self.route.entry_id),
             phone_number_id=column(self.route.phone_number_id),
             display_phone_number=column(_named_number(self.value)),
             wamid=column(wamid),
             wa_id=column(person.wa_id),
             user_id=column(person.user_id),
-            field=self.field[:LONGEST_COLUMN],
-            event=column(text(self.value.get("event"))),
             message=message,
         )
 

@@ -178,13 +178,12 @@ def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[
     readable = isinstance(value, dict)
     members: JsonObject = value if readable else {"value": value}
     field = _field(entry, change, members)
-    time = entry.get("time")
     source = Source(
         entry=i,
         change=j,
         path=path,
         field=field,
-        time=text(time),
+        time=text(entry.get("time")),
         value=members,
         route=route_of(text(entry.get("id")), members),
         body_hash=body_hash,
@@ -193,7 +192,6 @@ def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[
         entry=i,
         change=j,
         field=field,
-        time=time if type(time) is int else None,
         route=source.route,
         value=members if readable else None,
         drafts=_drafts(source, FIELDS.get(field, management.other) if readable else management.other),

@@ -108,7 +108,7 @@ def assert_change_is_sound(change: Change, parsed: Any) -> None:
     paths = [draft.raw_path for draft in change.drafts]
     assert len(set(paths)) == len(paths)
     for draft in change.drafts:
-        columns = [draft.waba_id, draft.phone_number_id, draft.display_phone_number, draft.event, draft.field]
+        columns = [draft.phone_number_id, draft.display_phone_number]
         columns += [draft.dedupe_key, draft.wamid, draft.wa_id, draft.user_id]
         for column in columns:
             if column is not None:
