@@ -220,16 +220,6 @@ class Event(ids.PublicId, ids.MadeById, models.Model):
                 name="event_by_user",
                 condition=Q(user_id__isnull=False),
             ),
-            models.Index(
-                fields=["tenant_id", "wa_id", "-id"],
-                name="event_preference_by_customer",
-                condition=Q(type="user.preferences"),
-            ),
-            models.Index(
-                fields=["tenant_id", "user_id", "-id"],
-                name="event_preference_by_user",
-                condition=Q(type="user.preferences"),
-            ),
         ]
 
     def __str__(self) -> str:
