@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import InvalidRequest, ServiceError
 from gateway.database.statements import Statements, run
 from gateway.encryption import decrypt
 from phone_numbers.models import PhoneNumber
@@ -48,6 +48,44 @@ class Sender:
     """The number as envelopes show it. Empty until Meta has sent it."""
     throughput_level: str | None
     coexistence: bool
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the number may send."""
+        return self.connection_state == PhoneNumber.State.CONNECTED
+
+
+_RECONNECT = "Connect the account again: POST /v1/connect-sessions."
+
+
+class NumberNotConnected(ServiceError):
+    """The sending number is not connected. The hint explains how to fix `details.connection_detail`."""
+
+    status = 409
+    code = "number_not_connected"
+    message = "This number is not connected."
+    hint = "GET /v1/numbers/{phone_number_id} says why in connection_detail."
+    repeat = "after the number is connected"
+    repairs: ClassVar[Mapping[str, str]] = {
+        "not_subscribed": "Subscribe its account: POST /v1/numbers/{phone_number_id}/subscribe.",
+        "not_registered": "Register it with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "deregistered": "Register it again with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
+        "no_verified_endpoint": "Create a webhook endpoint with POST /v1/webhooks, or repeat the ping of one that is "
+        "pending: POST /v1/webhooks/{endpoint_id}/verify.",
+        "token_invalid": _RECONNECT,
+        "account_removed": _RECONNECT,
+        "account_restricted": "Meta restricts this account: see Account quality in Meta's Business Manager.",
+    }
+
+    def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
+        found = details or {}
+        detail = found.get("connection_detail")
+        repair = self.repairs.get(str(detail), self.hint)
+        super().__init__(
+            message or (f"This number is not connected: {detail}." if detail else None),
+            hint=repair.replace("{phone_number_id}", str(found.get("phone_number_id", "{phone_number_id}"))),
+            details=details,
+        )
 
 
 def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
@@ -138,7 +176,7 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
         found,
         key=lambda number: (
             number.phone_number_id == from_,
-            number.connection_state == PhoneNumber.State.CONNECTED,
+            number.is_connected,
         ),
         default=None,
     )
@@ -159,6 +197,29 @@ def required_sender(
     if number is None or not is_within(within, number):
         raise run(unknown_sender(tenant_id=tenant_id, environment=environment, within=within))
     return number
+
+
+def connected_sender(
+    *, tenant_id: UUID, environment: str, from_: str, within: Collection[str] | None = None
+) -> Sender:
+    """`required_sender`, if the number is connected. Raises NumberNotConnected otherwise (send rule 5)."""
+    number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
+    if problem := connection_problem(number):
+        raise problem
+    return number
+
+
+def connection_problem(number: Sender) -> NumberNotConnected | None:
+    """The error of a number that is not connected; None for one that may send."""
+    if number.is_connected:
+        return None
+    return NumberNotConnected(
+        details={
+            "phone_number_id": number.phone_number_id,
+            "connection_state": number.connection_state,
+            "connection_detail": number.connection_detail,
+        }
+    )
 
 
 def unknown_sender(

@@ -234,7 +234,7 @@ class BatchRun:
             if self.recording.done():
                 await self.recording  # it failed: nothing more goes out that could not be recorded
             await self._token_answer()
-            if self.number.connection_state != flow.CONNECTED:
+            if not self.number.is_connected:
                 self.given_back = True
             if self.given_back or self.process.stopping:
                 self.unsent += items[place:]

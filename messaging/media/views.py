@@ -15,7 +15,8 @@ from gateway.api.limits import limited_by, waits_for_upstream
 from gateway.roles import KeyScope
 from messaging import form_files
 from messaging.media import transfer
-from messaging.sending import flow, outbound
+from messaging.sending import outbound
+from phone_numbers import lookup
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
@@ -51,7 +52,7 @@ class MediaView(UpstreamCallsView):
         form = form_files.form_of(request)
         from_ = outbound.check_sender(form)
         upload = form_files.upload_of(request, form, default_name="file")
-        number = flow.resolve_sender(
+        number = lookup.connected_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             from_=from_,

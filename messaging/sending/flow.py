@@ -11,10 +11,9 @@ Threads use `send_from_thread`, which runs the send on the loop.
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -47,9 +46,9 @@ from phone_numbers import tokens
 from phone_numbers.lookup import (
     Sender,
     SenderQuery,
+    connection_problem,
     finding_sender,
     is_within,
-    required_sender,
     unknown_sender,
 )
 from tenants import checklist
@@ -58,42 +57,8 @@ from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import Publication, publishing
 from webhooks.wake_up import Fresh
 
-_RECONNECT = "Connect the account again: POST /v1/connect-sessions."
-
-
-class NumberNotConnected(ServiceError):
-    """The sending number is not connected. The hint explains how to fix `details.connection_detail`."""
-
-    status = 409
-    code = "number_not_connected"
-    message = "This number is not connected."
-    hint = "GET /v1/numbers/{phone_number_id} says why in connection_detail."
-    repeat = "after the number is connected"
-    repairs: ClassVar[Mapping[str, str]] = {
-        "not_subscribed": "Subscribe its account: POST /v1/numbers/{phone_number_id}/subscribe.",
-        "not_registered": "Register it with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
-        "deregistered": "Register it again with its six-digit PIN: POST /v1/numbers/{phone_number_id}/register.",
-        "no_verified_endpoint": "Create a webhook endpoint with POST /v1/webhooks, or repeat the ping of one that is "
-        "pending: POST /v1/webhooks/{endpoint_id}/verify.",
-        "token_invalid": _RECONNECT,
-        "account_removed": _RECONNECT,
-        "account_restricted": "Meta restricts this account: see Account quality in Meta's Business Manager.",
-    }
-
-    def __init__(self, message: str | None = None, *, details: Mapping[str, Any] | None = None) -> None:
-        found = details or {}
-        detail = found.get("connection_detail")
-        repair = self.repairs.get(str(detail), self.hint)
-        super().__init__(
-            message or (f"This number is not connected: {detail}." if detail else None),
-            hint=repair.replace("{phone_number_id}", str(found.get("phone_number_id", "{phone_number_id}"))),
-            details=details,
-        )
-
-
 log = structlog.get_logger(__name__)
 
-CONNECTED = "connected"
 RECORD_PATIENCE_SECONDS = 15.0
 """How long a finished send, and its caller, waits for an unavailable database."""
 RECORD_AGAIN_SECONDS = 0.2
@@ -131,19 +96,6 @@ class SendRequest:
             path=self.path,
             raw=self.raw,
         )
-
-
-def resolve_sender(
-    *, tenant_id: UUID, environment: str, from_: str, within: frozenset[str] | None = None
-) -> Sender:
-    """The connected number to send from, among those in `within`.
-
-    Raises InvalidRequest (send rule 4) or NumberNotConnected (send rule 5).
-    """
-    number = required_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
-    if problem := _unusable(number):
-        raise problem
-    return number
 
 
 async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
@@ -207,7 +159,7 @@ async def mark_read_on(
         raise await runtime.read(
             unknown_sender(tenant_id=tenant_id, environment=environment, within=phone_number_ids)
         )
-    if problem := _unusable(number):
+    if problem := connection_problem(number):
         raise problem
     outgoing: dict[str, Any] = {
         "messaging_product": "whatsapp",
@@ -255,7 +207,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
     number = await runtime.find_sender(SenderQuery(request.tenant_id, request.environment, from_))
     if number is None or not is_within(request.phone_number_ids, number):
         return await runtime.read(_unknown_sender(request))
-    return _unusable(number) or number
+    return connection_problem(number) or number
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
@@ -274,7 +226,7 @@ def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Rep
         if number is None or not is_within(request.phone_number_ids, number):
             problem = yield from _unknown_sender(request)
         else:
-            problem = _unusable(number)
+            problem = connection_problem(number)
     if problem is not None:
         return ((yield from idempotency.earlier(use)) if use else None) or problem
     assert number is not None  # noqa: S101 - one that is missing is a problem
@@ -285,18 +237,6 @@ def _unknown_sender(request: SendRequest) -> Statements[InvalidRequest]:
     return unknown_sender(
         tenant_id=request.tenant_id, environment=request.environment, within=request.phone_number_ids
     )
-
-
-def _unusable(number: Sender) -> ServiceError | None:
-    if number.connection_state != CONNECTED:
-        return NumberNotConnected(
-            details={
-                "phone_number_id": number.phone_number_id,
-                "connection_state": number.connection_state,
-                "connection_detail": number.connection_detail,
-            }
-        )
-    return None
 
 
 @dataclass(frozen=True, slots=True)
