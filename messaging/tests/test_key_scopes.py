@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from gateway import ids
@@ -126,11 +127,16 @@ class TestNumbers:
             assert [row["id"] for row in both.get(asked).json()["data"]] == [others]
 
     def test_it_neither_uploads_nor_fetches_media_of_others(
-        self, limited: Api, foreign: PhoneNumber, simulator: RunningSimulator
+        self, api: Api, limited: Api, foreign: PhoneNumber, simulator: RunningSimulator
     ) -> None:
-        query = f"?from={foreign.phone_number_id}"
-        assert_error(limited.get(f"/v1/media/510000000000001{query}"), 400, "invalid_request")
-        assert_error(limited.delete(f"/v1/media/510000000000001{query}"), 400, "invalid_request")
+        form = {"from": foreign.phone_number_id, "file": SimpleUploadedFile("a.png", b"png", "image/png")}
+        media_id = api.client.post("/v1/media", form, headers=api.headers).json()["id"]
+        for method in ("GET", "DELETE"):
+            asked = limited.request(method, f"/v1/media/{media_id}?from={foreign.phone_number_id}")
+            assert_error(asked, 400, "invalid_request")
+            # Without `from`, the recorded number of the media counts.
+            assert_error(limited.request(method, f"/v1/media/{media_id}"), 404, "not_found")
+        assert api.get(f"/v1/media/{media_id}?meta=true").status_code == 200
 
     def test_it_connects_and_releases_nothing_of_the_business(
         self, limited: Api, number: PhoneNumber

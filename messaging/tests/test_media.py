@@ -115,6 +115,16 @@ def test_uploaded_media_is_found_without_from_among_several_numbers(
     assert api.get(f"{PATH}/{media_id}?meta=true").status_code == 200
 
 
+def test_media_that_is_not_recorded_is_asked_of_a_number_of_the_keys_environment(
+    api: Api, tenant: Tenant, number: PhoneNumber, media_id: str, simulator: RunningSimulator
+) -> None:
+    KnownMedia.objects.all().delete()
+    PhoneNumber.objects.filter(pk=number.pk).update(last_event_at=now() - timedelta(days=1))
+    other = connected_number(tenant, simulator.account())
+    PhoneNumber.objects.filter(pk=other.pk).update(environment="test", last_event_at=now())
+    assert api.get(f"{PATH}/{media_id}?meta=true").status_code == 200
+
+
 def test_an_unknown_media_id_costs_one_look_up(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
