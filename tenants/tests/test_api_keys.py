@@ -4,13 +4,15 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+import redis
 
+from gateway.api.errors import Forbidden
 from gateway.clock import now
 from gateway.valkey import write_behind
 from gateway.valkey.write_behind import Debounced
 from tenants.credentials import api_keys, key_cache, key_cache_repair
 from tenants.credentials.authentication import recalled_caller_for
-from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -98,6 +100,23 @@ def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     assert key.row.last_used_at is not None
     assert abs(key.row.last_used_at - now()) < timedelta(minutes=1)
     assert api_keys.write_last_used() == 0
+
+
+def test_a_use_that_is_stored_late_hides_no_later_one(
+    key: api_keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    later = now()
+    ApiKey.objects.filter(pk=key.row.pk).update(last_used_at=later)
+    empty_valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(later.timestamp() - 60))
+    assert api_keys.write_last_used() == 1
+    key.row.refresh_from_db()
+    assert key.row.last_used_at == later
+
+
+def test_a_member_who_was_deactivated_meanwhile_makes_no_key(tenant: Tenant) -> None:
+    member = User.objects.create_user("gone@traders.example", tenant=tenant, role="owner", is_active=False)
+    with pytest.raises(Forbidden, match="do not belong"):
+        api_keys.create(name="x", environment="live", tenant=tenant, actor_user_id=member.pk)
 
 
 def test_the_use_of_a_remembered_key_is_noted_without_waiting_for_valkey(

@@ -125,6 +125,8 @@ class TestInvitation:
 
         monkeypatch.setattr(invitations, "MOST_PEOPLE", 3)
         assert [invite("a"), invite("b"), invite("c")] == [302, 302, 400]
+        Invitation.objects.filter(email="a@traders.example").update(created_at=now() - timedelta(hours=25))
+        assert invite("d") == 302, "an invitation whose link is over takes no place"
         monkeypatch.setattr(invitations, "MOST_PEOPLE", 50)
         monkeypatch.setattr(invitations, "MAILS_A_DAY", 3)
         assert [invite("a"), invite("a")] == [302, 400], "a mail that is sent again counts"

@@ -188,6 +188,12 @@ def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
     assert [each.id for each in handed_over(room)] == [each.id for each in deliveries]
 
 
+def test_what_is_due_for_another_reason_than_an_event_asks_for_a_look(empty_valkey: redis.Redis) -> None:
+    """Such as the deliveries of an endpoint that is active again."""
+    wake_up.after_commit()
+    assert signals(empty_valkey) == [LOOK]
+
+
 def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
     for _ in range(10):
         wake_up.wake()
