@@ -5,7 +5,7 @@ PYTHON := $(shell command -v python3.11 || command -v python3 || echo python3.11
 endif
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Container images often forbid bytecode. Then each of the many processes of a test run compiles the whole project anew.
+# Container images often forbid bytecode. Then each of the many processes of a test run compiles the whole project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -123,10 +123,10 @@ containers: $(BIN)/.for-development ## Build the image and run docker-compose.ym
 sbom: $(BIN)/.for-development ## Write sbom.json: what production runs with, as CycloneDX
 	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.txt --output-reproducible --of JSON -o sbom.json
 
-openapi: $(BIN)/.for-development ## Write docs/openapi.json anew
+openapi: $(BIN)/.for-development ## Write docs/openapi.json
 	$(BIN)/python -W ignore manage.py spectacular --format openapi-json --file docs/openapi.json --validate --fail-on-warn
 
-sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs and the collections anew, and the packages that the service serves at /packages/
+sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the SDKs and the collections, and the packages that the service serves at /packages/
 	cd sdks && ../$(BIN)/python -m generator
 	@$(MAKE) --no-print-directory site/.packages
 

@@ -187,7 +187,7 @@ def waits_for_registration(document: Invoice | CreditNote) -> bool:
 def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
     """Mail an invoice again, with an audit entry. Raises Conflict for one that waits for its registration."""
     if waits_for_registration(invoice):
-        raise Conflict("It is no valid invoice before its registration.")
+        raise Conflict("An invoice is not valid before its registration.")
     attachment = _pdf(invoice)
     with transaction.atomic():
         mails.invoice_issued(invoice, attachment)

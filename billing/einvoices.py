@@ -226,7 +226,9 @@ def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
             signed_qr=answer["SignedQRCode"],
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise UnreadableAnswer(f"This is no answer of the portal: {type(error).__name__} {error}") from None
+        raise UnreadableAnswer(
+            f"This is not an answer of the portal: {type(error).__name__} {error}"
+        ) from None
     if named != irn or len(irn) != 64:
         raise UnreadableAnswer(f"The QR code of {number} has another IRN than its answer.")
     return found

@@ -254,7 +254,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="subscribe_number",
         summary="Repair a number's subscription",
-        description="Subscribes the account again and computes the connection state anew.",
+        description="Subscribes the account again and recomputes the connection state.",
         request=None,
         responses=ConnectionOut,
     )

@@ -200,7 +200,7 @@ MISTAKES = [
         TEXT,
     ),
     Mistake("singular", "POST", "/v1/message", 404, "nothing at", "Did you mean /v1/messages?", TEXT),
-    Mistake("id that is no uuid", "DELETE", "/v1/api-keys/5", 404, "nothing at", "Check the id"),
+    Mistake("id that is not a uuid", "DELETE", "/v1/api-keys/5", 404, "nothing at", "Check the id"),
     Mistake("unknown id", "DELETE", f"/v1/api-keys/{UUID}", 404, "no such API key", "Check the id"),
     Mistake("wrong method", "PUT", "/v1/tenant", 405, "only GET, PATCH", "Allow", {}),
     Mistake("GET of a read mark", "GET", "/v1/messages/read", 405, "only POST", "Allow"),

@@ -358,7 +358,7 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
 
 
 def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
-    """The place to go on from; without `Last-Event-ID` it is now. Raises InvalidRequest for one that is no place."""
+    """The place to go on from; without `Last-Event-ID` it is now. Raises InvalidRequest for one that is not a place."""
     if not last_event_id:
         return (yield from present())
     position = yield from resumed(last_event_id, tenant_id=tenant_id, environment=environment)

@@ -40,7 +40,7 @@ def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
     try:
         notice = pay.read_notice(body)
     except ValueError:
-        raise InvalidRequest("The body is no notice.") from None
+        raise InvalidRequest("The body is not a notice.") from None
     key = (pay.event_id(headers) or hashlib.sha256(body).hexdigest())[:100]
     with transaction.atomic():
         event, new = ProviderEvent.objects.get_or_create(

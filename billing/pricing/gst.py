@@ -135,5 +135,5 @@ def document_number(prefix: str, financial_year: str, serial: int) -> str:
     """`WG/2627/000123`. Raises ValueError when the prefix or the serial makes it longer than rule 46(b) allows."""
     number = f"{prefix}/{financial_year}/{serial:06d}"
     if not NUMBER_FORM.fullmatch(number):
-        raise ValueError(f"{number!r} is no document number of at most 16 letters, digits, - and /.")
+        raise ValueError(f"{number!r} is not a document number of at most 16 letters, digits, - and /.")
     return number

@@ -263,7 +263,7 @@ def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Te
     for content in (b"", b"{", json.dumps([{}, einvoice(number)]).encode()):
         sent = browser.post(page, {"answers": ContentFile(content, "answers.json")}, follow=True)
         shown = sent.content.decode()
-        assert "cannot be read" in shown or "no answer of the portal" in shown
+        assert "cannot be read" in shown or "not an answer of the portal" in shown
     assert "Documents registered: 1." in shown
     assert "Everything that the portal takes is registered." in shown
     cancel = reverse("admin:billing_invoice_cancel", args=[only_invoice(payer).pk])

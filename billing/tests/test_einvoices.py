@@ -113,7 +113,7 @@ def test_export_and_import_by_files(payer: Tenant) -> None:
     [document] = json.loads(einvoices.file_for_portal())
     answers = json.dumps([{}, answer(document["DocDtls"]["No"])]).encode()
     written, [problem] = einvoices.record_file(answers)
-    assert (written, "no answer of the portal" in problem) == (1, True)
+    assert (written, "not an answer of the portal" in problem) == (1, True)
     invoice.refresh_from_db()
     assert invoice.irn == IRN
     assert list(einvoices.unregistered()) == []

@@ -81,7 +81,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     leave_database()
     if _loop is None:
         work.close()
-        raise RuntimeError("This process has no event loop: it is no web process.")
+        raise RuntimeError("This process has no event loop: it is not a web process.")
 
     async def timed() -> tuple[Result, float]:
         call_log.start_timing()

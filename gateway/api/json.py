@@ -128,7 +128,7 @@ def object_of(request: Request) -> dict[str, Any]:
 
 
 class AlwaysJSON(DefaultContentNegotiation):
-    """Uses the only renderer whatever `Accept` says, so that an unusual header is no error."""
+    """Uses the only renderer whatever `Accept` says, so that an unusual header is not an error."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None

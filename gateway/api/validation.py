@@ -17,7 +17,7 @@ from rest_framework.serializers import BaseSerializer, Serializer
 
 SHORTEST_LIKENESS = 0.6
 LONGEST_COMPARED = 100
-"""Longer texts are no typing mistakes, and comparing them would be slow."""
+"""Longer texts are not typing mistakes, and comparing them would be slow."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:

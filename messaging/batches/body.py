@@ -180,7 +180,7 @@ class Problems:
         self._found: dict[int, dict[str, list[str]]] = {}
 
     def note(self, item: Item | None) -> None:
-        """Count an item and record what it lacks. None stands for a value that is no object. Raises InvalidRequest
+        """Count an item and record what it lacks. None stands for a value that is not an object. Raises InvalidRequest
         beyond limits.
         """
         idx = self._count
@@ -265,8 +265,8 @@ def read(raw: bytes) -> Body:
 
 
 def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
-    """Reject a batch in which item `idx` is no object. Unless the body has too many values, name later invalid items
-    as well.
+    """Reject a batch in which item `idx` is not an object. Name later invalid items too, unless the body has too many
+    values.
     """
     problems.note(None)
     if values_in(raw) <= MOST_BUILT:

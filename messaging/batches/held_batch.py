@@ -133,7 +133,7 @@ Result = tuple[ClaimedItem, Outcome]
 
 
 # The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
-# of another tenant that had the number before is no older batch: it would hold the new owner's up. Nor is one whose
+# of another tenant that had the number before is not an older batch: it would hold the new owner's up. Nor is one whose
 # time has not come.
 _CLAIM_BATCHES = """
 UPDATE messaging_batch b

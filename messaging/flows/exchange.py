@@ -41,7 +41,7 @@ FORWARD_SECONDS = 8.0
 """How long a tenant's server may take. WhatsApp gives up after 10 seconds ("Error codes", `timeout_error`)."""
 CONNECT_SECONDS = 3.0
 EVENT_TYPE = "flow.data_exchange"
-"""The value of `X-Service-Event-Type`. It is no event: nothing is stored or repeated."""
+"""The value of `X-Service-Event-Type`. It is not an event: nothing is stored or repeated."""
 
 CANNOT_DECRYPT, NOT_SIGNED, TOKEN_INVALID = 421, 432, 427
 """Meta's own statuses: fetch the public key again, the signature is wrong, the Flow is over for this customer."""

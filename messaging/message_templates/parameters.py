@@ -34,7 +34,7 @@ _WITHOUT_PARAMETERS = {"QUICK_REPLY", "PHONE_NUMBER", "VOICE_CALL", "CALL_REQUES
 
 
 class CannotBeFilled(Exception):
-    """The template has parameters that are no single values, such as a carousel."""
+    """The template has parameters that are not single values, such as a carousel."""
 
 
 @dataclass(frozen=True, slots=True)

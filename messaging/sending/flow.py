@@ -88,7 +88,7 @@ class SendRequest:
     """The numbers that the caller may send from; None for all of the tenant's."""
 
     def key_use(self) -> KeyUse | None:
-        """The use that it makes of a key, if it names one. Raises InvalidRequest for one that is no key."""
+        """The use that it makes of a key, if it names one. Raises InvalidRequest for one that is not a key."""
         return idempotency.key_use(
             self.idempotency_key,
             tenant_id=self.tenant_id,

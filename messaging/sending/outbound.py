@@ -82,7 +82,7 @@ MESSAGE_REF = TextMember("message_ref")
 
 
 def check_sender(body: dict[str, Any]) -> str:
-    """The `from` of a body. Raises InvalidRequest when it is missing or no text (send rule 4)."""
+    """The `from` of a body. Raises InvalidRequest when it is missing or not a string (send rule 4)."""
     if missing := missing_sender(body):
         raise InvalidRequest.of(**missing)
     return str(body["from"]).strip()

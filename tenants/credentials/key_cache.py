@@ -110,7 +110,7 @@ class Mirror(Generic[Facts]):
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
-        """Write an entry. An unavailable Valkey is no failure, because readers fall back to the database."""
+        """Write an entry. An unavailable Valkey is not a failure, because readers fall back to the database."""
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
             valkey().set(self.prefix + name, entry, ex=EXPIRY_SECONDS)

@@ -70,7 +70,7 @@ def _blocked() -> frozenset[str]:
 
 
 def ascii_host(text: str) -> str | None:
-    """A host name in lower case and ASCII (IDNA). None when the text is no host name."""
+    """A host name in lower case and ASCII (IDNA). None when the text is not a host name."""
     try:
         host = idna.encode(text.strip().rstrip("."), uts46=True).decode().lower()
     except idna.IDNAError:

@@ -71,7 +71,7 @@ class Credentials:
     seed: bytes | None = field(default=None, repr=False)
     """Seed of the Ed25519 key that signs in addition to the secret."""
     destination: Any = field(default=None, repr=False)
-    """The settings of one of `KINDS`, for an endpoint that is no webhook."""
+    """The settings of one of `KINDS`, for an endpoint that is not a webhook."""
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey | None:

@@ -138,7 +138,7 @@ def _post(
     event_type: str,
     **more: str,
 ) -> Answer:
-    """POST a body that is no delivery, signed like one. `more` has additional headers."""
+    """POST a body that is not a delivery, signed like one. `more` has additional headers."""
     headers = signed_request.headers(
         keys=target.keys,
         hub_key=target.hub_key,

@@ -1,4 +1,4 @@
-"""Positions in the event stream where rows go on in another cluster, which numbers its transactions anew."""
+"""Positions in the event stream where rows go on in another cluster, which numbers its transactions from the start."""
 
 import os
 import subprocess

@@ -53,7 +53,7 @@ def _backdate(tenant: Tenant, first: Period) -> int:
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant.pk)
         if tenant.sandbox or tenant.approved_at is None:
-            raise CommandError("Only an approved business that is no sandbox is billed.")
+            raise CommandError("Only an approved business that is not a sandbox is billed.")
         if BillingSnapshot.objects.filter(tenant=tenant).exists():
             raise CommandError(
                 "A month of this business was billed already. What was billed is never changed."

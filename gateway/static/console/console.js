@@ -206,7 +206,7 @@ addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
-// Parts that show events ask for themselves anew when there are new ones, but not under the reader's fingers.
+// Parts that show events ask for themselves again when there are new ones, but not under the reader's fingers.
 // They ask too when the stream of events is lost, which tells the reader, and when it is back.
 const livePart = document.querySelector("[data-live]");
 if (livePart) {

@@ -33,4 +33,4 @@ class Command(BaseCommand):
             )
         except MoveError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"Moved, {sum(moved.rows.values()):,} rows. Write the routes of both cells anew.")
+        self.stdout.write(f"Moved, {sum(moved.rows.values()):,} rows. Write the routes of both cells again.")

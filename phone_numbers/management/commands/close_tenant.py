@@ -31,7 +31,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         staff = User.objects.filter(email=options["staff"], is_staff=True, is_active=True).first()
         if staff is None:
-            raise CommandError(f"{options['staff']} is no active member of staff.")
+            raise CommandError(f"{options['staff']} is not an active member of staff.")
         try:
             receipt = leaving.close(
                 tenant_id=options["tenant"], actor_user_id=staff.pk, delete_data=options["delete_data"]

@@ -1511,7 +1511,7 @@ export interface paths {
         put?: never;
         /**
          * Repair a number's subscription
-         * @description Subscribes the account again and computes the connection state anew.
+         * @description Subscribes the account again and recomputes the connection state.
          */
         post: operations["subscribe_number"];
         delete?: never;

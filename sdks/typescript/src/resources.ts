@@ -480,7 +480,7 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/request-code`, body }, options);
   }
 
-  /** Repair a number's subscription. Subscribes the account again and computes the connection state anew. */
+  /** Repair a number's subscription. Subscribes the account again and recomputes the connection state. */
   subscribe(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Connection"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/subscribe` }, options);
   }

@@ -47,7 +47,7 @@ export class WebhookVerifier {
         if (signature !== undefined && (await crypto.subtle.verify("HMAC", key, signature, signed))) return parsed(raw);
       }
     }
-    throw new InvalidSignature("No signature was made with this secret.");
+    throw new InvalidSignature("No signature matches this secret.");
   }
 
   /**
@@ -78,7 +78,7 @@ function header(headers: HeadersLike, name: string): string {
 
 function keyOf(secret: string): Promise<CryptoKey> {
   const bytes = bytesOf(secret.replace(/^whsec_/, ""));
-  if (bytes === undefined || bytes.length === 0) throw new WhabuzzError("A secret is whsec_ and base64.");
+  if (bytes === undefined || bytes.length === 0) throw new WhabuzzError("A secret must be whsec_ and base64.");
   return crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
 }
 

@@ -1483,7 +1483,7 @@ class AsyncNumbers(AsyncResource):
     async def subscribe(self, phone_number_id: str) -> types.Connection:
         """Repair a number's subscription.
 
-        Subscribes the account again and computes the connection state anew.
+        Subscribes the account again and recomputes the connection state.
         """
         answer: types.Connection = await self._json(
             Call(

@@ -114,7 +114,7 @@ def error_of(status: int, body: Any, headers: Mapping[str, str]) -> APIError:
 
 
 def seconds(value: str | None) -> float | None:
-    """A header's seconds; None for what is no number."""
+    """A header's seconds; None for what is not a number."""
     try:
         return max(0.0, float(value)) if value is not None else None
     except ValueError:

@@ -1481,7 +1481,7 @@ class Numbers(Resource):
     def subscribe(self, phone_number_id: str) -> types.Connection:
         """Repair a number's subscription.
 
-        Subscribes the account again and computes the connection state anew.
+        Subscribes the account again and recomputes the connection state.
         """
         answer: types.Connection = self._json(
             Call(

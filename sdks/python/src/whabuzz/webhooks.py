@@ -54,7 +54,7 @@ class WebhookVerifier:
             hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
         ]
         if not any(matches):
-            raise InvalidSignature("No signature was made with this secret.")
+            raise InvalidSignature("No signature matches this secret.")
         try:
             event: Any = json.loads(raw)
         except ValueError:
@@ -89,4 +89,4 @@ def _key(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("A secret is whsec_ and base64.") from None
+        raise ValueError("A secret must be whsec_ and base64.") from None

@@ -62,7 +62,7 @@ export class Whabuzz implements INodeType {
         type: "string",
         typeOptions: { multipleValues: true, multipleValueButtonText: "Add Parameter" },
         default: [],
-        description: "What stands in the place of {{1}}, {{2}} and so on in the template's body",
+        description: "The values for {{1}}, {{2}} and so on in the template's body",
         displayOptions: shown(["sendTemplate"]),
       },
       {
@@ -106,7 +106,7 @@ export class Whabuzz implements INodeType {
             name: "idempotencyKey",
             type: "string",
             default: "",
-            description: "What happens once, such as an order's number: the same key sends nothing twice within 24 hours",
+            description: "A name for what happens once, such as an order number: the same key sends nothing twice within 24 hours",
           },
           {
             displayName: "Reply To",
@@ -120,7 +120,7 @@ export class Whabuzz implements INodeType {
             name: "sendAt",
             type: "dateTime",
             default: "",
-            description: "Send it then and not now",
+            description: "When to send it, instead of now",
           },
         ],
       },
